@@ -1,0 +1,96 @@
+# Every target is idempotent and re-uses what is there. `make help` lists them.
+# Works with GNU make 3.81 (macOS) and needs nothing beyond Python 3.11+.
+
+VENV := .venv
+BIN := $(VENV)/bin
+DATA_DIR ?= data
+HOST ?= 127.0.0.1
+PORT ?= 8080
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --------------------------------------------------------------------------------------------------------------- setup
+
+.PHONY: setup
+setup: $(VENV)/installed ## Create .venv from requirements.lock (PYTHON=python3.12 chooses the Python)
+
+# The stamps are written last, so a set-up that was interrupted is not believed and is taken up again.
+$(VENV)/locked: requirements.lock
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/create_venv.sh
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@touch $@
+
+$(VENV)/installed: $(VENV)/locked pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# ---------------------------------------------------------------------------------------------------------------- use
+
+.PHONY: demo
+demo: setup ## 336,776 flights through the log into a Parquet lake, each exactly once
+	@$(BIN)/python -m demo
+
+.PHONY: run
+run: setup ## The service in the foreground (DATA_DIR=data HOST=127.0.0.1 PORT=8080)
+	$(BIN)/tidelog serve --data-dir $(DATA_DIR) --host $(HOST) --port $(PORT)
+
+.PHONY: bench
+bench: setup ## Measure against the yardsticks in the same run: a table, and JSON for programs
+	@$(BIN)/python -m bench
+
+.PHONY: image
+image: ## Build the container image tidelog:latest
+	docker build --tag tidelog:latest .
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+.PHONY: test
+test: lint types tests ## Everything CI checks: format, lint, types, imports, tests with branch coverage
+
+.PHONY: lint
+lint: setup ## Format, lint and import contracts, without changing a file
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: setup ## mypy --strict over everything
+	$(BIN)/mypy
+
+.PHONY: tests
+tests: setup ## The tests alone, with branch coverage
+	$(BIN)/pytest --cov
+
+.PHONY: test-long
+test-long: setup ## What takes minutes or a tool from elsewhere; names what it leaves out
+	$(BIN)/pytest -m long --hypothesis-profile=long --timeout=3600
+
+# --------------------------------------------------------------------------------------------------------------- upkeep
+
+.PHONY: format
+format: setup ## Format the code and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: openapi
+openapi: setup ## Regenerate openapi/openapi.json
+	$(BIN)/python -m app.export_openapi
+
+.PHONY: lock
+lock: setup ## Resolve requirements.lock anew from pyproject.toml (UPGRADE=1 takes the newest of everything)
+	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		$(if $(UPGRADE),--upgrade) --quiet --output-file requirements.lock
+
+.PHONY: hooks
+hooks: setup ## Let git run the checks before each commit
+	$(BIN)/pre-commit install
+
+.PHONY: clean
+clean: ## Remove caches, reports and builds; .venv and data stay
+	rm -rf build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
