@@ -1,0 +1,64 @@
+"""Metrics as a port: the engine reports, somebody else counts.
+
+The names are those of Kafka's beans (log-around.md 6.1) in snake case; app/telemetry.py maps them to
+Prometheus. Gauges of a log (size, offsets, segments) are read from the log when somebody scrapes, so
+they cost nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engine.types import TopicPartition
+
+
+class Recorder(Protocol):
+    """What the engine tells about itself. Every method is called from any thread and must not raise."""
+
+    def appended(self, log: TopicPartition, *, records: int, size_bytes: int) -> None:
+        """Count records and bytes that a client appended."""
+
+    def read(self, log: TopicPartition, *, size_bytes: int) -> None:
+        """Count bytes of whole batches handed to a reader."""
+
+    def flushed(self, log: TopicPartition, *, duration_ms: float) -> None:
+        """Count one synced file set of a log (Kafka's LogFlushRateAndTimeMs)."""
+
+    def rolled(self, log: TopicPartition) -> None:
+        """Count a new active segment."""
+
+    def recovered(
+        self, log: TopicPartition, *, scanned_bytes: int, truncated_bytes: int, damaged: bool
+    ) -> None:
+        """Count one segment scanned after an unclean stop and what was cut from it."""
+
+    def corrupt_data_found(self, log: TopicPartition) -> None:
+        """Count damage met on the read path."""
+
+    def segments_deleted(self, log: TopicPartition, *, count: int, size_bytes: int) -> None:
+        """Count segments that retention or a deletion took away."""
+
+    def directory_offline(self, directory: str) -> None:
+        """Count a data directory that takes no more writes."""
+
+
+class NullRecorder:
+    """The recorder that records nothing."""
+
+    def appended(self, log: TopicPartition, *, records: int, size_bytes: int) -> None: ...
+
+    def read(self, log: TopicPartition, *, size_bytes: int) -> None: ...
+
+    def flushed(self, log: TopicPartition, *, duration_ms: float) -> None: ...
+
+    def rolled(self, log: TopicPartition) -> None: ...
+
+    def recovered(
+        self, log: TopicPartition, *, scanned_bytes: int, truncated_bytes: int, damaged: bool
+    ) -> None: ...
+
+    def corrupt_data_found(self, log: TopicPartition) -> None: ...
+
+    def segments_deleted(self, log: TopicPartition, *, count: int, size_bytes: int) -> None: ...
+
+    def directory_offline(self, directory: str) -> None: ...
