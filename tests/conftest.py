@@ -1,0 +1,66 @@
+"""What every test shares: hypothesis profiles, the event loop of async tests, and tests that need a foreign tool."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci",  # the same examples on every machine and every run
+    derandomize=True,
+    database=None,
+    deadline=None,  # two shared cores: a slow example is not a failure
+    max_examples=100,
+    print_blob=True,
+)
+settings.register_profile(
+    "long",  # new examples every night; a failure prints what reproduces it
+    database=None,
+    deadline=None,
+    max_examples=2_000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci")  # `--hypothesis-profile=long` is read later and wins
+
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio, which is what the service runs on."""
+    return "asyncio"
+
+
+def missing_tools(item: pytest.Item) -> Iterator[str]:
+    """Name the programs the test asks for with `needs` that this machine does not have."""
+    for marker in item.iter_markers("needs"):
+        for tool in marker.args:
+            if shutil.which(tool) is None:
+                yield tool
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests whose foreign tool is absent, and remember which tool it was."""
+    left_out: dict[str, int] = {}
+    kept, dropped = [], []
+    for item in items:
+        missing = next(missing_tools(item), None)
+        if missing is None:
+            kept.append(item)
+            continue
+        dropped.append(item)
+        left_out[missing] = left_out.get(missing, 0) + 1
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+    config.stash[_LEFT_OUT] = left_out
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say by name what this machine could not run."""
+    for tool, count in sorted(config.stash.get(_LEFT_OUT, {}).items()):
+        terminalreporter.write_line(f"left out: {count} tests that need {tool}, which is not here")
