@@ -1,0 +1,384 @@
+"""The machine's file system: the one module of the engine that calls `os` and `mmap`."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from mmap import ACCESS_READ, ACCESS_WRITE, mmap
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from engine.fs.port import File, FileSystem, HeldLock, MappedFile
+from engine.types import Buffer
+
+__all__ = ["File", "FileSystem", "HeldLock", "MappedFile", "PosixFileSystem"]
+
+BUFFERS_PER_WRITE: Final = 1024
+"""How many buffers one system call takes: IOV_MAX of Linux and macOS."""
+
+RESERVE_BYTES: Final = 64 * 1024
+"""How much of a sparse map is set aside on the disk at a time: 8,192 entries of an offset index."""
+
+_FILE_MODE: Final = 0o644
+
+# What a platform lacks is replaced here, so that no call site knows about platforms.
+_sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+_reserve: Final[Callable[[int, int, int], None]] = getattr(os, "posix_fallocate", lambda *_: None)
+_NO_WAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+_MAP_OPTIONS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+
+class _Descriptor:
+    """A file descriptor that is closed when the last one who uses it lets go of it.
+
+    Whoever makes a system call keeps a reference meanwhile. So closing a file under a reader cannot
+    make the reader read from whatever file was given the same number next.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+class _Closed:
+    """What a closed file holds instead of a descriptor."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        raise ValueError("the file is closed")
+
+
+_CLOSED: Final = _Closed()
+
+
+class PosixFile:
+    """A `File` on system calls that carry their position, so that readers share one descriptor."""
+
+    __slots__ = ("_descriptor", "_no_wait", "path", "size_bytes")
+
+    def __init__(self, path: Path, number: int, size_bytes: int) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self._descriptor: _Descriptor | _Closed = _Descriptor(number)
+        self._no_wait = _NO_WAIT
+
+    def append(self, data: Buffer) -> int:
+        position = self.size_bytes
+        descriptor = self._descriptor
+        length = len(data)
+        try:
+            written = os.pwrite(descriptor.number, data, position)
+            while written < length:
+                # Short once, for a signal or a disk that fills up; the next call tells which.
+                written += os.pwrite(
+                    descriptor.number, memoryview(data)[written:], position + written
+                )
+        except OSError:
+            self._cut_half_written(descriptor, position)
+            raise
+        self.size_bytes = position + length
+        return position
+
+    def append_many(self, buffers: Sequence[Buffer]) -> int:
+        position = end = self.size_bytes
+        descriptor = self._descriptor
+        try:
+            for first in range(0, len(buffers), BUFFERS_PER_WRITE):
+                chunk = buffers[first : first + BUFFERS_PER_WRITE]
+                length = sum(map(len, chunk))
+                written = os.pwritev(descriptor.number, chunk, end)
+                while written < length:
+                    rest = memoryview(b"".join(chunk))[written:]
+                    written += os.pwrite(descriptor.number, rest, end + written)
+                end += length
+        except OSError:
+            self._cut_half_written(descriptor, position)
+            raise
+        self.size_bytes = end
+        return position
+
+    def read_at(self, position: int, length: int) -> bytes:
+        length = min(length, self.size_bytes - position)
+        if length <= 0:
+            return b""
+        descriptor = self._descriptor
+        data = os.pread(descriptor.number, length, position)
+        while len(data) < length:
+            more = os.pread(descriptor.number, length - len(data), position + len(data))
+            if not more:  # cut since its size was looked at
+                break
+            data += more
+        return data
+
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        if not self._no_wait:
+            return self.read_at(position, length)
+        length = min(length, self.size_bytes - position)
+        if length <= 0:
+            return b""
+        data = bytearray(length)
+        try:
+            count = os.preadv(self._descriptor.number, [data], position, self._no_wait)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            self._no_wait = 0  # this file system cannot tell; do not ask again
+            return self.read_at(position, length)
+        return bytes(data) if count == length else None
+
+    def truncate(self, size_bytes: int) -> None:
+        if not 0 <= size_bytes <= self.size_bytes:
+            raise ValueError(f"cannot cut {self.path} of {self.size_bytes} bytes to {size_bytes}")
+        descriptor = self._descriptor
+        physical_bytes = os.fstat(descriptor.number).st_size
+        self.size_bytes = size_bytes  # first, so that no reader asks for what is about to go
+        if size_bytes < physical_bytes:
+            os.ftruncate(descriptor.number, size_bytes)
+
+    def sync(self) -> None:
+        descriptor = self._descriptor
+        _sync_data(descriptor.number)
+
+    def sync_all(self) -> None:
+        descriptor = self._descriptor
+        os.fsync(descriptor.number)
+
+    def close(self) -> None:
+        self._descriptor = _CLOSED
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _cut_half_written(self, descriptor: _Descriptor | _Closed, position: int) -> None:
+        """Cut what a failed append left; if that fails too, its error is raised."""
+        if os.fstat(descriptor.number).st_size > position:
+            os.ftruncate(descriptor.number, position)
+
+
+class PosixMappedFile:
+    """A `MappedFile`. On Linux, syncing the file covers what was stored through its map.
+
+    `mmap.flush` is not used: it holds the interpreter's lock while the disk works.
+    """
+
+    __slots__ = (
+        "_access",
+        "_descriptor",
+        "_map",
+        "buffer",
+        "is_new",
+        "path",
+        "reserved_bytes",
+        "size_bytes",
+    )
+
+    def __init__(self, path: Path, number: int, *, is_new: bool, read_only: bool) -> None:
+        self.path = path
+        self.is_new = is_new
+        self.reserved_bytes = 0
+        self._descriptor: _Descriptor | _Closed = _Descriptor(number)
+        self._access = ACCESS_READ if read_only else ACCESS_WRITE
+        self._open(os.fstat(number).st_size)
+
+    def reserve(self, end: int) -> None:
+        end = min(-(-end // RESERVE_BYTES) * RESERVE_BYTES, self.size_bytes)
+        if end > self.reserved_bytes:
+            _reserve(self._descriptor.number, self.reserved_bytes, end - self.reserved_bytes)
+            self.reserved_bytes = end
+
+    def resize(self, size_bytes: int) -> None:
+        self._unmap()  # first: touching a page behind the end of its file kills the process
+        os.ftruncate(self._descriptor.number, size_bytes)
+        self.reserved_bytes = min(self.reserved_bytes, size_bytes)
+        self._open(size_bytes)
+
+    def sync(self) -> None:
+        descriptor = self._descriptor
+        _sync_data(descriptor.number)
+
+    def close(self) -> None:
+        self._unmap()
+        self._descriptor = _CLOSED
+
+    def _open(self, size_bytes: int) -> None:
+        # An empty file cannot be mapped, and nothing can be stored in it.
+        self._map = (
+            mmap(self._descriptor.number, size_bytes, access=self._access, **_MAP_OPTIONS)
+            if size_bytes
+            else None
+        )
+        self.size_bytes = size_bytes
+        self.buffer = memoryview(self._map or b"")
+
+    def _unmap(self) -> None:
+        self.buffer.release()
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
+
+class _PosixLock:
+    """A POSIX record lock, as Java takes on a file; see `PosixFileSystem.lock`."""
+
+    _held_here: Final[set[tuple[int, int]]] = set()
+    _registry: Final = threading.Lock()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._registry:
+            self._number: int | None = self._acquire()
+            self._identity = _identity(os.fstat(self._number))
+            self._held_here.add(self._identity)
+
+    def release(self) -> None:
+        with self._registry:
+            if self._number is None:
+                return
+            self._held_here.discard(self._identity)
+            # Removed before it is released: the next owner must make a file of its own.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            os.close(self._number)
+            self._number = None
+
+    def _acquire(self) -> int:
+        while True:
+            # Such a lock does not exclude its own process, and is lost when the process closes any
+            # descriptor of the file: so a file that is held here must not even be opened.
+            with contextlib.suppress(FileNotFoundError):
+                if _identity(os.stat(self._path)) in self._held_here:
+                    raise BlockingIOError(
+                        errno.EWOULDBLOCK, "locked by this process", str(self._path)
+                    )
+            number = os.open(self._path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
+            try:
+                fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with contextlib.suppress(FileNotFoundError):
+                    if _identity(os.stat(self._path)) == _identity(os.fstat(number)):
+                        return number
+            except OSError as error:
+                os.close(number)
+                if error.errno not in {errno.EACCES, errno.EAGAIN}:
+                    raise
+                raise BlockingIOError(
+                    errno.EWOULDBLOCK, "locked by another process", str(self._path)
+                ) from error
+            os.close(number)  # its last owner removed the file between our two calls: try again
+
+
+class PosixFileSystem:
+    """The `FileSystem` of the machine."""
+
+    def open(
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        read_only: bool = False,
+        preallocate_bytes: int = 0,
+    ) -> PosixFile:
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        if create and (exclusive or preallocate_bytes):
+            try:
+                number = os.open(path, flags | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+            except FileExistsError:
+                if exclusive:
+                    raise
+            else:
+                file = PosixFile(path, number, 0)
+                if preallocate_bytes:
+                    os.ftruncate(number, preallocate_bytes)
+                return file
+        number = os.open(path, flags | (os.O_CREAT if create else 0), _FILE_MODE)
+        return PosixFile(path, number, os.fstat(number).st_size)
+
+    def open_map(
+        self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
+    ) -> PosixMappedFile:
+        if read_only:
+            number = os.open(path, os.O_RDONLY)
+            return PosixMappedFile(path, number, is_new=False, read_only=True)
+        with contextlib.suppress(FileNotFoundError):
+            return PosixMappedFile(path, os.open(path, os.O_RDWR), is_new=False, read_only=False)
+        if size_bytes is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        os.ftruncate(number, size_bytes)
+        return PosixMappedFile(path, number, is_new=True, read_only=False)
+
+    def exists(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
+    def is_directory(self, path: Path) -> bool:
+        return os.path.isdir(path)
+
+    def size_bytes(self, path: Path) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: Path) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        modified_ns = modified_ms * 1_000_000
+        os.utime(path, ns=(modified_ns, modified_ns))
+
+    def read_bytes(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: Path, *, parents: bool = False) -> None:
+        path.mkdir(parents=parents, exist_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None:
+        path.unlink(missing_ok=missing_ok)
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path)
+
+    def free_bytes(self, path: Path) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, path: Path) -> HeldLock:
+        return _PosixLock(path)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """What tells one file from another, whatever its name."""
+    return status.st_dev, status.st_ino

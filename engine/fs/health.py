@@ -1,0 +1,146 @@
+"""After a failed write, stop writing: Kafka's `LogDirFailureChannel`, one per data directory.
+
+A sync that failed can report success when it is tried again, for pages that the kernel has dropped
+meanwhile. So the first failure is the last: the directory takes no more writes until a restart has
+looked at what is really on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from engine.errors import StorageFull, StorageOffline
+from engine.metrics import NullRecorder, Recorder
+
+_LOG = logging.getLogger(__name__)
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class DirectoryHealth:
+    """Whether one data directory still takes writes, and if not, why not. Thread-safe.
+
+    Reads go on while a directory is offline for writing, until a read itself fails.
+    """
+
+    def __init__(self, directory: Path, recorder: Recorder | None = None) -> None:
+        self.directory = directory
+        self._recorder = recorder or NullRecorder()
+        self._lock = threading.Lock()
+        self._cause: OSError | None = None
+        self._can_read = True
+        self._writing = _Guard(self)
+        self._appending = _AppendGuard(self)
+        self._reading = _ReadGuard(self)
+
+    @property
+    def is_offline(self) -> bool:
+        return self._cause is not None
+
+    @property
+    def cause(self) -> OSError | None:
+        """The first failure; whatever failed later followed from it, as far as anyone can tell."""
+        return self._cause
+
+    def ensure_online(self) -> None:
+        """Raise StorageOffline if the directory takes no more writes."""
+        if self._cause is not None:
+            raise self._offline(self._cause)
+
+    def ensure_readable(self) -> None:
+        """Raise StorageOffline if a read has failed."""
+        if not self._can_read:
+            assert self._cause is not None, "a failed read takes the directory offline"
+            raise self._offline(self._cause)
+
+    def writing(self) -> _Guard:
+        """Guard a block that changes the disk: an OSError takes the directory offline."""
+        return self._writing
+
+    def appending(self) -> _AppendGuard:
+        """Guard a block whose only effect is one `File.append`.
+
+        As `writing`, but for want of space it raises StorageFull and stays online: a failed append
+        leaves its file as it was, so nothing is lost when space is found again.
+        """
+        return self._appending
+
+    def reading(self) -> _ReadGuard:
+        """Guard a block that only reads: an OSError takes the directory offline, for reads too."""
+        return self._reading
+
+    def fail(self, error: OSError, *, can_read: bool = True) -> StorageOffline:
+        """Take the directory offline because of `error`; return the exception to raise."""
+        with self._lock:
+            is_first = self._cause is None
+            self._cause = cause = self._cause or error
+            self._can_read = self._can_read and can_read
+        if is_first:
+            _LOG.error("%s takes no more writes until restart: %s", self.directory, error)
+            self._recorder.directory_offline(str(self.directory))
+        return self._offline(cause)
+
+    def _offline(self, cause: OSError) -> StorageOffline:
+        return StorageOffline(
+            f"{self.directory} is offline until restart: {cause}", directory=str(self.directory)
+        )
+
+
+class _Guard:
+    """Entered by many threads at once: it keeps nothing between `__enter__` and `__exit__`."""
+
+    __slots__ = ("_health",)
+
+    def __init__(self, health: DirectoryHealth) -> None:
+        self._health = health
+
+    def __enter__(self) -> None:
+        if self._health.is_offline:
+            self._health.ensure_online()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise self._health.fail(error) from error
+
+
+class _AppendGuard(_Guard):
+    __slots__ = ()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            directory = self._health.directory
+            raise StorageFull(
+                f"no space left under {directory}", directory=str(directory)
+            ) from error
+        super().__exit__(kind, error, trace)
+
+
+class _ReadGuard(_Guard):
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        self._health.ensure_readable()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise self._health.fail(error, can_read=False) from error

@@ -1,0 +1,43 @@
+"""One process owns a data directory, and the lock says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from engine.errors import DirectoryLocked
+from engine.fs.filesystem import FileSystem
+from engine.fs.names import LOCK_FILE
+
+
+class DirectoryLock:
+    """The ownership of one data directory, from construction until `release`.
+
+    It is the lock Kafka takes (a POSIX record lock on `.lock`), so that a broker and we refuse each
+    other too. DirectoryLocked if the directory has an owner. A crash gives it up.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        try:
+            self._held = fs.lock(directory / LOCK_FILE)
+        except BlockingIOError as error:
+            raise DirectoryLocked(
+                f"{directory} is in use by another process ({LOCK_FILE} is locked)",
+                directory=str(directory),
+            ) from error
+
+    def release(self) -> None:
+        """Give the directory up and remove the lock file; may be repeated."""
+        self._held.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,184 @@
+"""The grammar of file and directory names; formatter and parser are inverses.
+
+Segment files are named by the segment's base offset in 20 decimal digits (Kafka's `LogFileUtils`);
+partition directories `<topic>-<partition>`, followed by `.<32 hex digits>-<purpose>` while they
+are deleted, moved or set aside (Kafka's `LocalLog`). See docs/formats/directory.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final, NamedTuple
+
+from engine.errors import InvalidDataDirectory
+from engine.types import INT32_MAX, INT64_MAX, TopicPartition
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+# Appended to any of the above.
+DELETED_SUFFIX: Final = ".deleted"
+"""Waits for its removal; readers that had it open still use it."""
+CLEANED_SUFFIX: Final = ".cleaned"
+"""A replacement segment that is being written; worthless after a crash."""
+SWAP_SUFFIX: Final = ".swap"
+"""A complete replacement segment; a start after a crash finishes the replacement."""
+CHECKPOINT_DELETED_SUFFIX: Final = ".checkpoint.deleted"
+"""Belongs to Kafka's metadata log: not ours to remove."""
+TEMPORARY_SUFFIX: Final = ".tmp"
+"""A small file on its way to replace the one without this suffix."""
+
+# In a partition directory.
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+# In a data directory.
+LOCK_FILE: Final = ".lock"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+TOPICS_FILE: Final = "tidelog-topics.json"
+PRODUCER_ID_FILE: Final = "tidelog-producer-ids.json"
+REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
+"""A directory of Kafka's tiered storage; not a partition."""
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka's own log of metadata; not a topic."""
+
+MAX_TOPIC_LENGTH: Final = 249
+MAX_NAME_LENGTH: Final = 255
+"""What file systems allow for one name."""
+
+_OFFSET_FILE: Final = re.compile(r"([0-9]{20})\..+", re.DOTALL)
+_TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}")
+_DIRECTORY: Final = re.compile(
+    r"(?P<topic>\S+)-(?P<partition>[0-9]{1,10})(\.[^\s.]+-(?P<kind>delete|future|stray))?"
+)
+
+
+class DirectoryKind(enum.Enum):
+    """What a partition directory is there for."""
+
+    LIVE = ""
+    DELETED = "delete"
+    """Waits for its removal; its topic may have been cut to fit."""
+    FUTURE = "future"
+    """A partition that is being moved to this data directory."""
+    STRAY = "stray"
+    """Does not belong here; kept, not served. Its topic may have been cut to fit."""
+
+
+class ParsedDirectory(NamedTuple):
+    """What the name of a partition directory says."""
+
+    topic: str
+    partition: int
+    kind: DirectoryKind
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def log_name(base_offset: int) -> str:
+    """The name of the segment's record batches."""
+    return _segment_name(base_offset, LOG_SUFFIX)
+
+
+def index_name(base_offset: int) -> str:
+    """The name of the segment's offset index."""
+    return _segment_name(base_offset, INDEX_SUFFIX)
+
+
+def time_index_name(base_offset: int) -> str:
+    """The name of the segment's time index."""
+    return _segment_name(base_offset, TIME_INDEX_SUFFIX)
+
+
+def txn_index_name(base_offset: int) -> str:
+    """The name of the segment's index of aborted transactions."""
+    return _segment_name(base_offset, TXN_INDEX_SUFFIX)
+
+
+def snapshot_name(end_offset: int) -> str:
+    """The name of the producer state that holds for all offsets below `end_offset`."""
+    return _segment_name(end_offset, SNAPSHOT_SUFFIX)
+
+
+def base_offset_of(name: str) -> int | None:
+    """Return the offset that names a segment file, whatever its suffixes; None for other files.
+
+    Stricter than Kafka, which takes any number before the first dot and then looks for a file of 20
+    digits: what we would not write, we do not read.
+    """
+    match = _OFFSET_FILE.fullmatch(name)
+    if match is None:
+        return None
+    base_offset = int(match[1])
+    return base_offset if base_offset <= INT64_MAX else None
+
+
+def without_suffix(name: str, suffix: str) -> str:
+    """Strip a suffix that must be there."""
+    assert name.endswith(suffix), (name, suffix)
+    return name[: -len(suffix)]
+
+
+def is_valid_topic_name(topic: str) -> bool:
+    """Whether Kafka accepts the name; such a name is also safe as part of a path."""
+    return _TOPIC.fullmatch(topic) is not None and topic not in {".", ".."}
+
+
+def partition_directory_name(log: TopicPartition) -> str:
+    """The name of the directory in which the partition is served."""
+    assert log.partition >= 0, log
+    return f"{log.topic}-{log.partition}"
+
+
+def delete_directory_name(log: TopicPartition, unique_id: str) -> str:
+    """The name under which the partition waits for its removal; the topic is cut to fit."""
+    return _marked_directory_name(log, unique_id, DirectoryKind.DELETED)
+
+
+def stray_directory_name(log: TopicPartition, unique_id: str) -> str:
+    """The name under which a partition that is not ours is kept; the topic is cut to fit."""
+    return _marked_directory_name(log, unique_id, DirectoryKind.STRAY)
+
+
+def future_directory_name(log: TopicPartition, unique_id: str) -> str:
+    """The name under which the partition is filled when it moves here; never cut."""
+    return f"{partition_directory_name(log)}.{unique_id}-{DirectoryKind.FUTURE.value}"
+
+
+def parse_partition_directory(name: str) -> ParsedDirectory:
+    """Read the name of a partition directory; InvalidDataDirectory if it is none.
+
+    Kafka refuses to start on such a name too: guessing could serve or delete somebody's files.
+    """
+    match = _DIRECTORY.fullmatch(name)
+    if match is None:
+        raise InvalidDataDirectory(
+            f"{name!r} is not the name of a partition directory; move it out of the data directory",
+            name=name,
+        )
+    partition = int(match["partition"])
+    if partition > INT32_MAX:
+        raise InvalidDataDirectory(f"the partition number of {name!r} is too large", name=name)
+    return ParsedDirectory(match["topic"], partition, DirectoryKind(match["kind"] or ""))
+
+
+def _segment_name(offset: int, suffix: str) -> str:
+    assert 0 <= offset <= INT64_MAX, offset
+    return f"{offset:020d}{suffix}"
+
+
+def _marked_directory_name(log: TopicPartition, unique_id: str, kind: DirectoryKind) -> str:
+    ending = f"-{log.partition}.{unique_id}-{kind.value}"
+    return log.topic[: MAX_NAME_LENGTH - len(ending)] + ending

@@ -1,0 +1,191 @@
+"""The ports to the operating system: whatever the engine does to a disk is a method here.
+
+`engine.fs.filesystem` implements them with system calls; a test's disk that forgets what was not
+synced implements them in memory. Every failure of the disk surfaces as an `OSError` with its errno;
+`engine.fs.health` decides what becomes of the directory. Using something after `close` is a
+`ValueError`, as with Python's own files: a bug or a lost race, never a fault of the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from engine.types import Buffer
+
+
+class File(Protocol):
+    """An open file that grows at its end: any number of readers, one writer at a time.
+
+    The writer (append, truncate) is serialised by its owner; reads and syncs may run beside it.
+    """
+
+    path: Path
+    """Where the file lies now. Whoever renames the file sets it; an open file follows a rename."""
+
+    size_bytes: int
+    """The logical size (a preallocated file is longer on disk); it moves after the write."""
+
+    def append(self, data: Buffer) -> int:
+        """Write all of `data` at the end and return the position where it starts.
+
+        After a process crash the bytes are there, after a power cut only once synced. If it raises,
+        the file's size is what it was, and whatever was half written is cut off again.
+        """
+
+    def append_many(self, buffers: Sequence[Buffer]) -> int:
+        """Write the buffers at the end one after another, without joining them; as `append`."""
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Return `length` bytes from `position`; fewer only where the file ends."""
+
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        """Return what `read_at` would, or None if that might wait for the disk.
+
+        Where the platform cannot tell, it reads and may wait.
+        """
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file to `size_bytes`, its preallocated tail included; never makes it longer.
+
+        A file that already ends there is not touched, so that its time of modification stays.
+        """
+
+    def sync(self) -> None:
+        """Return once the file's bytes and its size would survive a power cut."""
+
+    def sync_all(self) -> None:
+        """Return once the bytes and all metadata (times, for example) would survive a power cut."""
+
+    def close(self) -> None:
+        """Let go of the file, without syncing; reads under way end normally. May be repeated."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class MappedFile(Protocol):
+    """A file of fixed size seen as memory: what is stored in the buffer survives the process.
+
+    The owner sees to it that nobody uses the buffer while it calls `resize` or `close`.
+    """
+
+    path: Path
+    """Where the file lies now. Whoever renames the file sets it."""
+
+    is_new: bool
+    """Whether opening created the file."""
+
+    buffer: memoryview
+    """The bytes. Ask for it anew after `resize`; never keep a slice of it; released by `close`."""
+
+    size_bytes: int
+    """The length of the file and of the buffer."""
+
+    reserved_bytes: int
+    """Up to here, storing into the buffer cannot fail for want of space on the disk."""
+
+    def reserve(self, end: int) -> None:
+        """Make the disk set space aside up to position `end`, exclusive, and some more.
+
+        A store into a hole of a file on a full disk does not raise: it kills the process (SIGBUS).
+        """
+
+    def resize(self, size_bytes: int) -> None:
+        """Make the file exactly that long, zero-filled or cut, and map it anew; 0 is allowed."""
+
+    def sync(self) -> None:
+        """Return once everything stored in the buffer would survive a power cut."""
+
+    def close(self) -> None:
+        """Let go of the map, without syncing. May be repeated."""
+
+
+class HeldLock(Protocol):
+    """A lock on a file that other processes respect."""
+
+    def release(self) -> None:
+        """Remove the lock's file and let the next owner in. May be repeated."""
+
+
+class FileSystem(Protocol):
+    """What the engine asks of an operating system. Thread-safe."""
+
+    def open(
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        read_only: bool = False,
+        preallocate_bytes: int = 0,
+    ) -> File:
+        """Open a file; `create` it if missing, or only if missing when `exclusive`.
+
+        A file that this call creates with `preallocate_bytes` is that long on disk and logically
+        empty; one that existed is as long as it is found.
+        """
+
+    def open_map(
+        self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
+    ) -> MappedFile:
+        """Map a file at the length it has; a missing one is created with `size_bytes` zero bytes.
+
+        Missing, and read only or without a size: FileNotFoundError.
+        """
+
+    def exists(self, path: Path) -> bool:
+        """Whether anything has this name."""
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether a directory has this name."""
+
+    def size_bytes(self, path: Path) -> int:
+        """Return the file's length on disk, preallocated tail included."""
+
+    def modified_ms(self, path: Path) -> int:
+        """Return when the file was last modified, in ms since the epoch."""
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Pretend that the file was last modified then."""
+
+    def read_bytes(self, path: Path) -> bytes:
+        """Return a whole small file."""
+
+    def list_directory(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+
+    def make_directory(self, path: Path, *, parents: bool = False) -> None:
+        """Create a directory; one that exists is fine, a file of that name is not."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once the names in this directory would survive a power cut."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file or directory another name, replacing a file, atomically.
+
+        Until the directory is synced a power cut may undo it.
+        """
+
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None:
+        """Remove a file; whoever has it open can go on reading."""
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and everything in it."""
+
+    def free_bytes(self, path: Path) -> int:
+        """Return how much the disk under `path` can still take from an ordinary user."""
+
+    def lock(self, path: Path) -> HeldLock:
+        """Create `path` if missing and lock it, against other processes and within this one.
+
+        BlockingIOError if it is locked. A crash releases the lock and leaves the file.
+        """
