@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis profiles, the event loop of async tests, and tests that need a foreign tool."""
+"""What every test shares: hypothesis profiles, the event loop, tests that need a foreign tool."""
 
 import shutil
 from collections.abc import Iterator

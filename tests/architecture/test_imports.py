@@ -1,0 +1,75 @@
+"""The import contracts of pyproject.toml hold, and each of them breaks when it should."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+ROOMS = ("app", "engine", "pyspark_tidelog", "schemas")
+
+# A line planted at the end of a module, and the contract that must notice it.
+PLANTED = [
+    ("engine/log/__init__.py", "import asyncio", "engine-alone"),
+    ("engine/segment/__init__.py", "import fastapi", "engine-alone"),
+    ("engine/types.py", "import pydantic", "engine-alone"),
+    ("engine/errors.py", "import schemas", "engine-alone"),
+    ("engine/background/__init__.py", "import prometheus_client", "engine-alone"),
+    ("engine/records/__init__.py", "import os", "codecs-pure"),
+    ("engine/records/__init__.py", "import engine.fs", "codecs-pure"),
+    ("engine/segment/__init__.py", "import engine.log", "engine-layers"),
+    ("engine/index/__init__.py", "import engine.checkpoint", "engine-layers"),
+    ("engine/types.py", "def late() -> None:\n    import engine.manager", "engine-layers"),
+    ("engine/annex.py", "", "engine-layers"),
+    ("schemas/__init__.py", "import engine.types", "schemas-alone"),
+    ("pyspark_tidelog/__init__.py", "import schemas", "spark-alone"),
+    ("app/settings.py", "import app.operations", "service-layers"),
+    ("app/annex.py", "", "service-layers"),
+]
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """Give a copy of the four rooms and their contracts, which a test may damage."""
+    for room in ROOMS:
+        shutil.copytree(
+            CHECKOUT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(CHECKOUT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def lint(checkout: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run import-linter in a checkout, as `make lint` does."""
+    program = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run(
+        [program, "--no-logo", "--no-cache", *options],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_project_keeps_every_contract(copied: Path) -> None:
+    """Nothing in the four rooms imports what its place forbids."""
+    verdict = lint(copied)
+    assert verdict.returncode == 0, verdict.stdout
+    assert "Contracts: 6 kept, 0 broken." in verdict.stdout
+
+
+@pytest.mark.parametrize(("path", "line", "contract"), PLANTED)
+def test_a_planted_import_breaks_its_contract(
+    copied: Path, path: str, line: str, contract: str
+) -> None:
+    """One forbidden line, planted in a copy, is enough to break the contract that forbids it."""
+    module = copied / path
+    before = module.read_text(encoding="utf-8") if module.exists() else ""
+    module.write_text(f"{before}\n{line}\n", encoding="utf-8")
+
+    verdict = lint(copied, "--contract", contract)
+
+    assert verdict.returncode == 1
+    assert "Contracts: 0 kept, 1 broken." in verdict.stdout, verdict.stdout
