@@ -1,0 +1,81 @@
+"""Which logs are due for a flush; pure, so that it is tested with plain numbers.
+
+Kafka flushes on `flush.messages` and `flush.ms` alone and leaves the rest to the operating system.
+Here every record must become visible, so a log waits at the latest until its commit interval has
+passed; Kafka's two settings only make it sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+from engine.config import LogConfig
+
+LogT = TypeVar("LogT", bound=Hashable)
+
+URGENT_PER_ROUND: Final = 64
+"""Logs with waiters in one round: past this, the first of them would wait for too many syncs."""
+
+OVERDUE_PER_ROUND: Final = 16
+"""Logs without waiters in one round: those with waiters come again before the next of these."""
+
+
+def flush_deadline_ms(config: LogConfig, *, commit_interval_ms: int, now_ms: int) -> int:
+    """Return when bytes appended at `now_ms` must be on disk if nobody waits for them."""
+    return now_ms + min(commit_interval_ms, config.flush_ms)
+
+
+class FlushQueue(Generic[LogT]):
+    """The logs with bytes that are not on disk yet; guarded by the committer's lock.
+
+    A log is in here once, as urgent (somebody waits) or with the deadline of its oldest such byte.
+    """
+
+    def __init__(self) -> None:
+        self._urgent: dict[LogT, None] = {}  # a dict for its order: first come, first served
+        self._deadlines: dict[LogT, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._urgent) + len(self._deadlines)
+
+    def is_waiting(self, log: LogT) -> bool:
+        """Whether a flush of the log is already on its way."""
+        return log in self._deadlines or log in self._urgent
+
+    def add_urgent(self, log: LogT) -> None:
+        """Have the log flushed in the next round."""
+        self._deadlines.pop(log, None)
+        self._urgent[log] = None
+
+    def add(self, log: LogT, deadline_ms: int) -> None:
+        """Have the log flushed by then; an earlier deadline that it already has stays."""
+        if log not in self._urgent and deadline_ms < self._deadlines.get(log, deadline_ms + 1):
+            self._deadlines[log] = deadline_ms
+
+    def take_round(self, now_ms: int) -> list[LogT]:
+        """Take the logs of the next round: the urgent ones, then those past their deadline."""
+        chosen = list(self._urgent)[:URGENT_PER_ROUND]
+        overdue = [log for log, deadline in self._deadlines.items() if deadline <= now_ms]
+        overdue.sort(key=self._deadlines.__getitem__)
+        del overdue[OVERDUE_PER_ROUND:]
+        for log in chosen:
+            del self._urgent[log]
+        for log in overdue:
+            del self._deadlines[log]
+        return chosen + overdue
+
+    def take_all(self) -> list[LogT]:
+        """Take every log, whenever it is due."""
+        chosen = [*self._urgent, *self._deadlines]
+        self._urgent.clear()
+        self._deadlines.clear()
+        return chosen
+
+    def wait_ms(self, now_ms: int) -> int | None:
+        """Return how long nothing will be due; None if nothing is waiting."""
+        if self._urgent:
+            return 0
+        if not self._deadlines:
+            return None
+        return max(0, min(self._deadlines.values()) - now_ms)
