@@ -1,0 +1,98 @@
+"""Walking the batches in a buffer: how far it is good, and why it ends there.
+
+A torn tail is a result and no exception: after a crash it is what one finds. Damage in a complete
+batch is a result as well; only the caller knows whether to cut there, to report, or to refuse.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.errors import CorruptBatch
+from engine.records.batch import BatchView
+from engine.records.header import BatchHeader, frame_size, parse_header
+from engine.types import Buffer
+
+
+@enum.unique
+class Tail(enum.Enum):
+    """Why a walk over batches ended."""
+
+    CLEAN = "clean"  # the last batch ends exactly where the bytes do
+    TORN = "torn"  # the bytes end inside a batch, or in zeros: a crash, not damage
+    DAMAGED = "damaged"  # a complete batch, or the start of one, is there and wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a walk found: `valid_bytes` of whole and right batches, then a tail of some kind."""
+
+    valid_bytes: int
+    next_offset: int | None
+    """One past the last offset of the last good batch; None if there is no good batch."""
+    tail: Tail
+    batches_count: int
+    reason: str | None = None
+    """What is wrong with the tail, in words; None for a clean one."""
+
+
+def scan_batches(buffer: Buffer, *, verify: bool = True, limit_bytes: int | None = None) -> Scan:
+    """Walk batches of magic 2 from the first byte on and say how far they are good.
+
+    `verify` computes the checksums; without it only the framing is judged. A batch larger than
+    `limit_bytes` counts as damage even if its end is not there. Raises `UnsupportedMagic` at a
+    batch of an older format, since nothing may be cut off there.
+    """
+    position = count = 0
+    next_offset: int | None = None
+    tail, reason = Tail.CLEAN, None
+    while position < len(buffer):
+        try:
+            batch = _whole_batch(buffer, position, limit_bytes)
+            if batch is not None and verify:
+                batch.ensure_intact()
+        except CorruptBatch as error:
+            tail, reason = _judge_tail(buffer, position, error)
+            break
+        if batch is None:
+            tail, reason = Tail.TORN, f"{len(buffer) - position} bytes of an unfinished batch"
+            break
+        next_offset = batch.header.next_offset
+        position += batch.header.size_bytes
+        count += 1
+    return Scan(position, next_offset, tail, count, reason)
+
+
+def iter_headers(
+    buffer: Buffer, position: int = 0, end: int | None = None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield position and header of every complete batch from `position` on, unverified.
+
+    Stops silently where the bytes up to `end` hold no complete batch; raises `CorruptBatch` and
+    `UnsupportedMagic` as `parse_header` where they hold none that can be framed.
+    """
+    stop = len(buffer) if end is None else min(end, len(buffer))
+    while (size := frame_size(buffer, position)) is not None and size <= stop - position:
+        header = parse_header(buffer, position)
+        yield position, header
+        position += size
+
+
+def _whole_batch(buffer: Buffer, position: int, limit_bytes: int | None) -> BatchView | None:
+    """Return the batch at `position`, or None if the buffer ends inside it."""
+    size = frame_size(buffer, position)
+    if size is not None and limit_bytes is not None and size > limit_bytes:
+        raise CorruptBatch(f"batch of {size} bytes at {position} exceeds {limit_bytes}")
+    if size is None or size > len(buffer) - position:
+        return None
+    return BatchView(buffer, position)
+
+
+def _judge_tail(buffer: Buffer, position: int, error: CorruptBatch) -> tuple[Tail, str]:
+    """Tell zeros, which a file system leaves where data never arrived, from damage."""
+    rest = bytes(memoryview(buffer)[position:])
+    if not rest.strip(b"\0"):
+        return Tail.TORN, f"{len(rest)} bytes of zeros"
+    return Tail.DAMAGED, str(error)

@@ -1,0 +1,70 @@
+"""Zig-zag variable-length integers, as record bodies use them.
+
+Seven bits to a byte, the least significant group first, 0x80 says that another byte follows. A
+varint holds 32 bits in up to 5 bytes, a varlong 64 bits in up to 10. As Kafka's `ByteUtils`: bits
+beyond the width are dropped, one more continuation byte than the width allows is an error.
+"""
+
+from __future__ import annotations
+
+from engine.errors import InvalidRecord
+from engine.types import Buffer
+
+
+def encode_varint(value: int) -> bytes:
+    """Return a signed 32-bit number in 1 to 5 bytes."""
+    return _encode(((value << 1) ^ (value >> 31)) & 0xFFFF_FFFF)
+
+
+def encode_varlong(value: int) -> bytes:
+    """Return a signed 64-bit number in 1 to 10 bytes."""
+    return _encode(((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Return a signed 32-bit number and the position after it; `InvalidRecord` if it never ends."""
+    unsigned, end = _decode(buffer, position, width_bits=32)
+    return (unsigned >> 1) ^ -(unsigned & 1), end
+
+
+def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Return a signed 64-bit number and the position after it; `InvalidRecord` if it never ends."""
+    unsigned, end = _decode(buffer, position, width_bits=64)
+    return (unsigned >> 1) ^ -(unsigned & 1), end
+
+
+def size_of_varint(value: int) -> int:
+    """Return how many bytes `encode_varint` makes of the number."""
+    return _size_of(((value << 1) ^ (value >> 31)) & 0xFFFF_FFFF)
+
+
+def size_of_varlong(value: int) -> int:
+    """Return how many bytes `encode_varlong` makes of the number."""
+    return _size_of(((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _encode(unsigned: int) -> bytes:
+    encoded = bytearray()
+    while unsigned > 0x7F:
+        encoded.append(unsigned & 0x7F | 0x80)
+        unsigned >>= 7
+    encoded.append(unsigned)
+    return bytes(encoded)
+
+
+def _decode(buffer: Buffer, position: int, *, width_bits: int) -> tuple[int, int]:
+    """Return the unsigned number of that width, and the position after it."""
+    unsigned = 0
+    for shift in range(0, width_bits, 7):
+        if position >= len(buffer):
+            raise InvalidRecord("the bytes end inside a number")
+        byte = buffer[position]
+        position += 1
+        unsigned |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return unsigned & ((1 << width_bits) - 1), position
+    raise InvalidRecord(f"a number is longer than its {width_bits} bits can be")
+
+
+def _size_of(unsigned: int) -> int:
+    return max(1, (unsigned.bit_length() + 6) // 7)
