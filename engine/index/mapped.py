@@ -1,0 +1,233 @@
+"""What the offset and the time index share: fixed-width entries in a preallocated memory map.
+
+Kafka's `AbstractIndex`. While a segment is active its indexes are files of full size, mostly zeros;
+on roll and on a clean close they are trimmed to their entries. After a crash the length of the file
+says nothing about the number of entries: an existing file is believed here (every whole entry
+counts), and recovery resets the indexes of whatever was not flushed.
+
+Threads: one writer at a time (the log's lock), any number of readers beside it. A reader holds the
+index's own lock while it searches, because memory must not be unmapped or cut under it; an append
+does not take that lock, since an entry becomes visible only when the count has moved.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import ClassVar, Final
+
+from engine.errors import CorruptIndex, SegmentOverflow
+from engine.fs.filesystem import FileSystem
+from engine.types import INT32_MAX
+
+WARM_BYTES: Final = 8192
+"""The tail of an index that every look-up near the log's end touches, and so stays in memory.
+
+Plain bisection would visit other pages whenever the index grows by one, and wait for the disk.
+"""
+
+
+class MappedIndex(ABC):
+    """An array of entries of one size in a file, ascending, grown at its end.
+
+    `max_size_bytes` is what a missing file is created with, rounded down to whole entries; a file
+    that exists keeps its length, and is full if it was trimmed.
+    """
+
+    ENTRY: ClassVar[Struct]
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: Path,
+        base_offset: int,
+        max_size_bytes: int,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.base_offset = base_offset
+        self._fs = fs
+        self._entry_bytes = self.ENTRY.size
+        self._max_size_bytes = self._round_down(max_size_bytes)
+        if self._max_size_bytes == 0 and not read_only:
+            raise ValueError(f"an index of {max_size_bytes} bytes cannot hold an entry")
+        self._read_only = read_only
+        self._remap_lock = threading.Lock()
+        self._is_closed = False
+        self._map = fs.open_map(path, self._max_size_bytes, read_only=read_only)
+        self._max_entries = self._map.size_bytes // self._entry_bytes
+        self._count = 0 if self._map.is_new else self._max_entries
+
+    # ------------------------------------------------------------------------------- life
+
+    def sync(self) -> None:
+        """Return once every entry would survive a power cut. Needs no lock."""
+        self._map.sync()
+
+    def resize(self, size_bytes: int) -> bool:
+        """Make the file as long as whole entries within `size_bytes`; return whether it changed."""
+        size_bytes = self._round_down(size_bytes)
+        if size_bytes < self.size_bytes:
+            raise ValueError(f"{self._count} entries of {self.path} do not fit in {size_bytes}")
+        if size_bytes == self._map.size_bytes:
+            return False
+        with self._remap_lock:
+            self._ensure_open()
+            self._map.resize(size_bytes)
+            self._max_entries = size_bytes // self._entry_bytes
+        return True
+
+    def trim(self) -> None:
+        """Cut the file to its entries; from then on it is full."""
+        self.resize(self.size_bytes)
+
+    def restore_max_size(self) -> None:
+        """Make room for entries again, as the active segment needs it."""
+        self.resize(max(self._max_size_bytes, self.size_bytes))
+
+    def reset(self) -> None:
+        """Drop all entries and make room for new ones."""
+        self._keep(0)
+        self.restore_max_size()
+
+    def close(self) -> None:
+        """Trim the file and let go of it, without syncing. May be repeated."""
+        if not self._is_closed and not self._read_only:
+            self.trim()
+        self.close_handler()
+
+    def close_handler(self) -> None:
+        """Let go of the file as it is. May be repeated; any use afterwards is a ValueError."""
+        with self._remap_lock:
+            self._is_closed = True
+            self._map.close()
+
+    def rename(self, target: Path) -> None:
+        """Give the file another name. The new path counts even if this raises, as in Kafka."""
+        source = self.path
+        self.path = target
+        self._fs.rename(source, target)
+
+    def delete(self) -> None:
+        """Let go of the file and remove it, if it is there."""
+        self.close_handler()
+        self._fs.remove(self.path, missing_ok=True)
+
+    # ---------------------------------------------------------------------------- queries
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies; set it when a directory above was renamed."""
+        return self._map.path
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._map.path = path
+
+    @property
+    def count(self) -> int:
+        """How many entries there are."""
+        return self._count
+
+    @property
+    def max_entries(self) -> int:
+        """How many entries the file has room for."""
+        return self._max_entries
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the entries."""
+        return self._count * self._entry_bytes
+
+    @property
+    def length_bytes(self) -> int:
+        """The length of the file."""
+        return self._map.size_bytes
+
+    def can_append_offset(self, offset: int) -> bool:
+        """Whether the offset can be expressed relative to the base offset, in 31 bits."""
+        return 0 <= offset - self.base_offset <= INT32_MAX
+
+    # ---------------------------------------------------------------- for the two children
+
+    @abstractmethod
+    def _refresh_last(self) -> None:
+        """Load what is remembered of the last entry. Called whenever entries were dropped."""
+
+    def _relative(self, offset: int) -> int:
+        relative = offset - self.base_offset
+        if 0 <= relative <= INT32_MAX:
+            return relative
+        raise SegmentOverflow(
+            f"offset {offset} is out of reach of base offset {self.base_offset}",
+            offset=offset,
+            base_offset=self.base_offset,
+        )
+
+    def _store(self, first: int, second: int) -> None:
+        """Put one entry behind the last; there must be room."""
+        position = self._count * self._entry_bytes
+        end = position + self._entry_bytes
+        if end > self._map.reserved_bytes:
+            self._map.reserve(end)
+        self.ENTRY.pack_into(self._map.buffer, position, first, second)
+        self._count += 1  # last, because from here on readers see the entry
+
+    def _key(self, field: Struct, field_position: int) -> Callable[[int], int]:
+        """Return a function from slot to key. The caller holds the remap lock."""
+        self._ensure_open()
+        buffer = self._map.buffer
+        entry_bytes = self._entry_bytes
+        unpack_from = field.unpack_from
+
+        def key(slot: int) -> int:
+            return unpack_from(buffer, slot * entry_bytes + field_position)[0]  # type: ignore[no-any-return]
+
+        return key
+
+    def _count_at_or_below(self, target: int, key: Callable[[int], int]) -> int:
+        """How many entries have a key of at most `target`, looking at the warm tail first."""
+        count = self._count
+        first_warm = max(0, count - 1 - WARM_BYTES // self._entry_bytes)
+        if first_warm == 0 or key(first_warm) < target:
+            return bisect_right(range(count), target, lo=first_warm, key=key)
+        return bisect_right(range(count), target, hi=first_warm + 1, key=key)
+
+    def _count_below(self, target: int, key: Callable[[int], int]) -> int:
+        """How many entries have a key below `target`."""
+        return bisect_left(range(self._count), target, key=key)
+
+    def _keep(self, count: int) -> None:
+        """Drop all but the first `count` entries; the file keeps its length."""
+        with self._remap_lock:
+            self._ensure_open()
+            self._count = count
+            self._refresh_last()
+
+    def _raw_entries(self) -> bytes:
+        """Copy all entries out."""
+        with self._remap_lock:
+            self._ensure_open()
+            return bytes(self._map.buffer[: self.size_bytes])
+
+    def _ensure_slot(self, slot: int) -> None:
+        if not 0 <= slot < self._count:
+            raise IndexError(f"{self.path} has {self._count} entries, no slot {slot}")
+
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
+
+    def _ensure_whole_entries(self) -> None:
+        if self._map.size_bytes % self._entry_bytes:
+            raise self._corrupt(f"its length {self._map.size_bytes} is not a multiple of an entry")
+
+    def _corrupt(self, what: str) -> CorruptIndex:
+        return CorruptIndex(f"{self.path} is corrupt: {what}", file=str(self.path))
+
+    def _round_down(self, size_bytes: int) -> int:
+        return size_bytes // self._entry_bytes * self._entry_bytes

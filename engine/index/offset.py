@@ -1,0 +1,134 @@
+"""The offset index: which byte of the `.log` file to start at to find an offset.
+
+An entry is the last offset of one append and the position where that append starts, 8 bytes; there
+is one for every `index.interval.bytes`. Kafka's `OffsetIndex`; docs/formats/offset-index.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import ClassVar, Final
+
+from engine.errors import IndexFull, OffsetsOutOfOrder
+from engine.fs.filesystem import FileSystem
+from engine.index.mapped import MappedIndex
+from engine.types import OffsetPosition
+
+ENTRY: Final = Struct(
+    ">"
+    "i"  # offset minus the segment's base offset
+    "i"  # position in the .log file
+)
+_FIELD: Final = Struct(">i")
+_OFFSET_POSITION: Final = 0
+_POSITION_POSITION: Final = 4
+
+assert ENTRY.size == 8, "the entry is fixed by the file format"
+
+
+class OffsetIndex(MappedIndex):
+    """Offsets and positions, both ascending; offsets strictly."""
+
+    ENTRY: ClassVar[Struct] = ENTRY
+    _last: OffsetPosition
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: Path,
+        base_offset: int,
+        max_size_bytes: int,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        super().__init__(fs, path, base_offset, max_size_bytes, read_only=read_only)
+        self._refresh_last()
+
+    def append(self, offset: int, position: int) -> None:
+        """Remember that the append which ends with `offset` starts at `position`.
+
+        IndexFull, OffsetsOutOfOrder or SegmentOverflow; then nothing has changed.
+        """
+        if self._count >= self._max_entries:
+            raise IndexFull(f"{self.path} is full", file=str(self.path), entries=self._count)
+        if self._count and offset <= self._last.offset:
+            raise OffsetsOutOfOrder(
+                f"offset {offset} does not follow {self._last.offset} in {self.path}",
+                offset=offset,
+                last_offset=self._last.offset,
+            )
+        self._store(self._relative(offset), position)
+        self._last = OffsetPosition(offset, position)
+
+    def lookup(self, target_offset: int) -> OffsetPosition:
+        """Return the last entry at or before the target, else the segment's first byte."""
+        with self._remap_lock:
+            key = self._key(_FIELD, _OFFSET_POSITION)
+            last = self._last
+            if target_offset >= last.offset:
+                return last
+            slot = self._count_at_or_below(target_offset - self.base_offset, key) - 1
+            return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def upper_bound_by_position(self, position: int) -> OffsetPosition | None:
+        """Return the first entry at or behind a byte position, or None.
+
+        Its offset is an upper bound, exclusive, for what a read that ends at `position` contains.
+        """
+        with self._remap_lock:
+            slot = self._count_below(position, self._key(_FIELD, _POSITION_POSITION))
+            return self._entry(slot) if slot < self._count else None
+
+    def entry(self, slot: int) -> OffsetPosition:
+        """Return the entry in one slot; IndexError if there is none."""
+        with self._remap_lock:
+            self._ensure_open()
+            self._ensure_slot(slot)
+            return self._entry(slot)
+
+    def entries(self) -> Iterator[OffsetPosition]:
+        """Yield a snapshot of all entries."""
+        for relative, position in ENTRY.iter_unpack(self._raw_entries()):
+            yield OffsetPosition(self.base_offset + relative, position)
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry, or the base offset of an empty index."""
+        return self._last.offset
+
+    @property
+    def is_full(self) -> bool:
+        return self._count >= self._max_entries
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Keep only entries below `offset`; the file keeps its length."""
+        with self._remap_lock:
+            key = self._key(_FIELD, _OFFSET_POSITION)
+            count = self._count_below(offset - self.base_offset, key)
+        self._keep(count)
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndex if the file cannot be an index of this segment.
+
+        It sees a wrong length and an impossible last entry, no more: recovery does not rely on it.
+        """
+        self._ensure_whole_entries()
+        if self._last.offset < self.base_offset:
+            raise self._corrupt(
+                f"its last offset {self._last.offset} lies before base offset {self.base_offset}"
+            )
+
+    def _entry(self, slot: int) -> OffsetPosition:
+        relative, position = ENTRY.unpack_from(self._map.buffer, slot * ENTRY.size)
+        if relative < 0 or position < 0:
+            raise self._corrupt(f"slot {slot} holds ({relative}, {position})")
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def _refresh_last(self) -> None:
+        if self._count == 0:
+            self._last = OffsetPosition(self.base_offset, 0)
+            return
+        relative, position = ENTRY.unpack_from(self._map.buffer, (self._count - 1) * ENTRY.size)
+        self._last = OffsetPosition(self.base_offset + relative, position)

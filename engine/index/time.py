@@ -1,0 +1,145 @@
+"""The time index: from which offset on to look for a timestamp.
+
+An entry says: up to and including this offset, no record of the segment is later than this
+timestamp; 12 bytes. Timestamps strictly ascend, offsets never descend. Kafka's `TimeIndex`;
+docs/formats/time-index.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import ClassVar, Final
+
+from engine.errors import IndexFull, OffsetsOutOfOrder
+from engine.fs.filesystem import FileSystem
+from engine.index.mapped import MappedIndex
+from engine.types import NO_TIMESTAMP, TimestampOffset
+
+ENTRY: Final = Struct(
+    ">"
+    "q"  # timestamp in ms
+    "i"  # offset minus the segment's base offset
+)
+_TIMESTAMP: Final = Struct(">q")
+_TIMESTAMP_POSITION: Final = 0
+_OFFSET: Final = Struct(">i")
+_OFFSET_POSITION: Final = 8
+
+assert ENTRY.size == 12, "the entry is fixed by the file format"
+
+
+class TimeIndex(MappedIndex):
+    """Timestamps in ms and offsets; one slot is kept free for the entry that seals a segment."""
+
+    ENTRY: ClassVar[Struct] = ENTRY
+    _last: TimestampOffset
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: Path,
+        base_offset: int,
+        max_size_bytes: int,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        super().__init__(fs, path, base_offset, max_size_bytes, read_only=read_only)
+        self._refresh_last()
+
+    def maybe_append(self, timestamp: int, offset: int, *, skip_full: bool = False) -> None:
+        """Remember that nothing up to `offset` is later than `timestamp`, if that is news.
+
+        Not later than the last entry, or -1: nothing happens. `skip_full` is for the entry that
+        seals the segment: it may use the last slot. IndexFull, OffsetsOutOfOrder, SegmentOverflow,
+        or ValueError for a timestamp that went back; then nothing has changed.
+        """
+        last = self._last
+        if self._count >= self._max_entries - 1 and not skip_full:
+            raise self._full()
+        if self._count:
+            if offset < last.offset:
+                raise OffsetsOutOfOrder(
+                    f"offset {offset} is before {last.offset} in {self.path}",
+                    offset=offset,
+                    last_offset=last.offset,
+                )
+            if timestamp < last.timestamp:
+                raise ValueError(f"time {timestamp} is before {last.timestamp} in {self.path}")
+        if timestamp > last.timestamp:
+            if self._count >= self._max_entries:
+                raise self._full()
+            self._store(timestamp, self._relative(offset))
+            self._last = TimestampOffset(timestamp, offset)
+
+    def lookup(self, target_timestamp: int) -> TimestampOffset:
+        """Return the last entry at or before the target, else (-1, base offset)."""
+        with self._remap_lock:
+            key = self._key(_TIMESTAMP, _TIMESTAMP_POSITION)
+            last = self._last
+            if target_timestamp >= last.timestamp:
+                return last
+            slot = self._count_at_or_below(target_timestamp, key) - 1
+            return self._entry(slot) if slot >= 0 else self._before_first()
+
+    def entry(self, slot: int) -> TimestampOffset:
+        """Return the entry in one slot; IndexError if there is none."""
+        with self._remap_lock:
+            self._ensure_open()
+            self._ensure_slot(slot)
+            return self._entry(slot)
+
+    def entries(self) -> Iterator[TimestampOffset]:
+        """Yield a snapshot of all entries."""
+        for timestamp, relative in ENTRY.iter_unpack(self._raw_entries()):
+            yield TimestampOffset(timestamp, self.base_offset + relative)
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The last entry, or (-1, base offset) of an empty index."""
+        return self._last
+
+    @property
+    def is_full(self) -> bool:
+        """Whether only the slot for the sealing entry is left."""
+        return self._count >= self._max_entries - 1
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Keep only entries below `offset`; the file keeps its length."""
+        with self._remap_lock:
+            key = self._key(_OFFSET, _OFFSET_POSITION)
+            count = self._count_below(offset - self.base_offset, key)
+        self._keep(count)
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndex if the file cannot be a time index of this segment."""
+        self._ensure_whole_entries()
+        if self._count == 0:
+            return
+        first_timestamp, _ = ENTRY.unpack_from(self._map.buffer, 0)
+        if self._last.timestamp < first_timestamp:
+            raise self._corrupt(f"time went back from {first_timestamp} to {self._last.timestamp}")
+        if self._last.offset < self.base_offset:
+            raise self._corrupt(
+                f"its last offset {self._last.offset} lies before base offset {self.base_offset}"
+            )
+
+    def _before_first(self) -> TimestampOffset:
+        return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def _entry(self, slot: int) -> TimestampOffset:
+        timestamp, relative = ENTRY.unpack_from(self._map.buffer, slot * ENTRY.size)
+        if relative < 0:
+            raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def _refresh_last(self) -> None:
+        if self._count == 0:
+            self._last = self._before_first()
+            return
+        timestamp, relative = ENTRY.unpack_from(self._map.buffer, (self._count - 1) * ENTRY.size)
+        self._last = TimestampOffset(timestamp, self.base_offset + relative)
+
+    def _full(self) -> IndexFull:
+        return IndexFull(f"{self.path} is full", file=str(self.path), entries=self._count)

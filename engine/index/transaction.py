@@ -1,0 +1,170 @@
+"""The transaction index: the aborted transactions whose marker lies in one segment.
+
+A file of 34-byte entries in the order of the markers, created with the first one; there is none for
+most segments. Kafka's `TransactionIndex` and `AbortedTxn`; docs/formats/transaction-index.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from engine.errors import CorruptIndex
+from engine.fs.filesystem import File, FileSystem
+from engine.types import UNKNOWN_OFFSET, AbortedTransaction
+
+ENTRY: Final = Struct(
+    ">"
+    "h"  # version, 0
+    "q"  # producer_id
+    "q"  # first_offset of the transaction
+    "q"  # last_offset: the offset of the abort marker
+    "q"  # last_stable_offset when the marker was appended
+)
+VERSION: Final = 0
+
+assert ENTRY.size == 34, "the entry is fixed by the file format"
+
+
+class AbortedSearch(NamedTuple):
+    """What one segment's index knows about a range of offsets."""
+
+    aborted: list[AbortedTransaction]
+    is_complete: bool
+    """Whether no later segment can add to it."""
+
+
+class TransactionIndex:
+    """The aborted transactions of one segment; nothing on disk until there is one.
+
+    One writer at a time (the log's lock), readers beside it. An entry that a crash left incomplete
+    is not seen, and cut away by the next append.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: Path, base_offset: int, *, read_only: bool = False
+    ) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._fs = fs
+        self._is_closed = False
+        self._last_offset = UNKNOWN_OFFSET  # of what was appended since opening, as in Kafka
+        self._file: File | None = None
+        if fs.exists(path):
+            self._file = fs.open(path, read_only=read_only)
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Remember an aborted transaction; markers must ascend, else ValueError."""
+        if aborted.last_offset <= self._last_offset:
+            raise ValueError(
+                f"marker {aborted.last_offset} does not follow {self._last_offset} in {self.path}"
+            )
+        file = self._writable()
+        torn_bytes = file.size_bytes % ENTRY.size
+        if torn_bytes:
+            file.truncate(file.size_bytes - torn_bytes)
+        file.append(
+            ENTRY.pack(
+                VERSION,
+                aborted.producer_id,
+                aborted.first_offset,
+                aborted.last_offset,
+                aborted.last_stable_offset,
+            )
+        )
+        self._last_offset = aborted.last_offset
+
+    def collect(self, fetch_offset: int, upper_bound_offset: int) -> AbortedSearch:
+        """Return the aborted transactions that touch [fetch_offset, upper_bound_offset)."""
+        found = []
+        for aborted in self.entries():
+            if aborted.last_offset >= fetch_offset and aborted.first_offset < upper_bound_offset:
+                found.append(aborted)
+            if aborted.last_stable_offset >= upper_bound_offset:
+                return AbortedSearch(found, is_complete=True)
+        return AbortedSearch(found, is_complete=False)
+
+    def entries(self) -> Iterator[AbortedTransaction]:
+        """Yield the entries in order; CorruptIndex at one of an unknown version."""
+        for position, version, *offsets in self._raw_entries():
+            if version != VERSION:
+                raise CorruptIndex(
+                    f"{self.path} has an entry of version {version} at {position}",
+                    file=str(self.path),
+                )
+            yield AbortedTransaction(*offsets)
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the file, 0 if there is none."""
+        return self._file.size_bytes if self._file else 0
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Drop the first entry whose marker is at or behind `offset`, and all after it."""
+        if self._file is None:
+            return
+        for position, _, _, _, last_offset, _ in self._raw_entries():
+            if last_offset >= offset:
+                self._file.truncate(position)
+                self._last_offset = UNKNOWN_OFFSET
+                return
+
+    def reset(self) -> None:
+        """Drop all entries."""
+        if self._file is not None:
+            self._file.truncate(0)
+        self._last_offset = UNKNOWN_OFFSET
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndex if an entry cannot belong to this segment."""
+        for aborted in self.entries():
+            if aborted.last_offset < self.base_offset:
+                raise CorruptIndex(
+                    f"{self.path} has marker {aborted.last_offset} before its base offset",
+                    file=str(self.path),
+                )
+
+    def sync(self) -> None:
+        """Return once every entry would survive a power cut; nothing to do without a file.
+
+        The directory entry of a new file is the caller's to sync. Needs no lock.
+        """
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Let go of the file, without syncing. May be repeated."""
+        self._is_closed = True
+        if self._file is not None:
+            self._file.close()
+
+    def rename(self, target: Path) -> None:
+        """Give the file, if there is one, another name; also the name under which it is created."""
+        source, self.path = self.path, target
+        if self._file is not None:
+            self._file.path = target
+            self._fs.rename(source, target)
+
+    def delete(self) -> None:
+        """Let go of the file and remove it, if it is there."""
+        self.close()
+        self._fs.remove(self.path, missing_ok=True)
+
+    def _writable(self) -> File:
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
+        if self._file is None:
+            self._file = self._fs.open(self.path, create=True)
+        return self._file
+
+    def _raw_entries(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """Yield (position, version, producer id, first, last, last stable offset)."""
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
+        if self._file is None:
+            return
+        content = self._file.read_at(0, self._file.size_bytes)
+        for position in range(0, len(content) - ENTRY.size + 1, ENTRY.size):
+            yield position, *ENTRY.unpack_from(content, position)
