@@ -18,14 +18,18 @@ help: ## List the targets
 .PHONY: setup
 setup: $(VENV)/installed ## Create .venv from requirements.lock (PYTHON=python3.12 chooses the Python)
 
-# The stamps are written last, so a set-up that was interrupted is not believed and is taken up again.
-$(VENV)/locked: requirements.lock
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# The stamps are written last, so a set-up that was interrupted is not believed and is taken up again. Build backends come
+# first and packages without wheels are built with those: nothing is installed whose hash is not in a lock.
+$(VENV)/locked: requirements.lock deploy/locks/build.txt
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/create_venv.sh
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(PIP_INSTALL) --require-hashes --requirement deploy/locks/build.txt
+	@$(PIP_INSTALL) --require-hashes --no-build-isolation --requirement requirements.lock
 	@touch $@
 
 $(VENV)/installed: $(VENV)/locked pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # ---------------------------------------------------------------------------------------------------------------- use
@@ -80,11 +84,16 @@ format: setup ## Format the code and mend what ruff can mend
 openapi: setup ## Regenerate openapi/openapi.json
 	$(BIN)/python -m app.export_openapi
 
+UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+UV_SUBSET := $(UV_COMPILE) --no-annotate --constraint requirements.lock --output-file
+
 .PHONY: lock
-lock: setup ## Resolve requirements.lock anew from pyproject.toml (UPGRADE=1 takes the newest of everything)
-	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-		$(if $(UPGRADE),--upgrade) --quiet --output-file requirements.lock
+lock: setup ## Resolve the locks anew from pyproject.toml (UPGRADE=1 takes the newest of everything)
+	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml --extra spark --group dev
+	$(UV_SUBSET) deploy/locks/build.txt --group build
+	$(UV_SUBSET) deploy/locks/service.txt pyproject.toml
+	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml --extra spark
 
 .PHONY: hooks
 hooks: setup ## Let git run the checks before each commit
