@@ -1,0 +1,1 @@
+"""What a log knows beyond its bytes, all of it rebuilt from them: watermarks, epochs, producers."""

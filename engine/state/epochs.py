@@ -1,0 +1,178 @@
+"""The leader epochs of one log: which epoch wrote from which offset on.
+
+Epochs and start offsets both ascend strictly; an entry in the way of a newer assignment is removed.
+Readers take the immutable tuple of entries and need no lock; whoever changes it holds the log's
+lock. An assignment is on disk before it counts. Truncation changes memory at once and the file at
+the next `flush`: a file left behind by a crash holds entries too many, never too few, and loading
+trims them. Mirrors Kafka's `LeaderEpochFileCache`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+from engine.checkpoint.epochs import read_epochs, write_epochs
+from engine.errors import InvalidRequestValue
+from engine.fs.names import LEADER_EPOCH_CHECKPOINT
+from engine.fs.port import FileSystem
+from engine.types import NO_LEADER_EPOCH, UNKNOWN_OFFSET, EpochOffset
+
+_logger = logging.getLogger(__name__)
+
+UNDEFINED_EPOCH_END: Final = EpochOffset(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
+"""The answer of `end_offset_for` when the log cannot tell."""
+
+_epoch = attrgetter("epoch")
+_start_offset = attrgetter("start_offset")
+
+
+class LeaderEpochCache:
+    """The entries of `leader-epoch-checkpoint` in one partition directory.
+
+    Opening reads the file and raises CorruptCheckpoint if it is damaged; a missing file is an empty
+    history.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._path = directory / LEADER_EPOCH_CHECKPOINT
+        self._file_lock = threading.Lock()  # an assignment and a flush may want to write together
+        self._entries: tuple[EpochOffset, ...] = tuple(read_epochs(fs, self._path))
+        self._written = self._entries
+        self.highest_epoch_as_read: Final = self._entries[-1].epoch if self._entries else 0
+        """The log's leader epoch where there is no cluster: loading trims entries, never this."""
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Make `epoch` begin at `start_offset` unless it is the latest and began before.
+
+        Returns whether anything changed; if so it is on disk. If the write fails, nothing changed.
+        Raises InvalidRequestValue for a negative epoch or offset.
+        """
+        if self._entries:
+            latest = self._entries[-1]
+            if epoch == latest.epoch and start_offset >= latest.start_offset:
+                return False  # every append but the first of an epoch
+        if epoch < 0 or start_offset < 0:
+            raise InvalidRequestValue(
+                f"epoch {epoch} cannot begin at offset {start_offset}",
+                epoch=epoch,
+                start_offset=start_offset,
+            )
+        kept = self._entries
+        while kept and (kept[-1].epoch >= epoch or kept[-1].start_offset >= start_offset):
+            kept = kept[:-1]
+        assigned = EpochOffset(epoch, start_offset)
+        if len(kept) < len(self._entries):
+            replaced = self._entries[len(kept) :]
+            _logger.warning("%s: %s replaces %s", self._path, assigned, replaced)
+        self._replace((*kept, assigned))
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Forget the epochs that begin at `end_offset` or later; the file follows at `flush`."""
+        count = bisect_left(self._entries, end_offset, key=_start_offset)
+        if end_offset < 0 or count == len(self._entries):
+            return False
+        self._entries = self._entries[:count]
+        return True
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Forget what lies before `start_offset`; the epoch in force there begins there now.
+
+        The file follows at `flush`.
+        """
+        count = bisect_right(self._entries, start_offset, key=_start_offset)
+        if count == 0 or self._entries[0].start_offset == start_offset:
+            return False
+        in_force = EpochOffset(self._entries[count - 1].epoch, start_offset)
+        self._entries = (in_force, *self._entries[count:])
+        return True
+
+    def clear_and_flush(self) -> None:
+        """Forget everything, in memory and on disk."""
+        self._replace(())
+
+    def flush(self) -> None:
+        """Bring the file up to date with memory. The caller need not hold the log's lock."""
+        with self._file_lock:
+            entries = self._entries
+            if self._written is not entries:
+                write_epochs(self._fs, self._path, entries)
+                self._written = entries
+
+    def move_to(self, directory: Path) -> None:
+        """Use the file under its new parent: the partition directory was renamed."""
+        with self._file_lock:
+            self._path = directory / LEADER_EPOCH_CHECKPOINT
+
+    @property
+    def entries(self) -> tuple[EpochOffset, ...]:
+        """All entries, oldest first."""
+        return self._entries
+
+    @property
+    def latest(self) -> EpochOffset | None:
+        entries = self._entries
+        return entries[-1] if entries else None
+
+    @property
+    def earliest(self) -> EpochOffset | None:
+        entries = self._entries
+        return entries[0] if entries else None
+
+    def entry_of(self, epoch: int) -> EpochOffset | None:
+        """Return the entry of exactly this epoch."""
+        entries = self._entries
+        slot = bisect_left(entries, epoch, key=_epoch)
+        return entries[slot] if slot < len(entries) and entries[slot].epoch == epoch else None
+
+    def entry_before(self, epoch: int) -> EpochOffset | None:
+        """Return the entry of the largest lower epoch."""
+        entries = self._entries
+        slot = bisect_left(entries, epoch, key=_epoch)
+        return entries[slot - 1] if slot else None
+
+    def entry_after(self, epoch: int) -> EpochOffset | None:
+        """Return the entry of the smallest higher epoch."""
+        entries = self._entries
+        slot = bisect_right(entries, epoch, key=_epoch)
+        return entries[slot] if slot < len(entries) else None
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """Return the epoch that wrote `offset`, or None if that was before the first entry."""
+        entries = self._entries
+        slot = bisect_right(entries, offset, key=_start_offset)
+        return entries[slot - 1].epoch if slot else None
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochOffset:
+        """Return the largest epoch up to `epoch` and where it ends (exclusive).
+
+        An epoch older than all entries is answered with itself and where the first one begins, and
+        one newer than all entries with `UNDEFINED_EPOCH_END`.
+        """
+        entries = self._entries
+        if epoch == NO_LEADER_EPOCH or not entries or epoch > entries[-1].epoch:
+            return UNDEFINED_EPOCH_END
+        if epoch == entries[-1].epoch:
+            return EpochOffset(epoch, log_end_offset)
+        slot = bisect_right(entries, epoch, key=_epoch)
+        floor = entries[slot - 1].epoch if slot else epoch
+        return EpochOffset(floor, entries[slot].start_offset)
+
+    def check_invariants(self) -> None:
+        """Fail unless epochs and start offsets both ascend strictly."""
+        for earlier, later in zip(self._entries, self._entries[1:], strict=False):
+            assert earlier.epoch < later.epoch, (earlier, later)
+            assert earlier.start_offset < later.start_offset, (earlier, later)
+
+    def _replace(self, entries: tuple[EpochOffset, ...]) -> None:
+        """Put `entries` on disk, then into memory."""
+        with self._file_lock:
+            write_epochs(self._fs, self._path, entries)
+            self._entries = entries
+            self._written = entries

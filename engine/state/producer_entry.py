@@ -1,0 +1,107 @@
+"""One producer as a log knows it: its epoch, its last five batches, its open transaction.
+
+Entries are values: an append stages new ones beside the live ones, and publishing them is one
+update of a dictionary. Nothing here does IO. Mirrors Kafka's `ProducerStateEntry`.
+
+`last_timestamp` is a record's time and goes into snapshots, as Kafka's does. `seen_ms` is the
+moment the entry was last appended to or loaded; it lives in memory only and keeps a backfill of old
+records from losing its duplicate detection.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from engine.records.header import BatchHeader, decrement_sequence
+from engine.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+
+CACHED_BATCHES: Final = 5
+"""How many batches per producer a retry may reach back; Kafka's `NUM_BATCHES_TO_RETAIN`."""
+
+NO_COORDINATOR_EPOCH: Final = -1
+
+
+class BatchMetadata(NamedTuple):
+    """One appended batch as duplicate detection remembers it; both ends inclusive."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry(NamedTuple):
+    """One producer's state at one moment; `batches` are in append order, the newest last."""
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    transaction_first_offset: int | None = None
+    batches: tuple[BatchMetadata, ...] = ()
+    seen_ms: int = 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence before the next one, or -1 if no batch of this epoch is known."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def first_sequence(self) -> int:
+        """The oldest sequence remembered, or -1 if no batch of this epoch is known."""
+        return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """Return the remembered batch of exactly the same epoch and sequences, if there is one."""
+        if self.producer_epoch != header.producer_epoch:
+            return None
+        last_sequence = header.last_sequence
+        for batch in self.batches:
+            same_last = batch.last_sequence == last_sequence
+            if same_last and batch.first_sequence == header.base_sequence:
+                return batch
+        return None
+
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Whether the producer was idle for long enough and has no transaction open."""
+        if self.transaction_first_offset is not None:
+            return False
+        return now_ms - max(self.last_timestamp, self.seen_ms) >= expiration_ms
+
+    def with_batch(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
+        """Return the state after a data batch; another epoch forgets the batches of this one."""
+        batch = BatchMetadata(
+            last_sequence=header.last_sequence,
+            last_offset=header.last_offset,
+            offset_delta=header.last_offset_delta,
+            timestamp=header.max_timestamp,
+        )
+        kept = self.batches if self.producer_epoch == header.producer_epoch else ()
+        return self._replace(
+            producer_epoch=header.producer_epoch,
+            last_timestamp=header.max_timestamp,
+            batches=(*kept[1 - CACHED_BATCHES :], batch),
+            seen_ms=now_ms,
+        )
+
+    def with_marker(
+        self, header: BatchHeader, coordinator_epoch: int, now_ms: int
+    ) -> ProducerEntry:
+        """Return the state after a marker; another epoch forgets the batches of this one."""
+        kept = self.batches if self.producer_epoch == header.producer_epoch else ()
+        return self._replace(
+            producer_epoch=header.producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            last_timestamp=header.max_timestamp,
+            transaction_first_offset=None,
+            batches=kept,
+            seen_ms=now_ms,
+        )

@@ -1,0 +1,385 @@
+"""The producers of one log: who may append what, whose transactions are open, and since where.
+
+An append asks `judge`, which reads and changes nothing; only when the bytes are in the log does it
+call `apply`. State is derived: `truncate_and_reload` and `observe` rebuild it from the newest
+snapshot and the batches after it.
+
+Mirrors Kafka's `ProducerStateManager` with two differences. Idle producers expire from the later of
+a record's time and the moment it was appended or loaded. Several batches of one client's append are
+a duplicate together or not at all.
+
+Not thread-safe: the log's lock guards everything but `sync_snapshot`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from engine.clock import Clock
+from engine.errors import CorruptSnapshot, InvalidTransactionState
+from engine.fs.port import FileSystem
+from engine.records.control import EndTxnMarker
+from engine.records.header import BatchHeader
+from engine.state.producer_entry import ProducerEntry
+from engine.state.producer_snapshot import decode_snapshot, encode_snapshot, in_table_order
+from engine.state.snapshot_files import SnapshotFiles
+from engine.state.transactions import OpenTransaction, Transactions
+from engine.state.verdict import (
+    NOTHING_TO_APPLY,
+    Accepted,
+    Staging,
+    Verdict,
+    duplicate_of,
+)
+from engine.state.verification import VerificationGuard, Verifications
+from engine.types import (
+    NO_PRODUCER_ID,
+    UNKNOWN_OFFSET_METADATA,
+    AbortedTransaction,
+    AppendOrigin,
+    CompletedTransaction,
+    OffsetMetadata,
+)
+
+_logger = logging.getLogger(__name__)
+
+LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60_000
+"""How long after its timeout an open transaction is late; Kafka's constant of that name."""
+
+_NO_MARKERS: Final[Mapping[int, EndTxnMarker]] = MappingProxyType({})
+
+
+class ProducerStates:
+    """All producers of one log, and the snapshots of them in its directory.
+
+    A new one knows which snapshots there are and has loaded none. `map_end_offset` is the exclusive
+    end of what has been applied: every append moves it, with a producer id or without.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        *,
+        clock: Clock,
+        expiration_ms: int,
+        transaction_verification: bool = False,
+    ) -> None:
+        self.map_end_offset = 0
+        self.last_snapshot_offset = 0
+        self.expiration_ms = expiration_ms
+        self.transaction_verification = transaction_verification
+        self.highest_producer_id = NO_PRODUCER_ID
+        self._directory = directory
+        self._clock = clock
+        self._files = SnapshotFiles(fs, directory)
+        self._entries: dict[int, ProducerEntry] = {}
+        self._transactions = Transactions()
+        self._verifications = Verifications()
+
+    # An append: judge, write, apply.
+
+    def judge(
+        self,
+        headers: Sequence[BatchHeader],
+        origin: AppendOrigin,
+        *,
+        start: OffsetMetadata = UNKNOWN_OFFSET_METADATA,
+        markers: Mapping[int, EndTxnMarker] = _NO_MARKERS,
+        guard: VerificationGuard | None = None,
+    ) -> Verdict:
+        """Decide on the batches of one append, whose offsets are assigned; changes nothing.
+
+        `start` is where the first batch will lie; without a segment in it, transactions opened here
+        know their offset only. `markers` holds the content of control batches, by their index in
+        `headers`.
+
+        A client's append is a Duplicate if all its batches are remembered and adjoin. (In Kafka the
+        first one found decides, which is the same for the single batch it allows.)
+
+        Raises SequenceGap, ProducerFenced, CoordinatorFenced or InvalidTransactionState.
+        """
+        for header in headers:
+            if header.producer_id > NO_PRODUCER_ID:
+                break
+        else:
+            return NOTHING_TO_APPLY
+        if origin is AppendOrigin.CLIENT:
+            duplicate = duplicate_of(self._entries, headers)
+            if duplicate is not None:
+                return duplicate
+        staging = Staging(self._entries, origin, start=start, now_ms=self._clock.now_ms())
+        for index, header in enumerate(headers):
+            if header.producer_id > NO_PRODUCER_ID:
+                if header.is_control:
+                    staging.stage_marker(header, markers.get(index))
+                else:
+                    self._ensure_verified(staging.entry(header.producer_id), header, origin, guard)
+                    lowest_sequence = self._verifications.lowest_sequence(header.producer_id)
+                    staging.stage_data(header, lowest_sequence)
+            staging.bytes_before += header.size_bytes
+        return staging.accepted()
+
+    def apply(self, accepted: Accepted) -> Sequence[CompletedTransaction]:
+        """Publish what was judged; the batches are in the log.
+
+        Returns the transactions that their markers ended, in order. For each, ask
+        `last_stable_offset_for`, write the transaction index, then call `complete_transaction`.
+        """
+        if accepted.entries:
+            self._entries.update(accepted.entries)
+            self._note_ids(accepted.entries)
+            for transaction in accepted.opened:
+                self._transactions.open(transaction)
+            for producer_id in accepted.transactional_ids:
+                self._verifications.clear(producer_id)
+        return accepted.completed
+
+    def last_stable_offset_for(self, completed: CompletedTransaction) -> int:
+        """Return what the transaction index stores as last stable offset for this transaction."""
+        return self._transactions.last_stable_offset_for(completed)
+
+    def complete_transaction(self, completed: CompletedTransaction) -> None:
+        """Count a transaction as decided; until replicated it holds the last stable offset."""
+        self._transactions.complete(completed)
+
+    def observe(
+        self, header: BatchHeader, marker: EndTxnMarker | None = None
+    ) -> AbortedTransaction | None:
+        """Apply one batch that is in the log already, as recovery, reload and followers do.
+
+        Returns the entry for the transaction index if the batch is the marker of an abort.
+        """
+        aborted = None
+        if header.producer_id > NO_PRODUCER_ID:
+            markers = _NO_MARKERS if marker is None else {0: marker}
+            verdict = self.judge((header,), AppendOrigin.REPLICATION, markers=markers)
+            assert isinstance(verdict, Accepted)  # only a client's append can be a duplicate
+            for completed in self.apply(verdict):
+                last_stable_offset = self.last_stable_offset_for(completed)
+                self.complete_transaction(completed)
+                if completed.is_aborted:
+                    aborted = AbortedTransaction(
+                        completed.producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        last_stable_offset,
+                    )
+        self.map_end_offset = header.next_offset
+        return aborted
+
+    # What moves around the log moves the state.
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Stop holding back the transactions whose marker lies below the high watermark."""
+        self._transactions.forget_decided_below(high_watermark)
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """Forget decided transactions below the log start; producers stay until they expire."""
+        self._transactions.forget_decided_below(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        newest = self._files.newest
+        self.last_snapshot_offset = log_start_offset if newest is None else newest
+
+    def expire(self, now_ms: int) -> int:
+        """Forget idle producers and stale verifications; returns how many producers went."""
+        expired = [
+            entry.producer_id
+            for entry in self._entries.values()
+            if entry.is_expired(now_ms, self.expiration_ms)
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        self._verifications.expire(now_ms, self.expiration_ms)
+        return len(expired)
+
+    def truncate_fully(self, offset: int) -> None:
+        """Forget everything, snapshots included; the log goes on at `offset`."""
+        self._clear()
+        for snapshot in self._files.offsets:
+            self._files.delete(snapshot)
+        self.last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def truncate_and_reload(self, log_start_offset: int, end_offset: int, now_ms: int) -> None:
+        """Bring the state back to at most `end_offset`, from the newest snapshot that fits.
+
+        Afterwards `map_end_offset` may be below `end_offset`: the caller feeds the batches between
+        to `observe`. Snapshots beyond the end, or of nothing in the log, are removed.
+        """
+        for snapshot in self._files.offsets:
+            if snapshot > end_offset or snapshot <= log_start_offset:
+                self._files.delete(snapshot)
+        if self.map_end_offset == end_offset:
+            self.on_log_start(log_start_offset)
+        else:
+            self._clear()
+            self.load_from_snapshot(log_start_offset, now_ms)
+
+    def load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
+        """Start from the newest readable snapshot, or from nothing at the log start.
+
+        A snapshot that is damaged is reported, removed, and the one before it tried.
+        """
+        while (offset := self._files.newest) is not None:
+            try:
+                entries = decode_snapshot(self._files.read(offset), loaded_ms=now_ms)
+            except (CorruptSnapshot, FileNotFoundError) as error:
+                _logger.warning("%s: dropping snapshot %d: %s", self._directory, offset, error)
+                self._files.delete(offset)
+                continue
+            self._adopt(entries)
+            self.map_end_offset = self.last_snapshot_offset = offset
+            return
+        self.map_end_offset = self.last_snapshot_offset = log_start_offset
+
+    # Snapshots on disk.
+
+    def take_snapshot(self, *, sync: bool) -> int | None:
+        """Write the state below `map_end_offset`, unless a snapshot at least that new was taken.
+
+        Returns the offset that names it. Without `sync` a power cut may lose it; loading then
+        starts from the one before.
+        """
+        if self.map_end_offset <= self.last_snapshot_offset:
+            return None
+        content = encode_snapshot(in_table_order(self._entries.values()))
+        self._files.write(self.map_end_offset, content, sync=sync)
+        self.last_snapshot_offset = self.map_end_offset
+        return self.last_snapshot_offset
+
+    def sync_snapshot(self, offset: int) -> None:
+        """Make a snapshot survive a power cut, if it still exists. Needs no lock."""
+        self._files.sync(offset)
+
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """The offsets of all snapshots, ascending."""
+        return self._files.offsets
+
+    def delete_snapshot(self, offset: int) -> None:
+        """Remove a snapshot at once; it may be missing."""
+        self._files.delete(offset)
+
+    def snapshot_for_deletion(self, offset: int) -> Path | None:
+        """Forget a snapshot; returns its renamed file for the caller to remove later, if any."""
+        return self._files.retire(offset)
+
+    def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
+        """Remove the snapshots of no segment, except the newest if no segment begins after it."""
+        self._files.delete_strays(segment_base_offsets)
+
+    def move_to(self, directory: Path) -> None:
+        """Use the files under their new parent: the partition directory was renamed."""
+        self._directory = directory
+        self._files.move_to(directory)
+
+    # Verification of transactions, where somebody else decides whether they may begin.
+
+    def start_verification(
+        self, producer_id: int, *, sequence: int, producer_epoch: int
+    ) -> VerificationGuard | None:
+        """Return the guard that the first batch of a transaction must carry; None if it is open."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and entry.transaction_first_offset is not None:
+            return None
+        return self._verifications.start(
+            producer_id,
+            sequence=sequence,
+            producer_epoch=producer_epoch,
+            now_ms=self._clock.now_ms(),
+        )
+
+    # Questions.
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no producer is known."""
+        return not self._entries
+
+    @property
+    def first_unstable_offset(self) -> OffsetMetadata | None:
+        """Where the oldest transaction begins that is open, or decided above the high watermark."""
+        return self._transactions.first_unstable
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction begins."""
+        oldest = self._transactions.oldest
+        return oldest.first.offset if oldest else None
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """Return what is known of one producer."""
+        return self._entries.get(producer_id)
+
+    def active_producers(self, now_ms: int) -> tuple[ProducerEntry, ...]:
+        """Return every producer that is not expired, by producer id."""
+        return tuple(
+            entry
+            for _, entry in sorted(self._entries.items())
+            if not entry.is_expired(now_ms, self.expiration_ms)
+        )
+
+    def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
+        """Whether the producer of the oldest open transaction has been silent for too long."""
+        oldest = self._transactions.oldest
+        if oldest is None:
+            return False
+        last_timestamp = self._entries[oldest.producer_id].last_timestamp
+        allowed_ms = max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        return last_timestamp > 0 and now_ms - last_timestamp > allowed_ms
+
+    def check_invariants(self) -> None:
+        """Fail unless entries and open transactions tell the same story."""
+        by_entries = {
+            (entry.transaction_first_offset, entry.producer_id)
+            for entry in self._entries.values()
+            if entry.transaction_first_offset is not None
+        }
+        ongoing = self._transactions.ongoing
+        by_transactions = {(open_.first.offset, open_.producer_id) for open_ in ongoing}
+        assert by_entries == by_transactions, (by_entries, by_transactions)
+        assert list(ongoing) == sorted(ongoing), ongoing
+        for producer_id, entry in self._entries.items():
+            assert entry.producer_id == producer_id, (producer_id, entry)
+            assert producer_id <= self.highest_producer_id, (producer_id, self.highest_producer_id)
+
+    def _ensure_verified(
+        self,
+        entry: ProducerEntry,
+        header: BatchHeader,
+        origin: AppendOrigin,
+        guard: VerificationGuard | None,
+    ) -> None:
+        """Refuse the first batch of a transaction that nobody verified, where that is asked for."""
+        if (
+            self.transaction_verification
+            and header.is_transactional
+            and origin is not AppendOrigin.REPLICATION
+            and entry.transaction_first_offset is None
+            and not self._verifications.is_proved_by(entry.producer_id, guard)
+        ):
+            raise InvalidTransactionState(
+                f"producer {entry.producer_id} begins a transaction that was not verified",
+                producer_id=entry.producer_id,
+            )
+
+    def _adopt(self, entries: Sequence[ProducerEntry]) -> None:
+        """Make what a snapshot held the live state; open transactions know their offset only."""
+        self._entries = {entry.producer_id: entry for entry in entries}
+        self._note_ids(self._entries)
+        for entry in self._entries.values():
+            if entry.transaction_first_offset is not None:
+                first = OffsetMetadata(entry.transaction_first_offset)
+                self._transactions.open(OpenTransaction(first, entry.producer_id))
+
+    def _note_ids(self, producer_ids: Collection[int]) -> None:
+        self.highest_producer_id = max((self.highest_producer_id, *producer_ids))
+
+    def _clear(self) -> None:
+        self._entries.clear()
+        self._transactions.clear()

@@ -1,0 +1,118 @@
+"""The producer snapshots in one partition directory: which there are, written, synced, removed.
+
+`<offset>.snapshot` holds the producer state below that offset. The set in memory is what counts: a
+snapshot taken out of it is never loaded again, whenever its file goes. Not thread-safe, except
+`sync`: the log's lock guards it. A torn snapshot is found out by its checksum.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Collection
+from pathlib import Path
+
+from engine.fs.names import DELETED_SUFFIX, base_offset_of, snapshot_name
+from engine.fs.port import FileSystem
+
+
+class SnapshotFiles:
+    """The snapshots found when this is made, and every change since."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._offsets: list[int] = []
+        self.rescan()
+
+    def rescan(self) -> None:
+        """Believe what lies in the directory now."""
+        names = self._fs.list_directory(self._directory)
+        offsets = ((base_offset_of(name), name) for name in names)
+        self._offsets = sorted(
+            offset
+            for offset, name in offsets
+            if offset is not None and name == snapshot_name(offset)
+        )
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """All snapshots, ascending."""
+        return tuple(self._offsets)
+
+    @property
+    def newest(self) -> int | None:
+        return self._offsets[-1] if self._offsets else None
+
+    def read(self, offset: int) -> bytes:
+        """Return the content of a snapshot."""
+        return self._fs.read_bytes(self._path(offset))
+
+    def write(self, offset: int, content: bytes, *, sync: bool) -> None:
+        """Write a snapshot; with `sync` it and its name survive a power cut.
+
+        Kafka writes it under its final name too: a crash leaves a file that fails its checksum, and
+        loading then falls back to the one before.
+        """
+        with self._fs.open(self._path(offset), create=True) as file:
+            file.truncate(0)
+            file.append(content)
+            if sync:
+                file.sync_all()
+        if sync:
+            self._fs.sync_directory(self._directory)
+        if offset not in self._offsets:
+            insort(self._offsets, offset)
+
+    def sync(self, offset: int) -> None:
+        """Make a snapshot survive a power cut; nothing happens if it is gone.
+
+        The caller need not hold the log's lock.
+        """
+        try:
+            file = self._fs.open(self._path(offset), read_only=True)
+        except FileNotFoundError:
+            return  # retention or truncation came first
+        with file:
+            file.sync_all()
+        self._fs.sync_directory(self._directory)
+
+    def delete(self, offset: int) -> None:
+        """Remove a snapshot at once; it may be missing."""
+        self._forget(offset)
+        self._fs.remove(self._path(offset), missing_ok=True)
+
+    def retire(self, offset: int) -> Path | None:
+        """Forget a snapshot and return its file, renamed `.deleted`, for the caller to remove.
+
+        Returns None if there is no file.
+        """
+        self._forget(offset)
+        path = self._path(offset)
+        if not self._fs.exists(path):
+            return None
+        retired = path.with_name(path.name + DELETED_SUFFIX)
+        self._fs.rename(path, retired)
+        return retired
+
+    def delete_strays(self, segment_base_offsets: Collection[int]) -> None:
+        """Look at the directory anew and remove the snapshots that belong to no segment.
+
+        The newest of those stays if no segment begins after it: a clean shutdown wrote it.
+        """
+        self.rescan()
+        strays = [offset for offset in self._offsets if offset not in segment_base_offsets]
+        if strays and strays[-1] >= max(segment_base_offsets, default=0):
+            strays.pop()
+        for offset in strays:
+            self.delete(offset)
+
+    def move_to(self, directory: Path) -> None:
+        """Look for the files under their new parent: the partition directory was renamed."""
+        self._directory = directory
+
+    def _forget(self, offset: int) -> None:
+        if offset in self._offsets:
+            self._offsets.remove(offset)
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / snapshot_name(offset)

@@ -1,0 +1,128 @@
+"""What judging one append comes to: accepted with staged changes, or a duplicate of an earlier one.
+
+Pure: live entries are read and never changed. Within an append each batch is judged by what the
+batches before it staged. Mirrors the use of `ProducerAppendInfo` in Kafka's `UnifiedLog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from engine.records.control import EndTxnMarker
+from engine.records.header import BatchHeader
+from engine.state.producer_append import Step, judge_data, judge_marker
+from engine.state.producer_entry import BatchMetadata, ProducerEntry
+from engine.state.transactions import OpenTransaction
+from engine.types import AppendOrigin, CompletedTransaction, OffsetMetadata
+
+
+class Accepted(NamedTuple):
+    """What an append changes once its bytes are in the log."""
+
+    entries: Mapping[int, ProducerEntry]
+    opened: Sequence[OpenTransaction]
+    completed: Sequence[CompletedTransaction]
+    transactional_ids: Collection[int]
+
+
+class Duplicate(NamedTuple):
+    """The append is in the log already, at these offsets (inclusive) and with this timestamp."""
+
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+Verdict: TypeAlias = Accepted | Duplicate
+
+NOTHING_TO_APPLY: Final = Accepted({}, (), (), ())
+
+
+def duplicate_of(
+    live: Mapping[int, ProducerEntry], headers: Sequence[BatchHeader]
+) -> Duplicate | None:
+    """Return the earlier append of exactly these batches, if all are remembered and adjoin.
+
+    Where only some are, the answer "duplicate" would lose the others: sequences then refuse them.
+    """
+    remembered: list[BatchMetadata] = []
+    for header in headers:
+        entry = live.get(header.producer_id)
+        batch = entry.duplicate_of(header) if entry else None
+        if batch is None:
+            return None
+        if remembered and batch.first_offset != remembered[-1].last_offset + 1:
+            return None
+        remembered.append(batch)
+    newest = remembered[-1]
+    return Duplicate(remembered[0].first_offset, newest.last_offset, newest.timestamp)
+
+
+class Staging:
+    """The changes of one append, batch by batch, beside the live entries.
+
+    `bytes_before` is the size of the batches already passed: a transaction that opens remembers its
+    place in the segment, if `start` says where the append begins.
+    """
+
+    def __init__(
+        self,
+        live: Mapping[int, ProducerEntry],
+        origin: AppendOrigin,
+        *,
+        start: OffsetMetadata,
+        now_ms: int,
+    ) -> None:
+        self.bytes_before = 0
+        self._live = live
+        self._origin = origin
+        self._start = start
+        self._now_ms = now_ms
+        self._entries: dict[int, ProducerEntry] = {}
+        self._opened: list[OpenTransaction] = []
+        self._completed: list[CompletedTransaction] = []
+        self._transactional_ids: set[int] = set()
+
+    def entry(self, producer_id: int) -> ProducerEntry:
+        """Return the producer's state after the batches so far; an unknown one has no epoch."""
+        staged = self._entries.get(producer_id) or self._live.get(producer_id)
+        return staged or ProducerEntry(producer_id)
+
+    def stage_data(self, header: BatchHeader, lowest_verified_sequence: int | None) -> None:
+        """Judge a data batch and keep its step. Raises what `judge_data` raises."""
+        entry = self.entry(header.producer_id)
+        step = judge_data(
+            entry,
+            header,
+            self._origin,
+            self._now_ms,
+            lowest_verified_sequence=lowest_verified_sequence,
+        )
+        if step.opens_transaction:
+            first = self._place(header.base_offset)
+            self._opened.append(OpenTransaction(first, header.producer_id))
+        self._keep(header, step)
+
+    def stage_marker(self, header: BatchHeader, marker: EndTxnMarker | None) -> None:
+        """Judge a control batch and keep its step. Raises what `judge_marker` raises."""
+        entry = self.entry(header.producer_id)
+        step = judge_marker(entry, header, marker, self._origin, self._now_ms)
+        if step.completed is not None:
+            self._completed.append(step.completed)
+        self._keep(header, step)
+
+    def accepted(self) -> Accepted:
+        """Return everything that was staged."""
+        return Accepted(self._entries, self._opened, self._completed, self._transactional_ids)
+
+    def _keep(self, header: BatchHeader, step: Step) -> None:
+        self._entries[header.producer_id] = step.entry
+        if header.is_transactional:
+            self._transactional_ids.add(header.producer_id)
+
+    def _place(self, offset: int) -> OffsetMetadata:
+        if self._start.is_offset_only:
+            return OffsetMetadata(offset)
+        position = self._start.position + self.bytes_before
+        return OffsetMetadata(offset, self._start.segment_base_offset, position)

@@ -1,0 +1,76 @@
+"""Guards between asking whether a transaction may begin here and appending its first batch.
+
+Whoever decides that a partition belongs to a transaction does so before the append; the guard
+proves that the append comes after that decision and before the transaction's end. Mirrors Kafka's
+`VerificationStateEntry` and `VerificationGuard`. Not thread-safe: the log's lock guards it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class VerificationGuard:
+    """An opaque value that proves one verification; only the very same one equals it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    guard: VerificationGuard
+    created_ms: int
+    lowest_sequence: int
+    producer_epoch: int
+
+
+class Verifications:
+    """The verifications under way, by producer id."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending: dict[int, _Pending] = {}
+
+    def start(
+        self, producer_id: int, *, sequence: int, producer_epoch: int, now_ms: int
+    ) -> VerificationGuard:
+        """Return the guard of this producer, made now if there is none.
+
+        A lower sequence of the same epoch lowers the one remembered; a higher epoch takes over, a
+        lower one is ignored. The guard and its age stay what they are.
+        """
+        known = self._pending.get(producer_id)
+        if known is None:
+            guard = VerificationGuard()
+            self._pending[producer_id] = _Pending(guard, now_ms, sequence, producer_epoch)
+            return guard
+        newer = producer_epoch > known.producer_epoch
+        earlier = producer_epoch == known.producer_epoch and sequence < known.lowest_sequence
+        if newer or earlier:
+            self._pending[producer_id] = _Pending(
+                known.guard, known.created_ms, sequence, producer_epoch
+            )
+        return known.guard
+
+    def is_proved_by(self, producer_id: int, guard: VerificationGuard | None) -> bool:
+        """Whether `guard` is the one that was given out for this producer."""
+        known = self._pending.get(producer_id)
+        return known is not None and known.guard is guard
+
+    def lowest_sequence(self, producer_id: int) -> int | None:
+        """Return the lowest sequence that was announced, or None if nothing is pending."""
+        known = self._pending.get(producer_id)
+        return known.lowest_sequence if known else None
+
+    def clear(self, producer_id: int) -> None:
+        """Forget the producer's verification: its transaction has a first batch, or ended."""
+        self._pending.pop(producer_id, None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget what was started `expiration_ms` ago or earlier, asked for since or not."""
+        self._pending = {
+            producer_id: pending
+            for producer_id, pending in self._pending.items()
+            if now_ms - pending.created_ms < expiration_ms
+        }
