@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Final
@@ -177,29 +175,27 @@ class MappedIndex(ABC):
         self.ENTRY.pack_into(self._map.buffer, position, first, second)
         self._count += 1  # last, because from here on readers see the entry
 
-    def _key(self, field: Struct, field_position: int) -> Callable[[int], int]:
-        """Return a function from slot to key. The caller holds the remap lock."""
+    def _count_at_or_below(self, target: int, field: Struct, field_position: int) -> int:
+        """How many entries have at most `target` in one field. The caller holds the remap lock.
+
+        The result is that of a plain bisection; the warm tail is tried first. Kafka's
+        `AbstractIndex.indexSlotRangeFor`.
+        """
         self._ensure_open()
         buffer = self._map.buffer
         entry_bytes = self._entry_bytes
-        unpack_from = field.unpack_from
-
-        def key(slot: int) -> int:
-            return unpack_from(buffer, slot * entry_bytes + field_position)[0]  # type: ignore[no-any-return]
-
-        return key
-
-    def _count_at_or_below(self, target: int, key: Callable[[int], int]) -> int:
-        """How many entries have a key of at most `target`, looking at the warm tail first."""
-        count = self._count
-        first_warm = max(0, count - 1 - WARM_BYTES // self._entry_bytes)
-        if first_warm == 0 or key(first_warm) < target:
-            return bisect_right(range(count), target, lo=first_warm, key=key)
-        return bisect_right(range(count), target, hi=first_warm + 1, key=key)
-
-    def _count_below(self, target: int, key: Callable[[int], int]) -> int:
-        """How many entries have a key below `target`."""
-        return bisect_left(range(self._count), target, key=key)
+        key_at = field.unpack_from
+        high = self._count
+        low = max(0, high - 1 - WARM_BYTES // entry_bytes)
+        if low and key_at(buffer, low * entry_bytes + field_position)[0] > target:
+            low, high = 0, low
+        while low < high:
+            middle = (low + high) // 2
+            if key_at(buffer, middle * entry_bytes + field_position)[0] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _keep(self, count: int) -> None:
         """Drop all but the first `count` entries; the file keeps its length."""

@@ -65,11 +65,12 @@ class OffsetIndex(MappedIndex):
     def lookup(self, target_offset: int) -> OffsetPosition:
         """Return the last entry at or before the target, else the segment's first byte."""
         with self._remap_lock:
-            key = self._key(_FIELD, _OFFSET_POSITION)
+            self._ensure_open()
             last = self._last
             if target_offset >= last.offset:
                 return last
-            slot = self._count_at_or_below(target_offset - self.base_offset, key) - 1
+            target = target_offset - self.base_offset
+            slot = self._count_at_or_below(target, _FIELD, _OFFSET_POSITION) - 1
             return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def upper_bound_by_position(self, position: int) -> OffsetPosition | None:
@@ -78,7 +79,7 @@ class OffsetIndex(MappedIndex):
         Its offset is an upper bound, exclusive, for what a read that ends at `position` contains.
         """
         with self._remap_lock:
-            slot = self._count_below(position, self._key(_FIELD, _POSITION_POSITION))
+            slot = self._count_at_or_below(position - 1, _FIELD, _POSITION_POSITION)
             return self._entry(slot) if slot < self._count else None
 
     def entry(self, slot: int) -> OffsetPosition:
@@ -105,8 +106,8 @@ class OffsetIndex(MappedIndex):
     def truncate_to_offset(self, offset: int) -> None:
         """Keep only entries below `offset`; the file keeps its length."""
         with self._remap_lock:
-            key = self._key(_FIELD, _OFFSET_POSITION)
-            count = self._count_below(offset - self.base_offset, key)
+            last_kept = offset - self.base_offset - 1
+            count = self._count_at_or_below(last_kept, _FIELD, _OFFSET_POSITION)
         self._keep(count)
 
     def sanity_check(self) -> None:

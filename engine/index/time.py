@@ -76,11 +76,11 @@ class TimeIndex(MappedIndex):
     def lookup(self, target_timestamp: int) -> TimestampOffset:
         """Return the last entry at or before the target, else (-1, base offset)."""
         with self._remap_lock:
-            key = self._key(_TIMESTAMP, _TIMESTAMP_POSITION)
+            self._ensure_open()
             last = self._last
             if target_timestamp >= last.timestamp:
                 return last
-            slot = self._count_at_or_below(target_timestamp, key) - 1
+            slot = self._count_at_or_below(target_timestamp, _TIMESTAMP, _TIMESTAMP_POSITION) - 1
             return self._entry(slot) if slot >= 0 else self._before_first()
 
     def entry(self, slot: int) -> TimestampOffset:
@@ -108,8 +108,8 @@ class TimeIndex(MappedIndex):
     def truncate_to_offset(self, offset: int) -> None:
         """Keep only entries below `offset`; the file keeps its length."""
         with self._remap_lock:
-            key = self._key(_OFFSET, _OFFSET_POSITION)
-            count = self._count_below(offset - self.base_offset, key)
+            last_kept = offset - self.base_offset - 1
+            count = self._count_at_or_below(last_kept, _OFFSET, _OFFSET_POSITION)
         self._keep(count)
 
     def sanity_check(self) -> None:
