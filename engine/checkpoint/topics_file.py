@@ -1,0 +1,80 @@
+"""The topics of a data directory and what was configured for them: `tidelog-topics.json`.
+
+Kafka keeps this in its metadata log, which we have not. The file decides what exists: a partition
+directory that belongs to no topic here is adopted from its name, or was being made or removed when
+the process died.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from engine.checkpoint.json_file import read_json, write_json
+from engine.checkpoint.lines import corrupt
+from engine.checkpoint.partition_metadata import is_topic_id
+from engine.fs.filesystem import FileSystem
+from engine.fs.names import TOPICS_FILE, is_valid_topic_name
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """One topic as it is stored."""
+
+    id: str
+    """22 characters of base64url, as in `partition.metadata`."""
+
+    partitions: int
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    """What differs from the defaults, in Kafka's names and spelling."""
+
+    adopted: bool = False
+    """Found in a directory of Kafka's, its configuration unknown."""
+
+
+class TopicsFile:
+    """The file of one data directory. Thread-safe; a reader sees a whole write or none of it."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self.path = directory / TOPICS_FILE
+        self._fs = fs
+        self._write_lock = threading.Lock()
+
+    def read(self) -> dict[str, TopicEntry]:
+        """Return the topics by name; none if there is no file. CorruptCheckpoint if damaged."""
+        content = read_json(self._fs, self.path, VERSION)
+        if content is None:
+            return {}
+        topics = content.get("topics")
+        if not isinstance(topics, dict):
+            raise corrupt(self.path, "it has no topics")
+        return {name: self._entry(name, stored) for name, stored in topics.items()}
+
+    def write(self, topics: Mapping[str, TopicEntry]) -> None:
+        """Replace the whole content, durably."""
+        stored = {name: asdict(topics[name]) for name in sorted(topics)}
+        with self._write_lock:
+            write_json(self._fs, self.path, VERSION, {"topics": stored})
+
+    def _entry(self, name: str, stored: object) -> TopicEntry:
+        match stored:
+            case {
+                "id": str(topic_id),
+                "partitions": int(partitions),
+                "config": dict(config),
+                "adopted": bool(adopted),
+            } if (
+                is_valid_topic_name(name)
+                and is_topic_id(topic_id)
+                and partitions > 0
+                and all(isinstance(value, str) for value in config.values())
+            ):
+                return TopicEntry(topic_id, partitions, config, adopted)
+            case _:
+                raise corrupt(self.path, f"topic {name!r} is malformed")
