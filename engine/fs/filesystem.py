@@ -123,7 +123,7 @@ class PosixFile:
             data += more
         return data
 
-    def read_cached(self, position: int, length: int) -> bytes | None:
+    def read_cached(self, position: int, length: int) -> Buffer | None:
         if not self._no_wait:
             return self.read_at(position, length)
         length = min(length, self.size_bytes - position)
@@ -139,7 +139,7 @@ class PosixFile:
                 raise
             self._no_wait = 0  # this file system cannot tell; do not ask again
             return self.read_at(position, length)
-        return bytes(data) if count == length else None
+        return data if count == length else None
 
     def truncate(self, size_bytes: int) -> None:
         if not 0 <= size_bytes <= self.size_bytes:

@@ -41,8 +41,8 @@ class File(Protocol):
     def read_at(self, position: int, length: int) -> bytes:
         """Return `length` bytes from `position`; fewer only where the file ends."""
 
-    def read_cached(self, position: int, length: int) -> bytes | None:
-        """Return what `read_at` would, or None if that might wait for the disk.
+    def read_cached(self, position: int, length: int) -> Buffer | None:
+        """Return what `read_at` would, in a buffer of the caller's own, or None if that might wait.
 
         Where the platform cannot tell, it reads and may wait.
         """

@@ -96,9 +96,9 @@ class MappedIndex(ABC):
         """Trim the file and let go of it, without syncing. May be repeated."""
         if not self._is_closed and not self._read_only:
             self.trim()
-        self.close_handler()
+        self.close_handles()
 
-    def close_handler(self) -> None:
+    def close_handles(self) -> None:
         """Let go of the file as it is. May be repeated; any use afterwards is a ValueError."""
         with self._remap_lock:
             self._is_closed = True
@@ -112,7 +112,7 @@ class MappedIndex(ABC):
 
     def delete(self) -> None:
         """Let go of the file and remove it, if it is there."""
-        self.close_handler()
+        self.close_handles()
         self._fs.remove(self.path, missing_ok=True)
 
     # ---------------------------------------------------------------------------- queries

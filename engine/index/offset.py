@@ -82,6 +82,12 @@ class OffsetIndex(MappedIndex):
             slot = self._count_at_or_below(position - 1, _FIELD, _POSITION_POSITION)
             return self._entry(slot) if slot < self._count else None
 
+    def floor_by_position(self, position: int) -> OffsetPosition:
+        """Return the last entry at or before a byte position, else the segment's first byte."""
+        with self._remap_lock:
+            slot = self._count_at_or_below(position, _FIELD, _POSITION_POSITION) - 1
+            return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
     def entry(self, slot: int) -> OffsetPosition:
         """Return the entry in one slot; IndexError if there is none."""
         with self._remap_lock:

@@ -47,6 +47,7 @@ class TransactionIndex:
         self, fs: FileSystem, path: Path, base_offset: int, *, read_only: bool = False
     ) -> None:
         self.path = path
+        """Where the file lies or will lie; set it when a directory above was renamed."""
         self.base_offset = base_offset
         self._fs = fs
         self._is_closed = False
@@ -140,11 +141,14 @@ class TransactionIndex:
         if self._file is not None:
             self._file.close()
 
+    def close_handles(self) -> None:
+        """As `close`, which writes nothing either."""
+        self.close()
+
     def rename(self, target: Path) -> None:
         """Give the file, if there is one, another name; also the name under which it is created."""
         source, self.path = self.path, target
         if self._file is not None:
-            self._file.path = target
             self._fs.rename(source, target)
 
     def delete(self) -> None:
