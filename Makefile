@@ -20,12 +20,15 @@ setup: $(VENV)/installed ## Create .venv from requirements.lock (PYTHON=python3.
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# The stamps are written last, so a set-up that was interrupted is not believed and is taken up again. Build backends come
-# first and packages without wheels are built with those: nothing is installed whose hash is not in a lock.
+# A stamp is written last. An environment in which pip was interrupted may hold half a package that looks whole: `unfinished`
+# then still stands in it, and it is made anew. Build backends come first and packages without wheels are built with those:
+# nothing is installed whose hash is not in a lock.
 $(VENV)/locked: requirements.lock deploy/locks/build.txt
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/create_venv.sh
+	@touch $(VENV)/unfinished
 	@$(PIP_INSTALL) --require-hashes --requirement deploy/locks/build.txt
 	@$(PIP_INSTALL) --require-hashes --no-build-isolation --requirement requirements.lock
+	@rm $(VENV)/unfinished
 	@touch $@
 
 $(VENV)/installed: $(VENV)/locked pyproject.toml

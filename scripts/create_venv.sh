@@ -1,12 +1,12 @@
 #!/bin/sh
-# Leave a working, empty-or-reusable virtual environment in $VENV, made by the first Python that is new enough.
+# Leave a working virtual environment, new or as it was, in $VENV, made by the first Python that is new enough.
 # Called by `make setup`. PYTHON names the one to take; without it the usual names are tried in turn.
 set -eu
 
 new_enough='import sys; sys.exit(sys.version_info < (3, 11))'
 
-# An environment whose Python still runs is kept: pip brings it to the lock's state from any state.
-if "$VENV/bin/python" -c "$new_enough" 2>/dev/null && "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+# An environment whose Python still runs is kept, and brought to the lock's state by pip; unless pip was interrupted in it.
+if [ ! -e "$VENV/unfinished" ] && "$VENV/bin/python" -c "$new_enough" 2>/dev/null && "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
     exit 0
 fi
 
