@@ -37,6 +37,9 @@ class TopicEntry:
     adopted: bool = False
     """Found in a directory of Kafka's, its configuration unknown."""
 
+    deleted: bool = False
+    """Its deletion has begun: directories that carry its id are put away, not adopted again."""
+
 
 class TopicsFile:
     """The file of one data directory. Thread-safe; a reader sees a whole write or none of it."""
@@ -58,7 +61,7 @@ class TopicsFile:
 
     def write(self, topics: Mapping[str, TopicEntry]) -> None:
         """Replace the whole content, durably."""
-        stored = {name: asdict(topics[name]) for name in sorted(topics)}
+        stored = {name: _stored(topics[name]) for name in sorted(topics)}
         with self._write_lock:
             write_json(self._fs, self.path, VERSION, {"topics": stored})
 
@@ -75,6 +78,14 @@ class TopicsFile:
                 and partitions > 0
                 and all(isinstance(value, str) for value in config.values())
             ):
-                return TopicEntry(topic_id, partitions, config, adopted)
+                return TopicEntry(topic_id, partitions, config, adopted, "deleted" in stored)
             case _:
                 raise corrupt(self.path, f"topic {name!r} is malformed")
+
+
+def _stored(entry: TopicEntry) -> dict[str, object]:
+    """Return the entry for the file, which mentions a deletion only while there is one."""
+    fields = asdict(entry)
+    if not entry.deleted:
+        del fields["deleted"]
+    return fields
