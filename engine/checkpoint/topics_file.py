@@ -78,7 +78,8 @@ class TopicsFile:
                 and partitions > 0
                 and all(isinstance(value, str) for value in config.values())
             ):
-                return TopicEntry(topic_id, partitions, config, adopted, "deleted" in stored)
+                deleted = isinstance(stored, dict) and "deleted" in stored
+                return TopicEntry(topic_id, partitions, config, adopted, deleted)
             case _:
                 raise corrupt(self.path, f"topic {name!r} is malformed")
 
