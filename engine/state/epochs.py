@@ -102,7 +102,10 @@ class LeaderEpochCache:
         with self._file_lock:
             entries = self._entries
             if self._written is not entries:
-                write_epochs(self._fs, self._path, entries)
+                try:
+                    write_epochs(self._fs, self._path, entries)
+                except FileNotFoundError:
+                    return  # the partition's directory was renamed or removed meanwhile
                 self._written = entries
 
     def move_to(self, directory: Path) -> None:

@@ -17,7 +17,7 @@ from engine.errors import (
     ProducerFenced,
     SequenceGap,
 )
-from engine.records.control import ControlType, EndTxnMarker
+from engine.records.control import EndMarker
 from engine.records.header import BatchHeader, increment_sequence
 from engine.state.producer_entry import ProducerEntry
 from engine.types import (
@@ -69,7 +69,7 @@ def judge_data(
 def judge_marker(
     entry: ProducerEntry,
     header: BatchHeader,
-    marker: EndTxnMarker | None,
+    marker: EndMarker | None,
     origin: AppendOrigin,
     now_ms: int,
 ) -> Step:
@@ -89,10 +89,10 @@ def judge_marker(
         completed = CompletedTransaction(
             producer_id=entry.producer_id,
             first_offset=entry.transaction_first_offset,
-            last_offset=header.last_offset,
-            is_aborted=marker.control_type is ControlType.ABORT,
+            last_offset=header.base_offset,
+            is_aborted=marker.is_abort,
         )
-    ended = entry.with_marker(header, marker.coordinator_epoch, now_ms)
+    ended = entry.with_marker(header.producer_epoch, marker, now_ms)
     return Step(ended, completed=completed)
 
 
@@ -158,9 +158,7 @@ def _refuse_plain_batch_in_transaction(
     )
 
 
-def _check_coordinator_epoch(
-    entry: ProducerEntry, marker: EndTxnMarker, origin: AppendOrigin
-) -> None:
+def _check_coordinator_epoch(entry: ProducerEntry, marker: EndMarker, origin: AppendOrigin) -> None:
     if marker.coordinator_epoch >= entry.coordinator_epoch:
         return
     message = (

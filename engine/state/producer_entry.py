@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from engine.records.control import EndMarker
 from engine.records.header import BatchHeader, decrement_sequence
 from engine.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
@@ -92,15 +93,13 @@ class ProducerEntry(NamedTuple):
             seen_ms=now_ms,
         )
 
-    def with_marker(
-        self, header: BatchHeader, coordinator_epoch: int, now_ms: int
-    ) -> ProducerEntry:
+    def with_marker(self, producer_epoch: int, marker: EndMarker, now_ms: int) -> ProducerEntry:
         """Return the state after a marker; another epoch forgets the batches of this one."""
-        kept = self.batches if self.producer_epoch == header.producer_epoch else ()
+        kept = self.batches if self.producer_epoch == producer_epoch else ()
         return self._replace(
-            producer_epoch=header.producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            last_timestamp=header.max_timestamp,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            last_timestamp=marker.timestamp,
             transaction_first_offset=None,
             batches=kept,
             seen_ms=now_ms,

@@ -22,7 +22,7 @@ from typing import Final
 from engine.clock import Clock
 from engine.errors import CorruptSnapshot, InvalidTransactionState
 from engine.fs.port import FileSystem
-from engine.records.control import EndTxnMarker
+from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.state.producer_entry import ProducerEntry
 from engine.state.producer_snapshot import decode_snapshot, encode_snapshot, in_table_order
@@ -50,7 +50,7 @@ _logger = logging.getLogger(__name__)
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60_000
 """How long after its timeout an open transaction is late; Kafka's constant of that name."""
 
-_NO_MARKERS: Final[Mapping[int, EndTxnMarker]] = MappingProxyType({})
+_NO_MARKERS: Final[Mapping[int, EndMarker]] = MappingProxyType({})
 
 
 class ProducerStates:
@@ -89,7 +89,7 @@ class ProducerStates:
         origin: AppendOrigin,
         *,
         start: OffsetMetadata = UNKNOWN_OFFSET_METADATA,
-        markers: Mapping[int, EndTxnMarker] = _NO_MARKERS,
+        markers: Mapping[int, EndMarker] = _NO_MARKERS,
         guard: VerificationGuard | None = None,
     ) -> Verdict:
         """Decide on the batches of one append, whose offsets are assigned; changes nothing.
@@ -148,7 +148,7 @@ class ProducerStates:
         self._transactions.complete(completed)
 
     def observe(
-        self, header: BatchHeader, marker: EndTxnMarker | None = None
+        self, header: BatchHeader, marker: EndMarker | None = None
     ) -> AbortedTransaction | None:
         """Apply one batch that is in the log already, as recovery, reload and followers do.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from engine.records.control import EndTxnMarker
+from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.state.producer_append import Step, judge_data, judge_marker
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
@@ -104,7 +104,7 @@ class Staging:
             self._opened.append(OpenTransaction(first, header.producer_id))
         self._keep(header, step)
 
-    def stage_marker(self, header: BatchHeader, marker: EndTxnMarker | None) -> None:
+    def stage_marker(self, header: BatchHeader, marker: EndMarker | None) -> None:
         """Judge a control batch and keep its step. Raises what `judge_marker` raises."""
         entry = self.entry(header.producer_id)
         step = judge_marker(entry, header, marker, self._origin, self._now_ms)
