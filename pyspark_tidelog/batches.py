@@ -1,0 +1,118 @@
+"""The frames of record batches v2: headers read in place, payloads left alone.
+
+Mirrors what `DefaultRecordBatch` of Kafka knows without looking at records. The format is repeated
+here in a dozen lines, because this package travels alone to Spark's executors and may not import
+the engine.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+# base_offset, batch_length, leader_epoch, magic, crc, attributes, last_offset_delta,
+# base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, records_count. A
+# string, not a Struct: module globals must pickle, so that the package can be shipped by value;
+# `struct` caches what it compiles.
+HEADER: Final = ">qiibIhiqqqhii"
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD_BYTES: Final = 12
+ATTRIBUTES_POSITION: Final = 21
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_MASK: Final = 0x08
+CONTROL_MASK: Final = 0x20
+
+assert struct.calcsize(HEADER) == HEADER_BYTES, "record batch v2 overhead is fixed by the format"
+assert struct.calcsize(">qiibI") == ATTRIBUTES_POSITION, "the checksum covers what follows it"
+
+
+class FrameError(ValueError):
+    """Bytes that cannot be a record batch v2; `offset` is where the log should have gone on."""
+
+    def __init__(self, reason: str, offset: int) -> None:
+        super().__init__(reason)
+        self.offset = offset
+
+
+class BatchFrame(NamedTuple):
+    """One whole batch in a buffer."""
+
+    base_offset: int
+    next_offset: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    records_count: int
+    crc: int
+    position: int
+    payload_position: int
+    end_position: int
+
+    @property
+    def codec(self) -> int:
+        """Kafka's number of the compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it holds the marker of a transaction and no records."""
+        return bool(self.attributes & CONTROL_MASK)
+
+    @property
+    def has_append_time(self) -> bool:
+        """Whether every record carries the batch's maximum timestamp, set by the log."""
+        return bool(self.attributes & LOG_APPEND_TIME_MASK)
+
+
+def whole_batches(data: bytes | bytearray, expected_offset: int = 0) -> list[BatchFrame]:
+    """Return the batches that lie in `data` completely; a torn tail is left out.
+
+    Raises FrameError for anything that is not a batch; `expected_offset` is only what the error
+    names if the very first is none.
+    """
+    frames: list[BatchFrame] = []
+    position, size = 0, len(data)
+    while position + HEADER_BYTES <= size:
+        frame = _frame_at(data, position, frames[-1].next_offset if frames else expected_offset)
+        if frame.end_position > size:
+            break
+        frames.append(frame)
+        position = frame.end_position
+    return frames
+
+
+def _frame_at(data: bytes | bytearray, position: int, expected_offset: int) -> BatchFrame:
+    (
+        base_offset,
+        batch_length,
+        _leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        _producer_id,
+        _producer_epoch,
+        _base_sequence,
+        records_count,
+    ) = struct.unpack_from(HEADER, data, position)
+    if magic != 2:
+        raise FrameError(f"message format {magic} is not record batch v2", expected_offset)
+    if batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+        raise FrameError(f"batch length {batch_length} is shorter than a header", expected_offset)
+    if base_offset < 0 or last_offset_delta < 0 or records_count < 0:
+        raise FrameError("a count or an offset in the header is negative", expected_offset)
+    return BatchFrame(
+        base_offset,
+        base_offset + last_offset_delta + 1,
+        attributes,
+        base_timestamp,
+        max_timestamp,
+        records_count,
+        crc,
+        position,
+        position + HEADER_BYTES,
+        position + LOG_OVERHEAD_BYTES + batch_length,
+    )

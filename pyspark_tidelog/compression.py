@@ -1,0 +1,103 @@
+"""Decompression of record batches, bounded: a batch of 12 KB can claim to hold 400 MB.
+
+The codecs are Kafka's: gzip, snappy in both framings (raw, and the blocks of xerial's
+`SnappyOutputStream` that Java writes), lz4 frames, zstd. Whatever arrives, no more than
+`limit_bytes` are ever allocated for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import cramjam
+import numpy as np
+
+# What a task may hold of one batch; Kafka's own limit is that of the compressed batch, about 1 MiB.
+DEFAULT_LIMIT_BYTES: Final = 128 << 20
+
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES: Final = 16
+
+_FIRST_CAPACITY_BYTES: Final = 1 << 20
+
+
+class CompressionError(ValueError):
+    """Bytes that do not decompress, or would exceed the limit."""
+
+
+class Decompressor:
+    """Decompresses batch after batch through one scratch buffer that grows to what they need.
+
+    Not thread-safe; what `decompress` returns is the caller's own.
+    """
+
+    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._scratch = np.empty(min(_FIRST_CAPACITY_BYTES, limit_bytes), np.uint8)
+
+    def decompress(self, codec: int, data: memoryview) -> bytes:
+        """Return the bytes inside; raise CompressionError for damage or beyond the limit."""
+        if codec == 2:
+            return self._snappy(data)
+        into = _STREAMS.get(codec)
+        if into is None:
+            raise CompressionError(f"compression {codec} does not exist")
+        return self._stream(into, data)
+
+    def _stream(self, into: Callable[[Any, Any], int], data: memoryview) -> bytes:
+        """Decompress what does not tell its size: try, and make more room while allowed."""
+        while True:
+            try:
+                count = into(data, self._scratch.data)
+            except cramjam.DecompressionError as error:
+                # A full buffer and damaged bytes are told apart by the wording alone; damage pays
+                # for a few more tries.
+                if len(self._scratch) >= self._limit_bytes:
+                    raise CompressionError(
+                        f"damaged, or more than {self._limit_bytes} bytes: {error}"
+                    ) from error
+                self._make_room(len(self._scratch) * 4)
+            else:
+                return self._scratch[:count].tobytes()
+
+    def _snappy(self, data: memoryview) -> bytes:
+        if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+            return self._scratch[: self._snappy_block(data, 0)].tobytes()
+        position, written = _XERIAL_HEADER_BYTES, 0
+        while position < len(data):
+            if position + 4 > len(data):
+                raise CompressionError("snappy ends inside a block's length")
+            (length,) = struct.unpack_from(">i", data, position)
+            position += 4
+            if not 0 <= length <= len(data) - position:
+                raise CompressionError(f"snappy block of {length} bytes is not there")
+            written += self._snappy_block(data[position : position + length], written)
+            position += length
+        return self._scratch[:written].tobytes()
+
+    def _snappy_block(self, block: memoryview, written: int) -> int:
+        """Append one block, which tells its size in advance, to the scratch; return its size."""
+        try:
+            needed = written + cramjam.snappy.decompress_raw_len(block)
+            if needed > self._limit_bytes:
+                raise CompressionError(f"more than {self._limit_bytes} bytes")
+            if needed > len(self._scratch):
+                self._make_room(max(needed, 2 * len(self._scratch)), keep=written)
+            room = self._scratch.data[written:needed]
+            return int(cramjam.snappy.decompress_raw_into(block, room))
+        except cramjam.DecompressionError as error:
+            raise CompressionError(str(error)) from error
+
+    def _make_room(self, capacity: int, *, keep: int = 0) -> None:
+        kept = self._scratch[:keep]
+        self._scratch = np.empty(min(capacity, self._limit_bytes), np.uint8)
+        self._scratch[:keep] = kept
+
+
+_STREAMS: Final[dict[int, Callable[[Any, Any], int]]] = {
+    1: cramjam.gzip.decompress_into,
+    3: cramjam.lz4.decompress_into,
+    4: cramjam.zstd.decompress_into,
+}

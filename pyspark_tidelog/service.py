@@ -1,0 +1,100 @@
+"""What the source asks of the service: how far topics reach, and batches.
+
+The HTTP contract in the source's own words; statuses become the errors of this package here and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from pyspark_tidelog.client import Answer, ServiceClient
+from pyspark_tidelog.decode import OffsetRange
+from pyspark_tidelog.errors import DataLossError, ServiceError
+from pyspark_tidelog.positions import LogSnapshot, PartitionMarks, TopicPartition
+
+_NOT_FOUND: Final = 404
+_REPLACED: Final = 409
+_BELOW_LOG_START: Final = 410
+_BEYOND_LOG_END: Final = 416
+_LOST: Final = frozenset({_NOT_FOUND, _REPLACED, _BELOW_LOG_START, _BEYOND_LOG_END})
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """An answer with raw batches; `next_offset` is None where the body broke off."""
+
+    data: bytearray
+    next_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The offset asked for is below the log's start."""
+
+    log_start_offset: int
+
+
+def snapshot_of(client: ServiceClient, topics: Iterable[str]) -> LogSnapshot:
+    """Ask how far every partition of the topics reaches; raises ServiceError without the topic."""
+    topic_ids: dict[str, str] = {}
+    marks: dict[TopicPartition, PartitionMarks] = {}
+    for topic in topics:
+        document = _topic_document(client, topic)
+        topic_ids[topic] = str(document.get("topic_id") or "")
+        for partition in document["partitions"]:
+            log = TopicPartition(topic, int(partition["partition"]))
+            marks[log] = PartitionMarks(
+                int(partition["log_start_offset"]), int(partition["high_watermark"])
+            )
+    return LogSnapshot(topic_ids, marks)
+
+
+def size_bytes_of(client: ServiceClient, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """Ask how many bytes each partition of the topics takes on disk."""
+    sizes: dict[TopicPartition, int] = {}
+    for topic in topics:
+        for log in snapshot_of(client, [topic]).marks:
+            path = f"/v1/topics/{quote(topic)}/partitions/{log.partition}/segments"
+            segments = client.get(path).json().get("segments", [])
+            sizes[log] = sum(int(segment["size_bytes"]) for segment in segments)
+    return sizes
+
+
+def read_batches(
+    client: ServiceClient, wanted: OffsetRange, offset: int, *, max_bytes: int
+) -> Batches | Gone:
+    """Ask for whole batches from `offset` on; raises DataLossError where the log ends before."""
+    log = wanted.log
+    path = (
+        f"/v1/topics/{quote(log.topic)}/partitions/{log.partition}/batches"
+        f"?offset={offset}&end_offset={wanted.end_offset}&max_bytes={max_bytes}"
+    )
+    answer = client.get(path, expected=_LOST)
+    if answer.status == 200:
+        return Batches(answer.body, _next_offset(answer) if answer.is_whole else None)
+    if answer.status == _BELOW_LOG_START:
+        return Gone(int(answer.json()["log_start_offset"]))
+    if answer.status == _BEYOND_LOG_END:
+        raise DataLossError(
+            f"{log.described} ends before offset {offset}, which it had already reached: "
+            f"it was truncated or its topic made again"
+        )
+    raise DataLossError(f"{log.described} was deleted or made again")
+
+
+def _topic_document(client: ServiceClient, topic: str) -> dict[str, Any]:
+    answer = client.get(f"/v1/topics/{quote(topic)}/offsets", expected=frozenset({_NOT_FOUND}))
+    if answer.status == _NOT_FOUND:
+        raise ServiceError(f"the service has no topic {topic}: create it first, or mend subscribe")
+    return answer.json()
+
+
+def _next_offset(answer: Answer) -> int:
+    text = answer.headers.get("log-next-offset", "")
+    if not text.isdecimal():
+        raise ServiceError("the service answered batches without Log-Next-Offset: is it tidelog?")
+    return int(text)

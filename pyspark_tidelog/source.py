@@ -1,0 +1,34 @@
+"""The data source `tidelog`, as Spark finds it."""
+
+# ruff: noqa: N802 -- the names of methods are PySpark's
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from pyspark_tidelog.columns import columns_of, spark_schema
+from pyspark_tidelog.options import Options
+from pyspark_tidelog.reader import BatchReader
+from pyspark_tidelog.stream import StreamReader
+
+
+class TidelogDataSource(DataSource):
+    """`spark.read.format("tidelog")` and `spark.readStream.format("tidelog")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "tidelog"
+
+    def schema(self) -> StructType:
+        """Return the columns of Spark's Kafka source; the options are checked here."""
+        return spark_schema(include_headers=Options.parse(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query."""
+        return BatchReader(Options.parse(self.options).for_batch(), columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a streaming query."""
+        return StreamReader(Options.parse(self.options).for_stream(), columns_of(schema))
