@@ -1,0 +1,65 @@
+# Two images from one file:
+#   docker build --target service .    the service (the default)
+#   docker build --target ingest .     the Spark job, with Java and Spark inside
+# Every package installed comes from a lock under deploy/locks, by hash.
+
+ARG PYTHON=3.12
+
+FROM python:${PYTHON}-slim AS base
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_ROOT_USER_ACTION=ignore \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+
+# The wheel, and an environment with the build backends.
+FROM base AS wheel
+WORKDIR /src
+RUN python -m venv /build
+COPY deploy/locks/build.txt deploy/locks/
+RUN /build/bin/pip install --require-hashes --requirement deploy/locks/build.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY app app
+COPY engine engine
+COPY pyspark_tidelog pyspark_tidelog
+COPY schemas schemas
+RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
+
+FROM base AS service-environment
+COPY deploy/locks/service.txt /locks/
+RUN python -m venv /opt/tidelog \
+    && /opt/tidelog/bin/pip install --require-hashes --requirement /locks/service.txt
+COPY --from=wheel /wheels /wheels
+RUN /opt/tidelog/bin/pip install --no-deps --no-index /wheels/*.whl
+
+FROM base AS ingest-environment
+COPY deploy/locks/build.txt deploy/locks/spark.txt /locks/
+RUN python -m venv /opt/tidelog \
+    && /opt/tidelog/bin/pip install --require-hashes --requirement /locks/build.txt \
+    && /opt/tidelog/bin/pip install --require-hashes --no-build-isolation --requirement /locks/spark.txt
+COPY --from=wheel /wheels /wheels
+RUN /opt/tidelog/bin/pip install --no-deps --no-index /wheels/*.whl
+
+# What both images share: nobody's privileges, one folder to write to.
+FROM base AS runtime
+RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin tidelog \
+    && install --directory --owner tidelog --group tidelog /var/lib/tidelog /var/lib/lake
+ENV PATH=/opt/tidelog/bin:$PATH
+USER tidelog
+ENTRYPOINT ["tidelog"]
+
+FROM runtime AS ingest
+COPY --from=ingest-environment /opt/tidelog /opt/tidelog
+VOLUME /var/lib/lake
+CMD ["ingest", "--help"]
+
+FROM runtime AS service
+COPY --from=service-environment /opt/tidelog /opt/tidelog
+VOLUME /var/lib/tidelog
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+# Ready means recovered: a long recovery is not an unhealthy process, so the start period is generous.
+HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/readyz', timeout=2)"]
+# Inside a container 0.0.0.0 is reachable only through what the host publishes; docker-compose.yml publishes on loopback.
+CMD ["serve", "--data-dir", "/var/lib/tidelog", "--host", "0.0.0.0", "--port", "8080", "--insecure"]
