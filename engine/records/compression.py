@@ -26,7 +26,7 @@ from engine.records.lz4 import compress_frame, decompress_frame
 from engine.types import Buffer
 
 DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 64 * 1024 * 1024
-DECOMPRESSED_LIMIT_NAME: Final = "batch.decompressed.bytes"
+DECOMPRESSED_LIMIT_NAME: Final = "max_decompressed_batch_bytes"  # as in engine.config
 
 _GZIP_WINDOW_BITS: Final = 31  # a window of 2**15 bytes, and 16 for the gzip container
 _ZSTD_LEVEL: Final = 3

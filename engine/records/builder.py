@@ -1,0 +1,204 @@
+"""Records to batches of magic 2; Kafka's `MemoryRecordsBuilder`.
+
+`build_batch` is the fast path for records that are new. `encode_batch` writes records under a
+header that is given, delete horizon, control bit and gaps between offsets included, which is what
+compaction and markers need. `recompress_batch` changes nothing but the codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TypeAlias
+
+from engine.errors import InvalidRequestValue
+from engine.records.batch import BatchView, stamp_crc
+from engine.records.compiled import CompiledBuilder, new_builder
+from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES, compress
+from engine.records.header import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_2,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    pack_header,
+    parse_header,
+)
+from engine.records.record import Headers, Record, encode_record
+from engine.types import (
+    INT32_MAX,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Buffer,
+)
+
+NewRecord: TypeAlias = tuple[int, Buffer | None, Buffer | None, Headers]
+"""A record that has no offset yet: timestamp in ms or -1, key, value, headers."""
+
+
+def build_batch(
+    records: Iterable[NewRecord],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+) -> bytearray:
+    """Return one batch of the records at consecutive offsets; no bytes at all for no records.
+
+    The first record's timestamp becomes the base, the greatest the maximum. Raises
+    `InvalidRequestValue` for a negative timestamp other than -1, for more bytes than 31 bits can
+    count, and for producer fields that contradict each other, as Kafka's builder does at its close.
+    """
+    if is_transactional and producer_id == NO_PRODUCER_ID:
+        raise InvalidRequestValue("a transactional batch needs a producer id")
+    if producer_id != NO_PRODUCER_ID and (producer_epoch < 0 or base_sequence < 0):
+        raise InvalidRequestValue("a producer id needs an epoch and a base sequence")
+    remaining = iter(records)
+    first = next(remaining, None)
+    if first is None:
+        return bytearray()
+    attributes = codec | (TRANSACTIONAL_MASK if is_transactional else 0)
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes |= TIMESTAMP_TYPE_MASK
+    template = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC_2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=0,
+        base_timestamp=first[0],
+        max_timestamp=first[0],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=0,
+    )
+    if first[0] == NO_TIMESTAMP:  # which the compiled builder takes for "no record yet"
+        return _encode_untimed(template, (first, *remaining), level)
+    builder = new_builder()
+    _append_all(builder, chain((first,), remaining))
+    return _finish(builder.build(), template, level)
+
+
+def encode_batch(
+    header: BatchHeader, records: Iterable[Record], *, level: int | None = None
+) -> bytearray:
+    """Return a batch of exactly these records under a header like the one given.
+
+    Length, checksum and count are computed; every other field stays as it is, so that offsets may
+    have gaps and times are written relative to the base timestamp whatever it means. Raises
+    `InvalidRequestValue` if the offsets do not ascend within the header's range.
+    """
+    parts = []
+    lowest = header.base_offset
+    for record in records:
+        if not lowest <= record.offset <= header.last_offset:
+            raise InvalidRequestValue(
+                f"offset {record.offset} does not ascend from {lowest} to {header.last_offset}"
+            )
+        lowest = record.offset + 1
+        parts.append(
+            encode_record(
+                record.offset - header.base_offset,
+                record.timestamp - header.base_timestamp,
+                record.key,
+                record.value,
+                record.headers,
+            )
+        )
+    payload = compress(header.codec, b"".join(parts), level) if parts else b""
+    return _assemble(header._replace(records_count=len(parts)), payload)
+
+
+def recompress_batch(
+    batch: BatchView,
+    codec: Codec,
+    *,
+    level: int | None = None,
+    limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
+) -> bytearray:
+    """Return the same batch with its records under another codec, or another level of the same.
+
+    Raises as `BatchView.uncompressed`.
+    """
+    payload = compress(codec, batch.uncompressed(limit_bytes=limit_bytes), level)
+    attributes = batch.header.attributes & ~CODEC_MASK | codec
+    return _assemble(batch.header._replace(attributes=attributes), payload)
+
+
+def _append_all(builder: CompiledBuilder, records: Iterable[NewRecord]) -> None:
+    """Encode the records one after the other; this loop is what building a batch costs."""
+    append = builder.append
+    for delta, (timestamp, key, value, headers) in enumerate(records):
+        if timestamp < NO_TIMESTAMP:
+            _refuse_timestamp(timestamp)
+        append(delta, timestamp, key, value, headers if type(headers) is list else list(headers))
+
+
+def _finish(batch: bytearray, template: BatchHeader, level: int | None) -> bytearray:
+    """Give a batch of the compiled builder the header fields of the template, and its codec."""
+    built = parse_header(batch)
+    header = template._replace(
+        length=built.length,
+        last_offset_delta=built.last_offset_delta,
+        max_timestamp=built.max_timestamp,
+        records_count=built.records_count,
+    )
+    if header.codec is not Codec.NONE:
+        return _assemble(header, compress(header.codec, memoryview(batch)[HEADER_BYTES:], level))
+    batch[:HEADER_BYTES] = pack_header(header)
+    stamp_crc(batch, 0, len(batch))
+    return batch
+
+
+def _encode_untimed(
+    template: BatchHeader, records: Sequence[NewRecord], level: int | None
+) -> bytearray:
+    """Encode records of which the first has no timestamp: the deltas count from -1."""
+    for timestamp, *_ in records:
+        if timestamp < NO_TIMESTAMP:
+            _refuse_timestamp(timestamp)
+    header = template._replace(
+        last_offset_delta=len(records) - 1,
+        max_timestamp=max(timestamp for timestamp, *_ in records),
+    )
+    placed = (
+        Record(offset, timestamp, _to_bytes(key), _to_bytes(value), headers)
+        for offset, (timestamp, key, value, headers) in enumerate(records, template.base_offset)
+    )
+    return encode_batch(header, placed, level=level)
+
+
+def _refuse_timestamp(timestamp: int) -> None:
+    raise InvalidRequestValue(f"timestamp {timestamp} is negative and not -1")
+
+
+def _to_bytes(content: Buffer | None) -> bytes | None:
+    return None if content is None else bytes(content)
+
+
+def _assemble(header: BatchHeader, payload: Buffer) -> bytearray:
+    """Return header and payload as one batch, with the length and the checksum that they have."""
+    length = HEADER_BYTES + len(payload) - LOG_OVERHEAD_BYTES
+    if length > INT32_MAX:
+        raise InvalidRequestValue(f"{length} bytes are too many for one batch")
+    batch = bytearray(HEADER_BYTES + len(payload))
+    batch[:HEADER_BYTES] = pack_header(header._replace(length=length))
+    batch[HEADER_BYTES:] = payload
+    stamp_crc(batch, 0, len(batch))
+    return batch

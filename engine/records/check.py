@@ -1,0 +1,190 @@
+"""The one walk over a client's batch, which says whether its content is what readers expect.
+
+A right checksum says that the bytes are those the client sent, not that they make sense. What
+passes here can be read by any Kafka reader. It happens once, outside every lock; nothing is kept or
+re-encoded.
+
+The proof is fast and the diagnosis slow. The proof decodes the records with the compiled codec,
+encodes what it got again and compares: if the bytes are the same, then so are counts, lengths,
+offsets and every number's form, and only the few questions of content remain. Whatever cannot be
+proved like this, right or wrong, is walked by the plain decoder, which knows what Kafka's reader
+accepts and names every fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, NoReturn
+
+from engine.errors import ErrorCode, InvalidRecord, InvalidTimestamp
+from engine.records.batch import BatchView
+from engine.records.compiled import DECODING_ERRORS, iterate, new_builder
+from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES
+from engine.records.header import HEADER_BYTES, BatchHeader, TimestampType, parse_header
+from engine.records.record import Record, decode_record
+from engine.types import INT64_MAX, NO_TIMESTAMP
+
+MAX_REPORTED_ERRORS: Final = 100
+"""How many faulty records of one batch are listed; the first ones say enough."""
+
+
+class TimestampBounds(NamedTuple):
+    """The times in ms that a topic accepts from a client, both ends included."""
+
+    earliest: int
+    latest: int
+
+    @classmethod
+    def around(cls, now_ms: int, *, before_max_ms: int, after_max_ms: int) -> TimestampBounds:
+        """Return the bounds that `message.timestamp.before.max.ms` and `.after.` give now."""
+        return cls(now_ms - before_max_ms, now_ms + after_max_ms)
+
+
+_UNBOUNDED: Final = TimestampBounds(-INT64_MAX - 1, INT64_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """One thing that is wrong with one record."""
+
+    index: int
+    field: str
+    code: ErrorCode
+    detail: str
+
+    def as_error(self) -> dict[str, object]:
+        code = self.code.name.lower()
+        return {"index": self.index, "field": self.field, "code": code, "detail": self.detail}
+
+
+class _Rules(NamedTuple):
+    """What the topic asks of a record's content."""
+
+    requires_keys: bool
+    bounds: TimestampBounds | None
+
+    def faults_of(
+        self, index: int, record: Record, timestamp_type: TimestampType
+    ) -> Iterator[_Fault]:
+        """Yield what is wrong with a record whose offset is still a delta."""
+        if record.offset != index:
+            detail = f"offset delta {record.offset} instead of {index}"
+            yield _Fault(index, "offset", ErrorCode.INVALID_RECORD, detail)
+        if self.requires_keys and record.key is None:
+            detail = "a compacted topic needs keys"
+            yield _Fault(index, "key", ErrorCode.INVALID_RECORD, detail)
+        if self.bounds is not None and record.timestamp != NO_TIMESTAMP:
+            if not self.bounds.earliest <= record.timestamp <= self.bounds.latest:
+                detail = (
+                    f"timestamp {record.timestamp} is not within "
+                    f"{self.bounds.earliest} to {self.bounds.latest}"
+                )
+                yield _Fault(index, "timestamp", ErrorCode.INVALID_TIMESTAMP, detail)
+        elif timestamp_type is TimestampType.LOG_APPEND_TIME:
+            detail = "only the log sets log-append time"
+            yield _Fault(index, "timestamp", ErrorCode.INVALID_TIMESTAMP, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRecords:
+    """What the walk over a right batch found; its record offsets are 0 to `count` - 1."""
+
+    count: int
+    max_timestamp: int
+    """The greatest record timestamp in ms, whatever the header claims; -1 if no record has one."""
+    uncompressed_bytes: int
+
+
+def check_records(
+    batch: BatchView,
+    *,
+    requires_keys: bool,
+    timestamp_bounds: TimestampBounds | None,
+    limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
+) -> CheckedRecords:
+    """Return what a client's batch holds, or raise what is wrong with it; the batch is not changed.
+
+    `timestamp_bounds` is None for a topic with log-append time, where record times do not matter.
+    As in Kafka's `LogValidator`, a record without a timestamp is within any bounds, and a batch
+    that already claims log-append time may bring no such record, and none at all to such a topic.
+
+    Raises `InvalidTimestamp` if a time is at fault, otherwise `InvalidRecord`, each with the
+    records concerned in `errors`; `CorruptBatch`, `UnsupportedCompression` and `TooLarge` as
+    `BatchView.uncompressed`. The checksum is not looked at.
+    """
+    header = batch.header
+    if header.records_count <= 0 or header.last_offset_delta + 1 != header.records_count:
+        raise InvalidRecord(
+            f"the header claims {header.records_count} records "
+            f"for {header.last_offset_delta + 1} offsets"
+        )
+    rules = _Rules(requires_keys, timestamp_bounds)
+    payload = batch.uncompressed(limit_bytes=limit_bytes)
+    max_timestamp = _prove(batch, payload, rules)
+    if max_timestamp is None:
+        max_timestamp = _diagnose(header, payload, rules)
+    return CheckedRecords(header.records_count, max_timestamp, len(payload))
+
+
+def _prove(batch: BatchView, payload: memoryview, rules: _Rules) -> int | None:
+    """Return the greatest timestamp if everything is right beyond doubt, else None."""
+    if batch.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return None
+    requires_keys = rules.requires_keys
+    earliest, latest = rules.bounds or _UNBOUNDED
+    builder = new_builder()
+    append = builder.append
+    try:
+        for index, record in enumerate(iterate(batch.buffer, payload)):
+            timestamp = record.timestamp
+            if timestamp is None:
+                timestamp = NO_TIMESTAMP
+            elif not earliest <= timestamp <= latest:
+                return None
+            key = record.key
+            if key is None and requires_keys:
+                return None
+            append(index, timestamp, key, record.value, record.headers)
+    except DECODING_ERRORS:
+        return None
+    again = builder.build()
+    if len(again) != HEADER_BYTES + len(payload) or not again.endswith(payload):
+        return None
+    return parse_header(again).max_timestamp
+
+
+def _diagnose(header: BatchHeader, payload: memoryview, rules: _Rules) -> int:
+    """Return the greatest timestamp if every record is right, else raise with all that are not."""
+    faults: list[_Fault] = []
+    max_timestamp = NO_TIMESTAMP
+    position = 0
+    for index in range(header.records_count):
+        try:
+            delta, position = decode_record(payload, position)
+        except InvalidRecord as error:
+            faults.append(_Fault(index, "record", ErrorCode.INVALID_RECORD, str(error)))
+            break  # where the next record starts is not known
+        record = delta._replace(timestamp=header.base_timestamp + delta.timestamp)
+        faults += rules.faults_of(index, record, header.timestamp_type)
+        max_timestamp = max(max_timestamp, record.timestamp)
+        if len(faults) >= MAX_REPORTED_ERRORS:
+            break
+    else:
+        if position != len(payload):
+            detail = f"{len(payload) - position} bytes follow the last record"
+            faults.append(
+                _Fault(header.records_count - 1, "record", ErrorCode.INVALID_RECORD, detail)
+            )
+    if faults:
+        _refuse(faults)
+    return max_timestamp
+
+
+def _refuse(faults: list[_Fault]) -> NoReturn:
+    """Raise for the faults: a timestamp among them decides the kind, as in Kafka."""
+    errors = [fault.as_error() for fault in faults[:MAX_REPORTED_ERRORS]]
+    message = f"record {faults[0].index}: {faults[0].detail}"
+    if any(fault.code is ErrorCode.INVALID_TIMESTAMP for fault in faults):
+        raise InvalidTimestamp(message, errors)
+    raise InvalidRecord(message, errors)
