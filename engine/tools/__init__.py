@@ -1,0 +1,1 @@
+"""Programs that look at a log without running one."""

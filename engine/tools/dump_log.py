@@ -1,0 +1,170 @@
+"""The batches and records of one `.log` file, whatever shape it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from engine.errors import CorruptBatch, InvalidRequest
+from engine.fs.port import File, FileSystem
+from engine.records.batch import BatchView
+from engine.records.control import ControlType, parse_control_type, parse_coordinator_epoch
+from engine.records.header import (
+    MAGIC_2,
+    MAGIC_POSITION,
+    UP_TO_MAGIC_BYTES,
+    BatchHeader,
+    TimestampType,
+    frame_size,
+    increment_sequence,
+)
+from engine.records.record import Record
+from engine.tools.entries import Dump, Entry, Value, problem
+from engine.types import NO_SEQUENCE
+
+_TIME_NAMES: Final = {
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
+
+def dump_log(fs: FileSystem, path: Path, base_offset: int, *, deep: bool) -> Dump:
+    """Yield each batch, with `deep` its records too, and at the end what is wrong with them."""
+    yield Entry("log_start", {"offset": base_offset})
+    seen = _OffsetsSeen(path)
+    end = 0
+    with fs.open(path, read_only=True) as file:
+        try:
+            for position, data in framed_batches(file):
+                end = position + len(data)
+                if data[MAGIC_POSITION] != MAGIC_2:
+                    yield _wrong(path, position, f"magic {data[MAGIC_POSITION]} is not read here")
+                    continue
+                batch = BatchView(data)
+                yield Entry("batch", _batch_fields(position, batch))
+                if deep:
+                    yield from _dump_records(path, position, batch, seen)
+        except CorruptBatch as error:
+            yield _wrong(path, end, str(error))
+        if end < file.size_bytes:
+            yield Entry("invalid_bytes", {"count": file.size_bytes - end, "file": path.name})
+    yield from seen.gaps
+
+
+def framed_batches(file: File, position: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield position and bytes of each whole batch from `position` on; only the framing is judged.
+
+    CorruptBatch where no batch can start; a batch that the file ends in is left out.
+    """
+    while (size := frame_size(file.read_at(position, UP_TO_MAGIC_BYTES))) is not None:
+        if position + size > file.size_bytes:
+            return
+        yield position, file.read_at(position, size)
+        position += size
+
+
+class _OffsetsSeen:
+    """Notes where the offsets of records are not consecutive."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._previous: int | None = None
+        self.gaps: list[Entry] = []
+
+    def note(self, offset: int) -> None:
+        previous = self._previous
+        if previous is not None and offset != previous + 1:
+            self.gaps.append(
+                problem(
+                    f"{self._path}: {previous} is followed by {offset}",
+                    file=str(self._path),
+                    offset=previous,
+                    nextOffset=offset,
+                )
+            )
+        self._previous = offset
+
+
+def _batch_fields(position: int, batch: BatchView) -> dict[str, Value]:
+    header = batch.header
+    return {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.records_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.last_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "deleteHorizonMs": header.base_timestamp if header.has_delete_horizon else None,
+        "position": position,
+        _TIME_NAMES[header.timestamp_type]: header.max_timestamp,
+        "size": header.size_bytes,
+        "magic": header.magic,
+        "compresscodec": _codec_label(header),
+        "crc": header.crc,
+        "isvalid": _is_intact(batch),
+    }
+
+
+def _codec_label(header: BatchHeader) -> str:
+    try:
+        return header.codec.label
+    except InvalidRequest as error:
+        return str(error)
+
+
+def _is_intact(batch: BatchView) -> bool:
+    try:
+        batch.ensure_intact()
+    except CorruptBatch:
+        return False
+    return True
+
+
+def _dump_records(path: Path, position: int, batch: BatchView, seen: _OffsetsSeen) -> Dump:
+    try:
+        for record in batch.records():
+            seen.note(record.offset)
+            yield Entry("record", _record_fields(batch.header, record))
+    except InvalidRequest as error:
+        yield _wrong(path, position, str(error))
+
+
+def _record_fields(header: BatchHeader, record: Record) -> dict[str, Value]:
+    fields: dict[str, Value] = {
+        "offset": record.offset,
+        _TIME_NAMES[header.timestamp_type]: record.timestamp,
+        "keySize": -1 if record.key is None else len(record.key),
+        "valueSize": -1 if record.value is None else len(record.value),
+        "sequence": _sequence(header, record.offset),
+        "headerKeys": tuple(name for name, _ in record.headers),
+    }
+    if header.is_control:
+        fields |= _control_fields(record)
+    return fields
+
+
+def _sequence(header: BatchHeader, offset: int) -> int:
+    if header.base_sequence == NO_SEQUENCE:
+        return NO_SEQUENCE
+    return increment_sequence(header.base_sequence, offset - header.base_offset)
+
+
+def _wrong(path: Path, position: int, what: str) -> Entry:
+    return problem(f"{path}: byte {position}: {what}", file=str(path), position=position)
+
+
+def _control_fields(record: Record) -> dict[str, Value]:
+    control_type = parse_control_type(record.key)
+    match control_type:
+        case ControlType.ABORT | ControlType.COMMIT:
+            return {
+                "endTxnMarker": control_type.name,
+                "coordinatorEpoch": parse_coordinator_epoch(record.value),
+            }
+        case _:
+            return {"controlType": f"{control_type.name}({int(control_type)})"}
