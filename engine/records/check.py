@@ -22,7 +22,7 @@ from engine.records.batch import BatchView
 from engine.records.compiled import DECODING_ERRORS, iterate, new_builder
 from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES
 from engine.records.header import HEADER_BYTES, BatchHeader, TimestampType, parse_header
-from engine.records.record import Record, decode_record
+from engine.records.record import Record, absolute_timestamp, decode_record
 from engine.types import INT64_MAX, NO_TIMESTAMP
 
 MAX_REPORTED_ERRORS: Final = 100
@@ -165,7 +165,7 @@ def _diagnose(header: BatchHeader, payload: memoryview, rules: _Rules) -> int:
         except InvalidRecord as error:
             faults.append(_Fault(index, "record", ErrorCode.INVALID_RECORD, str(error)))
             break  # where the next record starts is not known
-        record = delta._replace(timestamp=header.base_timestamp + delta.timestamp)
+        record = delta._replace(timestamp=absolute_timestamp(header, delta.timestamp))
         faults += rules.faults_of(index, record, header.timestamp_type)
         max_timestamp = max(max_timestamp, record.timestamp)
         if len(faults) >= MAX_REPORTED_ERRORS:

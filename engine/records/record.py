@@ -81,7 +81,9 @@ def decode_records(payload: Buffer, header: BatchHeader) -> Iterator[Record]:
                 f"the bytes end after {index} of {header.records_count} records", index=index
             )
         delta, position = decode_record(payload, position)
-        timestamp = header.base_timestamp + delta.timestamp if append_time is None else append_time
+        timestamp = append_time
+        if timestamp is None:
+            timestamp = absolute_timestamp(header, delta.timestamp)
         yield delta._replace(offset=header.base_offset + delta.offset, timestamp=timestamp)
     if header.records_count and position != len(payload):
         raise InvalidRecord(
@@ -96,7 +98,9 @@ def decode_record(payload: Buffer, position: int) -> tuple[Record, int]:
     if not start < end <= len(payload):
         raise InvalidRecord(f"a record claims {length} of {len(payload) - start} bytes left")
     body = memoryview(payload)[:end]  # nothing of this record may be read beyond its own end
-    timestamp_delta, position = decode_varlong(body, start + 1)  # the attributes mean nothing
+    if body[start] & 0x80:  # attributes: Kafka passes over them, some readers expect a varint
+        raise InvalidRecord(f"a record has attributes {body[start]:#04x}")
+    timestamp_delta, position = decode_varlong(body, start + 1)
     offset_delta, position = decode_varint(body, position)
     key, position = _decode_nullable(body, position)
     value, position = _decode_nullable(body, position)
@@ -104,6 +108,11 @@ def decode_record(payload: Buffer, position: int) -> tuple[Record, int]:
     if position != end:
         raise InvalidRecord(f"a record has {end - position} bytes that belong to no field")
     return Record(offset_delta, timestamp_delta, key, value, headers), end
+
+
+def absolute_timestamp(header: BatchHeader, delta_ms: int) -> int:
+    """Return the time in ms that a delta stands for, wrapped to 64 bits as in any other reader."""
+    return (header.base_timestamp + delta_ms + 2**63) % 2**64 - 2**63
 
 
 def _nullable(content: Buffer | None) -> tuple[Buffer, ...]:

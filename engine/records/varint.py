@@ -1,8 +1,9 @@
 """Zig-zag variable-length integers, as record bodies use them.
 
 Seven bits to a byte, the least significant group first, 0x80 says that another byte follows. A
-varint holds 32 bits in up to 5 bytes, a varlong 64 bits in up to 10. As Kafka's `ByteUtils`: bits
-beyond the width are dropped, one more continuation byte than the width allows is an error.
+varint holds 32 bits in up to 5 bytes, a varlong 64 bits in up to 10. As in Kafka's `ByteUtils` one
+more continuation byte is an error. Bits beyond the width are an error too: Kafka drops them, other
+readers do not, and no writer makes them.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ def _decode(buffer: Buffer, position: int, *, width_bits: int) -> tuple[int, int
         byte = buffer[position]
         position += 1
         unsigned |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return unsigned & ((1 << width_bits) - 1), position
-    raise InvalidRecord(f"a number is longer than its {width_bits} bits can be")
+        if byte < 0x80 and unsigned >> width_bits == 0:
+            return unsigned, position
+    raise InvalidRecord(f"a number has more than {width_bits} bits")
 
 
 def _size_of(unsigned: int) -> int:
