@@ -1,0 +1,254 @@
+"""A disk in memory that forgets, on a power cut, whatever was never synced.
+
+File contents, stores into memory maps and the names in directories are each durable only once
+synced, as POSIX allows; after the crash of a process alone everything is still there. It can cut
+the power before its nth change, and fail the nth call of a kind.
+After LevelDB's `fault_injection_test`.
+
+    disk = ForgetfulDisk()
+    with disk.power_cut_before(7), pytest.raises(PowerCut):
+        log.append(...)
+    disk.restart()      # or disk.restart(power_cut=False): only the process died
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+from random import Random
+
+from engine.fs.filesystem import FileSystem
+from tests.support.inodes import Directory, ForgetfulFile, ForgetfulMap, Inode, Storage
+from tests.support.machine import PowerCut, os_error
+
+__all__ = ["ForgetfulDisk", "PowerCut"]
+
+
+class ForgetfulDisk(Storage):
+    """A `FileSystem`. Its public extras steer it and tell what reached it; all thread-safe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._root = Directory()
+        self._held_locks: set[Path] = set()
+
+    # ---------------------------------------------------------------- steering and asking
+
+    def restart(self, *, power_cut: bool = True, random: Random | None = None) -> None:
+        """Come back as a new process; everything the old one had open is dead.
+
+        After a power cut only what was synced is found, or with `random` by chance more of it;
+        otherwise all that was written.
+        """
+        with self._lock:
+            self._revive(self._root, power_cut=power_cut, random=random)
+            self._held_locks.clear()
+            self._start_anew()
+
+    def put(self, source: Path, target: Path) -> None:
+        """Copy a real file or folder to this disk, durably."""
+        self.make_directory(target if source.is_dir() else target.parent, parents=True)
+        if source.is_dir():
+            for child in source.iterdir():
+                self.put(child, target / child.name)
+        else:
+            content = source.read_bytes()
+            inode = Inode(bytearray(content), content)
+            self._parent(target).change(**{target.name: inode})
+        self.sync_everything()
+
+    def sync_everything(self) -> None:
+        """Make durable all that is written, as a machine does that is left alone for a while."""
+        self._sync_below(self._root)
+
+    # --------------------------------------------------------------------- the FileSystem
+
+    def open(
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        read_only: bool = False,
+        preallocate_bytes: int = 0,
+    ) -> ForgetfulFile:
+        with self._lock:
+            self.enter("open", path)
+            node = self._parent(path).names.get(path.name)
+            if node is None and create:
+                inode = self._create(path, preallocate_bytes)
+                return ForgetfulFile(self, path, inode, 0)
+            if node is not None and exclusive:
+                raise os_error(errno.EEXIST, path)
+            inode = self._inode(path)
+            return ForgetfulFile(self, path, inode, len(inode.content), read_only=read_only)
+
+    def open_map(
+        self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
+    ) -> ForgetfulMap:
+        with self._lock:
+            is_new = path.name not in self._parent(path).names
+            if is_new and size_bytes is not None and not read_only:
+                return ForgetfulMap(self, path, self._create(path, size_bytes), is_new=True)
+            return ForgetfulMap(self, path, self._inode(path), is_new=False, read_only=read_only)
+
+    def exists(self, path: Path) -> bool:
+        with contextlib.suppress(OSError):
+            return self._find(path) is not None
+        return False
+
+    def is_directory(self, path: Path) -> bool:
+        with contextlib.suppress(OSError):
+            return isinstance(self._find(path), Directory)
+        return False
+
+    def size_bytes(self, path: Path) -> int:
+        return len(self._inode(path).content)
+
+    def modified_ms(self, path: Path) -> int:
+        return self._inode(path).modified_ms
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        self.enter("set_modified_ms", path)
+        self._inode(path).modified_ms = modified_ms
+
+    def read_bytes(self, path: Path) -> bytes:
+        self.enter("read", path)
+        return bytes(self._inode(path).content)
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(self._directory(path).names)
+
+    def make_directory(self, path: Path, *, parents: bool = False) -> None:
+        with self._lock:
+            if self.is_directory(path):
+                return
+            if parents and not self.exists(path.parent):
+                self.make_directory(path.parent, parents=True)
+            if path.name in self._parent(path).names:
+                raise os_error(errno.EEXIST, path)
+            self.enter("make_directory", path)
+            self._parent(path).change(**{path.name: Directory()})
+
+    def sync_directory(self, path: Path) -> None:
+        directory = self._directory(path)
+        self.enter("sync_directory", path)
+        directory.sync()
+
+    def rename(self, source: Path, target: Path) -> None:
+        with self._lock:
+            node = self._find(source)
+            before, after = self._parent(source), self._parent(target)
+            if isinstance(after.names.get(target.name), Directory):
+                raise os_error(errno.ENOTEMPTY, target)
+            self.enter("rename", source)
+            if before is after:
+                before.change(**{source.name: None, target.name: node})
+            else:
+                after.change(**{target.name: node})
+                before.change(**{source.name: None})
+
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None:
+        with self._lock:
+            if missing_ok and not self.exists(path):
+                return
+            self._inode(path)
+            self.enter("remove", path)
+            self._parent(path).change(**{path.name: None})
+
+    def remove_tree(self, path: Path) -> None:
+        self._directory(path)
+        self.enter("remove_tree", path)
+        self._parent(path).change(**{path.name: None})
+
+    def free_bytes(self, path: Path) -> int:
+        self._find(path)
+        return self.remaining_bytes
+
+    def lock(self, path: Path) -> ForgetfulLock:
+        with self._lock:
+            if path in self._held_locks:
+                raise BlockingIOError(errno.EWOULDBLOCK, "locked", str(path))
+            self.open(path, create=True)
+            self._held_locks.add(path)
+            return ForgetfulLock(self, path)
+
+    def unlock(self, path: Path) -> None:
+        with self._lock:
+            self._held_locks.discard(path)
+            self.remove(path, missing_ok=True)
+
+    # ---------------------------------------------------------------------------- insides
+
+    def _create(self, path: Path, size_bytes: int) -> Inode:
+        self.enter("create", path)
+        inode = Inode(bytearray(size_bytes), modified_ms=self.now_ms)
+        self._parent(path).change(**{path.name: inode})
+        return inode
+
+    def _find(self, path: Path) -> Inode | Directory:
+        node: Inode | Directory = self._root
+        for name in path.parts[1:]:
+            if not isinstance(node, Directory):
+                raise os_error(errno.ENOTDIR, path)
+            if name not in node.names:
+                raise os_error(errno.ENOENT, path)
+            node = node.names[name]
+        return node
+
+    def _inode(self, path: Path) -> Inode:
+        node = self._find(path)
+        if isinstance(node, Directory):
+            raise os_error(errno.EISDIR, path)
+        return node
+
+    def _directory(self, path: Path) -> Directory:
+        node = self._find(path)
+        if isinstance(node, Inode):
+            raise os_error(errno.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: Path) -> Directory:
+        return self._directory(path.parent)
+
+    def _revive(self, directory: Directory, *, power_cut: bool, random: Random | None) -> None:
+        """Make what survives the new present; only a power cut makes it durable as well."""
+        if power_cut:
+            survivor = random.choice(directory.history) if random else directory.history[0]
+            directory.history = [survivor]
+        for node in directory.names.values():
+            if isinstance(node, Directory):
+                self._revive(node, power_cut=power_cut, random=random)
+            elif power_cut:
+                node.durable = node.after_power_cut(random)
+                node.content = bytearray(node.durable)
+                node.lost_writes = False
+            else:
+                node.content = bytearray(node.content)  # cut off from the maps of the old process
+
+    def _sync_below(self, directory: Directory) -> None:
+        directory.sync()
+        for node in directory.names.values():
+            if isinstance(node, Directory):
+                self._sync_below(node)
+            else:
+                node.sync()
+
+
+class ForgetfulLock:
+    """A `HeldLock`."""
+
+    def __init__(self, disk: ForgetfulDisk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._generation = disk.generation
+        self._is_held = True
+
+    def release(self) -> None:
+        if self._is_held and self._generation == self._disk.generation:
+            self._disk.unlock(self._path)
+        self._is_held = False
+
+
+_is_a_file_system: FileSystem = ForgetfulDisk()

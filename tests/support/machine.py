@@ -1,0 +1,118 @@
+"""The power switch of a disk in memory: what reached it, what is to fail, when the power goes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+CHANGES = frozenset(
+    {
+        "append",
+        "create",
+        "make_directory",
+        "remove",
+        "remove_tree",
+        "rename",
+        "resize",
+        "set_modified_ms",
+        "sync",
+        "sync_directory",
+        "truncate",
+    }
+)
+"""The operations that can make a difference to what a restart finds."""
+
+
+class PowerCut(BaseException):
+    """The machine is off; raised by every operation until it restarts.
+
+    Not an `Exception`, so that no handler of errors catches it.
+    """
+
+    def __init__(self, *, tears_append: bool = False) -> None:
+        super().__init__("the power is off")
+        self.tears_append = tears_append
+
+
+class Operation(NamedTuple):
+    """One call that reached the disk."""
+
+    name: str
+    path: Path
+
+
+@dataclass
+class Fault:
+    """An error that one of the coming calls will meet."""
+
+    name: str
+    path_end: str
+    calls_left: int
+    error: OSError
+
+
+class Machine:
+    """Records the operations of a disk and lets them fail as ordered. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.changes: list[Operation] = []
+        """The operations so far that could make a difference to a restart, in order."""
+        self.generation = 0
+        """How often the machine was started anew."""
+        self._lock = threading.RLock()
+        self._faults: list[Fault] = []
+        self._cut_before: int | None = None
+        self._is_torn = False
+        self._is_off = False
+
+    def fail(self, name: str, *, error: int = errno.EIO, nth: int = 1, path_end: str = "") -> None:
+        """Let the nth coming operation of this name, on a path ending so, fail without effect.
+
+        A failed sync also makes all further syncs of that file succeed without effect: the kernel
+        believes that it has nothing left to write.
+        """
+        self._faults.append(Fault(name, path_end, nth, OSError(error, os.strerror(error))))
+
+    @contextlib.contextmanager
+    def power_cut_before(self, change: int, *, torn: bool = False) -> Iterator[None]:
+        """Cut the power before the nth change from now; 1 is the next one.
+
+        With `torn`, half of it is written if it is an append.
+        """
+        self._cut_before, self._is_torn = len(self.changes) + change, torn
+        try:
+            yield
+        finally:
+            self._cut_before = None
+
+    def enter(self, name: str, path: Path) -> None:
+        """Record an operation; raise what was ordered for it."""
+        with self._lock:
+            if self._is_off:
+                raise PowerCut
+            if name in CHANGES:
+                if self._cut_before is not None and len(self.changes) + 1 >= self._cut_before:
+                    self._is_off = True
+                    raise PowerCut(tears_append=self._is_torn and name == "append")
+                self.changes.append(Operation(name, path))
+            for fault in self._faults:
+                if fault.name == name and str(path).endswith(fault.path_end):
+                    fault.calls_left -= 1
+                    if fault.calls_left == 0:
+                        self._faults.remove(fault)
+                        raise fault.error
+
+    def _start_anew(self) -> None:
+        self.generation += 1
+        self._faults.clear()
+        self._is_off = False
+
+
+def os_error(number: int, path: Path) -> OSError:
+    return OSError(number, os.strerror(number), str(path))
