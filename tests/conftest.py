@@ -41,6 +41,7 @@ def missing_tools(item: pytest.Item) -> Iterator[str]:
                 yield tool
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k, so that only what was asked for is named
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests whose foreign tool is absent, and remember which tool it was."""
     left_out: dict[str, int] = {}
@@ -63,4 +64,6 @@ def pytest_terminal_summary(
 ) -> None:
     """Say by name what this machine could not run."""
     for tool, count in sorted(config.stash.get(_LEFT_OUT, {}).items()):
-        terminalreporter.write_line(f"left out: {count} tests that need {tool}, which is not here")
+        terminalreporter.write_line(
+            f"left out: {count} test(s) that need {tool}, which is not here"
+        )
