@@ -1,0 +1,17 @@
+"""One module per command; `register` adds them to the program."""
+
+from __future__ import annotations
+
+import typer
+
+from app.client.commands.append import append
+from app.client.commands.dump import dump
+from app.client.commands.ingest import ingest
+from app.client.commands.read import read, tail
+from app.client.commands.topics import create, topics
+
+
+def register(program: typer.Typer) -> None:
+    """Add the commands in the order `--help` lists them."""
+    for command in (topics, create, append, read, tail, dump, ingest):
+        program.command()(command)

@@ -1,0 +1,48 @@
+"""`tidelog dump`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.client.commands.session import JsonOption, terminal_session
+from app.client.failures import Failure
+
+
+def dump(
+    *,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help=".log, .index …")],
+    as_json: JsonOption = False,
+) -> None:
+    r"""Print what is in the files of a log, as `kafka-dump-log --deep-iteration` does.
+
+    \b
+    tidelog dump data/flights-0/00000000000000000000.log
+    tidelog dump data/flights-0/*.index --json
+
+    It only reads, and needs no service; files of a running one may be looked at. Damage is told
+    in its place, and makes the exit code 1.
+    """
+    from engine.fs.filesystem import PosixFileSystem  # noqa: PLC0415 - only `dump` needs it
+    from engine.tools.dump import dump_file  # noqa: PLC0415 - only `dump` needs it
+    from engine.tools.entries import render  # noqa: PLC0415 - only `dump` needs it
+
+    fs = PosixFileSystem()
+    problems = 0
+    with terminal_session(as_json=as_json) as terminal:
+        for path in files:
+            try:
+                for entry in dump_file(fs, path):
+                    is_problem = entry.kind == "problem"
+                    problems += is_problem
+                    if as_json:
+                        terminal.json({"kind": entry.kind, **entry.fields})
+                    else:
+                        (sys.stderr if is_problem else sys.stdout).write(render(entry) + "\n")
+            except OSError as error:
+                raise Failure(f"{path} cannot be read: {error.strerror or error}") from error
+        if problems:
+            raise Failure(f"{problems} problem(s) found in {len(files)} file(s)")

@@ -1,0 +1,163 @@
+"""`tidelog read` and `tidelog tail`."""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
+from app.client.connection import DEFAULT_SERVER, Connection, Request, topic_path
+from app.client.failures import Failure
+from app.client.reader import Page, follow, read_to_end
+from app.client.terminal import Terminal, printable
+
+_OFFSET = re.compile(r"earliest|latest|[0-9]+|ts:-?[0-9]+")
+_PAGES_AHEAD = 4
+
+
+def _offset(text: str) -> str:
+    if not _OFFSET.fullmatch(text):
+        raise typer.BadParameter("one of earliest, latest, a number, or ts:<ms since the epoch>")
+    return text
+
+
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="This one; all without it.")
+]
+OffsetOption = Annotated[
+    str,
+    typer.Option(
+        "--offset", "-o", callback=_offset, help="earliest, latest, a number, or ts:<ms>."
+    ),
+]
+MaxRecordsOption = Annotated[
+    int | None, typer.Option("--max-records", "-n", min=1, help="Stop after so many.")
+]
+
+
+def read(
+    *,
+    topic: TopicArgument,
+    partition: PartitionOption = None,
+    offset: OffsetOption = "earliest",
+    max_records: MaxRecordsOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    as_json: JsonOption = False,
+) -> None:
+    r"""Print what is in a topic now, partition by partition, then end.
+
+    \b
+    tidelog read flights --partition 0 --offset 100 --max-records 5
+    tidelog read flights --offset ts:1356998400000 --json | jq .value
+    """
+    with session(server, as_json=as_json) as (connection, terminal):
+        left = max_records
+        for number in _partitions(connection, topic, partition):
+            for page in read_to_end(connection, topic, number, offset, max_records=left):
+                _print(terminal, page)
+                left = None if left is None else left - len(page.lines)
+            if left == 0:
+                return
+
+
+def tail(
+    *,
+    topic: TopicArgument,
+    partition: PartitionOption = None,
+    offset: OffsetOption = "latest",
+    max_records: MaxRecordsOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    as_json: JsonOption = False,
+) -> None:
+    r"""Print what comes in, as soon as it is on disk, until Ctrl-C.
+
+    \b
+    tidelog tail flights
+    tidelog tail flights --offset earliest --json
+    """
+    with session(server, as_json=as_json) as (connection, terminal):
+        left = max_records
+        pages: queue.Queue[Page | Failure] = queue.Queue(_PAGES_AHEAD)
+        for number in _partitions(connection, topic, partition):
+            threading.Thread(
+                target=_follow, args=(connection, topic, number, offset, pages), daemon=True
+            ).start()
+        while left is None or left > 0:
+            page = pages.get()
+            if isinstance(page, Failure):
+                raise page
+            shown = page.lines[:left]
+            _print(terminal, Page(page.partition, shown, page.next_offset, page.high_watermark))
+            left = None if left is None else left - len(shown)
+
+
+def _follow(
+    connection: Connection,
+    topic: str,
+    partition: int,
+    offset: str,
+    pages: queue.Queue[Page | Failure],
+) -> None:
+    """Hand over the pages of one partition, in the end the failure that stopped it."""
+    try:
+        for page in follow(connection, topic, partition, offset):
+            pages.put(page)
+    except Failure as failure:
+        pages.put(failure)
+
+
+def _partitions(connection: Connection, topic: str, partition: int | None) -> list[int]:
+    if partition is not None:
+        return [partition]
+    return list(range(connection.json(Request("GET", topic_path(topic)))["partitions"]))
+
+
+class _Shown(msgspec.Struct):
+    """What of a record a person sees; the values stay JSON text."""
+
+    offset: int
+    timestamp: int
+    key: msgspec.Raw
+    value: msgspec.Raw
+
+
+_decoder = msgspec.json.Decoder(_Shown)
+
+
+def _print(terminal: Terminal, page: Page) -> None:
+    if terminal.as_json:
+        prefix = b'{"partition":%d,' % page.partition
+        terminal.raw(b"".join(prefix + line.removeprefix(b"{") + b"\n" for line in page.lines))
+    else:
+        text = "\n".join(_shown(page.partition, line) for line in page.lines)
+        terminal.raw(text.encode() + b"\n" if text else b"")
+
+
+def _shown(partition: int, line: bytes) -> str:
+    record = _decoder.decode(line)
+    place = f"{partition}:{record.offset}"
+    columns = (place, _moment(record.timestamp), _text(record.key), _text(record.value))
+    return "  ".join(columns)
+
+
+def _moment(timestamp_ms: int) -> str:
+    """Return UTC in ISO 8601; a time outside the calendar stays a number."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text(raw: msgspec.Raw) -> str:
+    """Return a string without quotes, else JSON; nothing in it steers a terminal."""
+    value = bytes(raw)
+    if value.startswith(b'"'):
+        return printable(msgspec.json.decode(value, type=str))
+    return printable(value.decode())

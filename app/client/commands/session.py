@@ -1,0 +1,49 @@
+"""What every command shares: its options, and how a failure becomes an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from app.client.connection import Connection
+from app.client.failures import Failure
+from app.client.terminal import Terminal
+
+EXIT_FAILED: Final = 1
+EXIT_STOPPED: Final = 130  # what a shell reports for Ctrl-C
+
+ServerOption: TypeAlias = Annotated[
+    str,
+    typer.Option("--server", envvar="TIDELOG_SERVER", help="Address of the service."),
+]
+JsonOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON for programs: one object a line, no progress."),
+]
+TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")]
+
+
+@contextmanager
+def terminal_session(*, as_json: bool) -> Iterator[Terminal]:
+    """Yield where to print; a failure inside is told in a sentence and ends the program."""
+    terminal = Terminal(as_json=as_json)
+    try:
+        yield terminal
+    except Failure as failure:
+        terminal.failure(failure)
+        raise typer.Exit(EXIT_FAILED) from failure
+    except KeyboardInterrupt as stop:
+        raise typer.Exit(EXIT_STOPPED) from stop
+
+
+@contextmanager
+def session(server: str, *, as_json: bool) -> Iterator[tuple[Connection, Terminal]]:
+    """The same with a connection to the service, closed at the end."""
+    with (
+        terminal_session(as_json=as_json) as terminal,
+        Connection(server, notice=terminal.notice) as connection,
+    ):
+        yield connection, terminal

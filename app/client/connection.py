@@ -1,0 +1,219 @@
+"""One tidelog service over HTTP: kept-alive connections, retries, problems as errors.
+
+Every request of the command line may be sent twice without harm: reads and `PUT` are idempotent by
+nature, appends by the producer's sequence numbers. So a lost answer, a restart or an overloaded
+service costs a retry with growing pauses and never a decision by the caller.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from app.client.failures import Failure, Interrupted, Refused, Unreachable, refused
+
+DEFAULT_SERVER: Final = "http://127.0.0.1:8080"
+DEFAULT_PATIENCE_S: Final = 60.0
+_CONNECT_TIMEOUT_S: Final = 5.0
+_ANSWER_TIMEOUT_S: Final = 60.0
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+_MOST_CONNECTIONS: Final = 64
+
+JsonObject = dict[str, Any]
+Params = Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; `path` begins with a slash and is percent-encoded already."""
+
+    method: str
+    path: str
+    params: Params = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    wait_ms: int = 0
+    """How long the service was asked to hold the answer back; the time-out allows for it."""
+
+
+def topic_path(topic: str, partition: int | None = None, operation: str = "") -> str:
+    """Return the path of a topic, of one of its partitions, or of an operation on either."""
+    path = f"/v1/topics/{quote(topic, safe='')}"
+    if partition is not None:
+        path += f"/partitions/{partition}"
+    return f"{path}/{operation}" if operation else path
+
+
+class Connection:
+    """A service at `url`; safe for several threads.
+
+    A request that fails for a passing reason is sent again until `patience_s` is over, counted from
+    its first failure. A service that has never answered is not waited for: a wrong address is told
+    at once. `notice` is called with a sentence at the first failure of an outage and when it is
+    over.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience_s: float = DEFAULT_PATIENCE_S,
+        notice: Callable[[str], None] | None = None,
+        transport: httpx.BaseTransport | None = None,
+        pause: Callable[[float], object] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._patience_s = patience_s
+        self._notice = notice or _say_nothing
+        self._stopped = threading.Event()
+        self._pause = pause or self._stopped.wait
+        self._now = now
+        self.uses_environment = not _is_loopback(self.url)  # no proxy on the way to oneself
+        self._has_answered = False
+        self._is_out = False
+        self._http = httpx.Client(
+            base_url=self.url,
+            transport=transport,
+            trust_env=self.uses_environment,
+            timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_MOST_CONNECTIONS),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every wait and every connection; requests of other threads fail."""
+        self.stop_waiting()
+        self._http.close()
+
+    def stop_waiting(self) -> None:
+        """Let no request wait for the service any longer; the one being answered may finish."""
+        self._stopped.set()
+
+    def json(self, request: Request) -> JsonObject:
+        """Send, and return the answer's JSON object."""
+        return decode_object(self.send(request))
+
+    def send(self, request: Request) -> httpx.Response:
+        """Send until there is an answer; raise `Refused`, `Unreachable` or `Interrupted`."""
+        give_up_at: float | None = None
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                response = self._send_once(request)
+            except (Refused, Unreachable) as failure:
+                if not self._may_pass(failure):
+                    raise
+                give_up_at = give_up_at or self._now() + self._patience_s
+                wait_s = max(_retry_after_s(failure), _jittered(pause_s))
+                if self._now() + wait_s > give_up_at:
+                    raise
+                self._tell_outage(failure)
+                self._wait(wait_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            else:
+                self._tell_recovery()
+                return response
+
+    def _send_once(self, request: Request) -> httpx.Response:
+        timeout = httpx.Timeout(
+            _ANSWER_TIMEOUT_S + request.wait_ms / 1000, connect=_CONNECT_TIMEOUT_S
+        )
+        try:
+            response = self._http.request(
+                request.method,
+                request.path,
+                params=request.params or None,
+                headers=request.headers,
+                content=request.content,
+                timeout=timeout,
+            )
+        except httpx.TransportError as error:
+            raise Unreachable(self.url, _reason(error)) from error
+        self._has_answered = True
+        if response.is_success:
+            return response
+        failure = refused(response.status_code, response.content)
+        failure.problem.setdefault("retry_after", response.headers.get("retry-after"))
+        raise failure
+
+    def _may_pass(self, failure: Failure) -> bool:
+        if isinstance(failure, Refused):
+            return failure.is_retryable
+        return self._has_answered
+
+    def _wait(self, seconds: float) -> None:
+        self._pause(seconds)
+        if self._stopped.is_set():
+            raise Interrupted
+
+    def _tell_outage(self, failure: Failure) -> None:
+        if not self._is_out:
+            self._is_out = True
+            self._notice(f"{failure}; trying again for up to {self._patience_s:.0f} s")
+
+    def _tell_recovery(self) -> None:
+        if self._is_out:
+            self._is_out = False
+            self._notice(f"{self.url} answers again")
+
+
+def decode_object(response: httpx.Response) -> JsonObject:
+    """Return the JSON object an answer carries; raise `Unreachable` if there is none."""
+    try:
+        return msgspec.json.decode(response.content, type=JsonObject)
+    except msgspec.MsgspecError as error:
+        raise Unreachable(str(response.url), f"the answer is not a JSON object: {error}") from error
+
+
+def _reason(error: httpx.TransportError) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return "it took too long"
+    return str(error) or type(error).__name__
+
+
+def _retry_after_s(failure: Failure) -> float:
+    """Return what the service asked for; dates and nonsense count as nothing."""
+    asked = failure.problem.get("retry_after") if isinstance(failure, Refused) else None
+    try:
+        return min(max(float(asked or 0), 0.0), _LONGEST_PAUSE_S)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _jittered(pause_s: float) -> float:
+    """Spread the retries of many clients, so that a service that comes back is not run over."""
+    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret depends on it
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _say_nothing(_: str) -> None:
+    return None

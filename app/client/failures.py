@@ -1,0 +1,116 @@
+"""What can go wrong for a user of the command line: one sentence, and what to do about it.
+
+Failure
+├── BadInput       a line of the input is not what the command takes
+├── Unreachable    nothing answers, or the answer broke off
+├── Refused        the service answered with a problem document (RFC 9457)
+└── Interrupted    the command was told to stop while it waited
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+_RETRYABLE_STATUSES: Final = frozenset({429, 502, 503, 504})
+
+# What a person can do, by the `code` of a problem document. `{name}` is a field of that document.
+_ADVICE: Final = {
+    "topic_not_found": "`tidelog topics` lists what there is, `tidelog create TOPIC` makes one.",
+    "partition_not_found": "`tidelog topics` tells how many partitions each topic has.",
+    "topic_conflict": "Take another name, or the same partitions and configuration.",
+    "invalid_config": "The keys are Kafka's topic configurations, such as retention.ms=-1.",
+    "invalid_record": "Nothing of that request was written: mend the record and append again.",
+    "invalid_timestamp": "The topic's message.timestamp.before.max.ms says what is let in.",
+    "offset_below_log_start": "Retention removed it: the oldest offset is {log_start_offset}.",
+    "offset_beyond_log_end": "The next offset to be written is {log_end_offset}.",
+    "producer_fenced": "Another producer took over under the same id: start this command again.",
+    "sequence_gap": "Records of this producer are missing in the log: start this command again.",
+    "too_large": "The service takes at most {limit_bytes} bytes here ({limit}).",
+    "overloaded": "The service is busy: try again in a moment.",
+    "draining": "The service is being stopped: try again once it is back.",
+    "recovering": "The service is still reading its logs: /readyz tells how far it is.",
+    "storage_full": "Make room on the service's disk, then try again.",
+    "storage_offline": "The service's disk failed: see its log, then restart it.",
+    "unauthenticated": "The service wants credentials.",
+}
+
+
+class Failure(Exception):
+    """A command cannot go on; `str()` is the sentence, `advice` what helps (may be empty)."""
+
+    advice: str = ""
+
+
+class BadInput(Failure):
+    """Line `line` of the input, counted from 1, is not what the command takes."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+        self.line = line
+
+
+class Unreachable(Failure):
+    """No answer came from `url`; whether a request arrived there is not known."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"no answer from {url}: {reason}")
+        self.advice = (
+            "Start one with `tidelog serve --data-dir data`, or name another with --server URL."
+        )
+
+
+class Interrupted(Failure):
+    """The command was stopped while it waited for the service to come back."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped before the service answered")
+
+
+class Refused(Failure):
+    """The service answered with an error.
+
+    `code` is the stable name of the problem, `http_<status>` where something in between answered.
+    `problem` is the whole document, empty then.
+    """
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        self.status = status
+        self.problem = problem
+        self.code = str(problem.get("code", f"http_{status}"))
+        super().__init__(_sentence(status, self.code, problem))
+        self.advice = _ADVICE.get(self.code, "").format_map(_Fields(problem))
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the very same request may succeed soon."""
+        retryable = bool(self.problem.get("retryable", self.status in _RETRYABLE_STATUSES))
+        return retryable and self.status in _RETRYABLE_STATUSES
+
+
+class _Fields(dict[str, Any]):
+    """The fields of a problem for `str.format_map`; a missing one reads as `?`."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def refused(status: int, body: bytes) -> Refused:
+    """Return the error that an answer stands for, whoever wrote its body."""
+    try:
+        problem = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        problem = {}
+    return Refused(status, problem)
+
+
+def _sentence(status: int, code: str, problem: dict[str, Any]) -> str:
+    said = problem.get("detail") or problem.get("title") or "the service gave no reason"
+    sentence = f"{said} ({status} {code})"
+    errors = problem.get("errors") or []
+    if errors:
+        first = errors[0]
+        where = f"record {first.get('index', '?')}, {first.get('field', 'record')}"
+        sentence += f"; first of {len(errors)}: {where}: {first.get('detail', first.get('code'))}"
+    return sentence

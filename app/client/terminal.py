@@ -1,0 +1,112 @@
+"""Where a command prints: tables and progress for people, one JSON object a line for programs.
+
+Results go to standard output, everything else (progress, notices, errors) to standard error, so
+that a pipe gets only what was asked for. Progress is drawn on a terminal alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from app.client.failures import Failure
+
+
+class Terminal:
+    """The output of one command; with `as_json` nothing but JSON reaches standard output."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._out = Console(highlight=False, soft_wrap=True)
+        self._err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def result(self, value: dict[str, Any], sentence: str) -> None:
+        """Print the outcome: the object for a program, the sentence for a person."""
+        if self.as_json:
+            self.json(value)
+        else:
+            self._out.print(escape(sentence))
+
+    def json(self, value: object) -> None:
+        self.raw(msgspec.json.encode(value) + b"\n")
+
+    def raw(self, data: bytes) -> None:
+        """Write bytes as they are and let them through at once."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print rows under headings; a heading that begins with `>` is of a column of numbers."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in headings:
+            table.add_column(
+                heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left"
+            )
+        for row in rows:
+            table.add_row(*(escape(cell) for cell in row))
+        self._out.print(table)
+
+    def notice(self, sentence: str) -> None:
+        """Tell a person what happens; programs read standard output and do not see it."""
+        self._err.print(escape(sentence), style="yellow")
+
+    def failure(self, failure: Failure) -> None:
+        """Say what went wrong and what helps."""
+        self._err.print(f"[bold red]error:[/] {escape(str(failure))}")
+        if failure.advice:
+            self._err.print(escape(failure.advice))
+
+    @contextmanager
+    def progress(self, what: str, total: int | None = None) -> Iterator[Meter]:
+        """Show a bar while the block runs, a running count without a `total`."""
+        bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            console=self._err,
+            transient=True,
+            disable=self.as_json or not self._err.is_terminal,
+        )
+        with bar:
+            yield Meter(bar, bar.add_task(what, total=total, rate=""))
+
+
+class Meter:
+    """A count that grows while long work goes on."""
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
+
+    def advance(self, count: int) -> None:
+        speed = self._bar.tasks[0].speed
+        self._bar.update(
+            self._task, advance=count, rate=f"{speed:,.0f}/s" if speed is not None else ""
+        )
+
+
+def printable(text: str) -> str:
+    """Return the text with whatever could steer a terminal made visible."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

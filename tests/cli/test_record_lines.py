@@ -1,0 +1,130 @@
+"""Lines of input become the records they say, and bad ones are named."""
+
+import base64
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.client.failures import BadInput
+from app.client.record_lines import Fields, RecordLine, read_documents, read_records, record_line
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (b'{"value": 1}', None),
+        (b'{"key": null, "value": 1}', None),
+        (b'{"key": "caf\xc3\xa9", "value": 1}', "café".encode()),
+        (b'{"key": "a\\u0062", "key_encoding": "utf8", "value": 1}', b"ab"),
+        (b'{"key": 1.50, "value": 1}', b"1.50"),
+        (b'{"key": {"a": 1}, "key_encoding": "json", "value": 1}', b'{"a": 1}'),
+        (b'{"key": "AAEC", "key_encoding": "base64", "value": 1}', b"\x00\x01\x02"),
+    ],
+)
+def test_a_record_goes_on_unchanged_with_the_key_the_service_will_store(
+    line: bytes, key: bytes | None
+) -> None:
+    """Every encoding of a key gives the bytes that choose the partition; the line stays as it is."""
+    assert list(read_records([b"  " + line + b" \r\n"])) == [RecordLine(line, key)]
+
+
+def test_empty_lines_are_passed_over_and_still_counted() -> None:
+    """An error behind empty lines names the line an editor shows."""
+    records = read_records([b"\n", b'{"value": 1}\n', b" \n", b"oops\n"])
+    assert next(records).line == b'{"value": 1}'
+    with pytest.raises(BadInput, match="line 4: ") as caught:
+        next(records)
+    assert caught.value.line == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"[1]", "object"),
+        (b'{"key": "a"', "truncated"),
+        (b'{"key": 1, "key_encoding": "utf8"}', "str"),
+        (b'{"key": "%%", "key_encoding": "base64"}', "not base64"),
+        (b'{"key": "a", "key_encoding": "hex"}', "not 'hex'"),
+    ],
+)
+def test_a_line_that_is_no_record_is_refused_before_anything_is_sent(
+    line: bytes, reason: str
+) -> None:
+    """What the client cannot place is told with its line and the reason."""
+    with pytest.raises(BadInput, match=reason):
+        list(read_records([line]))
+
+
+def test_a_document_is_stored_as_it_was_typed() -> None:
+    """Without fields to look at any JSON is a value, byte for byte, and has no key."""
+    (record,) = read_documents([b'[1.50,  "x"]\n'], Fields())
+    assert record == RecordLine(b'{"value":[1.50,  "x"]}', None)
+
+
+@pytest.mark.parametrize(
+    ("document", "key", "stored"),
+    [
+        (b'{"k":"a\\u0062"}', b"ab", b'"ab"'),
+        (b'{"k":12}', b"12", b'"12"'),
+        (b'{"k":{"b": 1}}', b'{"b": 1}', rb'"{\"b\": 1}"'),
+        (b'{"k":null}', None, None),
+    ],
+)
+def test_a_field_becomes_the_key(document: bytes, key: bytes | None, stored: bytes | None) -> None:
+    """A string is the key as it is, anything else its JSON text, null no key at all."""
+    (record,) = read_documents([document], Fields(key="k"))
+    expected = b'{"value":' + document + (b',"key":' + stored if stored else b"") + b"}"
+    assert record == RecordLine(expected, key)
+
+
+@pytest.mark.parametrize(
+    ("moment", "timestamp_ms"),
+    [
+        (b"1388534400000", 1388534400000),
+        (b'"2014-01-01T00:00:00Z"', 1388534400000),
+        (b'"2014-01-01"', 1388534400000),
+        (b'"2014-01-01T01:00:00.250+01:00"', 1388534400250),
+    ],
+)
+def test_a_field_becomes_the_event_time(moment: bytes, timestamp_ms: int) -> None:
+    """A number is ms since the epoch already; a string is ISO 8601, of UTC unless it says."""
+    (record,) = read_documents([b'{"t":' + moment + b"}"], Fields(timestamp="t"))
+    assert msgspec.json.decode(record.line)["timestamp"] == timestamp_ms
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (b"{}", "no field 't'"),
+        (b'{"t": true}', "neither"),
+        (b'{"t": 1.5}', "neither"),
+        (b'{"t": "yesterday"}', "yesterday"),
+        (b"17", "object"),
+    ],
+)
+def test_a_document_without_the_field_asked_for_is_refused(document: bytes, reason: str) -> None:
+    """A time that is missing or is none is told with its line, not replaced by now."""
+    with pytest.raises(BadInput, match=reason):
+        list(read_documents([document], Fields(timestamp="t")))
+
+
+@given(st.text() | st.none(), st.integers(0, 2**53) | st.none())
+def test_a_record_line_says_what_went_into_it(key: str | None, timestamp_ms: int | None) -> None:
+    """Building a line and reading it as a record gives key and time back."""
+    line = record_line(b'{"n":1}', key=key, timestamp_ms=timestamp_ms)
+    decoded = msgspec.json.decode(line)
+    assert decoded == {
+        "value": {"n": 1},
+        **({} if key is None else {"key": key}),
+        **({} if timestamp_ms is None else {"timestamp": timestamp_ms}),
+    }
+    assert [r.key for r in read_records([line])] == [None if key is None else key.encode()]
+
+
+def test_a_base64_key_chooses_the_partition_of_its_bytes() -> None:
+    """Bytes that are no text are hashed as the bytes they stand for."""
+    raw = bytes(range(256))
+    line = msgspec.json.encode({"key": base64.b64encode(raw).decode(), "key_encoding": "base64"})
+    assert [record.key for record in read_records([line])] == [raw]
