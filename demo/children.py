@@ -1,0 +1,125 @@
+"""The processes of the demo: none outlives it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from demo.workspace import Workspace
+
+_STOP_TIMEOUT_S: Final = 30.0
+_ADDRESS: Final = re.compile(r"http://127\.0\.0\.1:\d+")
+_TOLD_LINES: Final = 12
+
+
+class ChildFailed(Exception):
+    """A process of the demo ended badly or did not do its part in time."""
+
+
+class Child:
+    """One `tidelog` command in a process of its own, told to stop when the `with` block ends.
+
+    What it prints can be read line by line; everything, errors included, also goes to `log`. Ctrl-C
+    does not reach it: the demo decides in which order its processes stop. It inherits `lock`.
+    """
+
+    def __init__(self, arguments: Sequence[str], log: Path, *, lock: int) -> None:
+        self._name = f"tidelog {arguments[0]}"
+        self._log = log
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "demo.leash", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+        self._pump = threading.Thread(target=self._keep_output, daemon=True)
+        self._pump.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def lines(self, *, timeout_s: float) -> Iterator[str]:
+        """Yield what it prints until it ends; raise ChildFailed when all of it takes too long."""
+        give_up_at = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self._lines.get(timeout=max(give_up_at - time.monotonic(), 0))
+            except queue.Empty:
+                raise self._failed(f"was not done within {timeout_s:.0f} s") from None
+            if line is None:
+                return
+            yield line
+
+    def wait(self) -> None:
+        """Return once it has ended; raise ChildFailed unless it ended well."""
+        code = self._process.wait(_STOP_TIMEOUT_S)
+        if code != 0:
+            raise self._failed(f"ended with code {code}")
+
+    def stop(self) -> None:
+        """Ask it to stop, wait for it, and leave nothing of it running."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._pump.join()
+
+    def _keep_output(self) -> None:
+        assert self._process.stdout is not None
+        with self._log.open("ab") as log, self._process.stdout as output:
+            for line in output:
+                log.write(line)
+                self._lines.put(line.decode(errors="replace").rstrip("\n"))
+        self._lines.put(None)
+
+    def _failed(self, what: str) -> ChildFailed:
+        told = self._log.read_text(errors="replace").splitlines()[-_TOLD_LINES:]
+        return ChildFailed("\n".join((f"{self._name} {what}; the end of {self._log}:", *told)))
+
+
+class Service(Child):
+    """The service on a free port of loopback, answering when the constructor returns."""
+
+    def __init__(self, workspace: Workspace, *, timeout_s: float = 60.0) -> None:
+        arguments = ["serve", "--data-dir", str(workspace.data), "--port", "0"]
+        super().__init__(arguments, workspace.service_output, lock=workspace.lock)
+        try:
+            self.url = self._announced(timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _announced(self, timeout_s: float) -> str:
+        for line in self.lines(timeout_s=timeout_s):
+            if found := _ADDRESS.search(line):
+                return found.group()
+        raise self._failed("ended before it told its address")

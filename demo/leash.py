@@ -1,0 +1,37 @@
+"""Run `tidelog` with the given arguments, and end with the process that started it.
+
+    python -m demo.leash serve --data-dir demo-data/log
+
+Standard input is the leash: nothing is ever written to it, and when it closes, because the owner
+wants an end or has died without a word (`kill -9`), the command is told to stop; if it does not,
+it is gone ten seconds later.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+_GRACE_S = 10.0
+
+
+def main() -> None:
+    """Run the command line on a leash."""
+    threading.Thread(target=_wait_for_the_end, args=(sys.stdin.fileno(),), daemon=True).start()
+    sys.argv = ["tidelog", *sys.argv[1:]]
+    from app.cli import main as run  # noqa: PLC0415 - only once the leash holds
+
+    run()
+
+
+def _wait_for_the_end(leash: int) -> None:
+    while os.read(leash, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Timer(_GRACE_S, os._exit, args=(1,)).start()
+
+
+if __name__ == "__main__":
+    main()
