@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol, cast
 
-from aiokafka.errors import CorruptRecordException  # type: ignore[import-untyped] # no py.typed
-from aiokafka.record import default_records  # type: ignore[import-untyped] # no py.typed
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record import default_records
 
 from engine.records.header import (
     ATTRIBUTES_POSITION,
