@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyspark_tidelog.batches import BatchFrame
 from pyspark_tidelog.client import ServiceClient
-from pyspark_tidelog.decode import Decoder, OffsetRange
+from pyspark_tidelog.decode import Decoder
 from pyspark_tidelog.errors import DataLossError, ServiceError
 from pyspark_tidelog.options import Options
 from pyspark_tidelog.service import Gone, read_batches
@@ -36,11 +36,10 @@ def read_split(options: Options, columns: Sequence[str], split: Split) -> Iterat
     DataLossError where records of the split are gone, unless the query prefers to go on without
     them.
     """
-    wanted = split.range
-    decoder = Decoder(wanted, columns, check_crcs=options.check_crcs)
+    decoder = Decoder(split.range, columns, check_crcs=options.check_crcs)
     with ServiceClient(options.endpoint) as client, ThreadPoolExecutor(1) as pool:
-        fetcher = _Fetcher(client, decoder, wanted, options)
-        ahead = pool.submit(fetcher.fetch, wanted.start_offset)
+        fetcher = _Fetcher(client, decoder, split, options)
+        ahead = pool.submit(fetcher.fetch, split.start_offset)
         while (chunk := ahead.result()) is not None:
             ahead = pool.submit(fetcher.fetch, chunk.next_offset)
             yield from decoder.decode(chunk.data, chunk.frames)
@@ -50,11 +49,11 @@ class _Fetcher:
     """Asks for one chunk after the other; used by one thread at a time."""
 
     def __init__(
-        self, client: ServiceClient, decoder: Decoder, wanted: OffsetRange, options: Options
+        self, client: ServiceClient, decoder: Decoder, split: Split, options: Options
     ) -> None:
         self._client = client
         self._decoder = decoder
-        self._wanted = wanted
+        self._split = split
         self._options = options
 
     def fetch(self, offset: int) -> Chunk | None:
@@ -70,9 +69,9 @@ class _Fetcher:
 
     def _fetch(self, offset: int) -> Chunk | None:
         broken = 0
-        while offset < self._wanted.end_offset:
+        while offset < self._split.end_offset:
             answer = read_batches(
-                self._client, self._wanted, offset, max_bytes=self._options.fetch_bytes
+                self._client, self._split, offset, max_bytes=self._options.fetch_bytes
             )
             if isinstance(answer, Gone):
                 offset = self._skip_to(answer.log_start_offset, offset)
@@ -91,13 +90,13 @@ class _Fetcher:
         return None
 
     def _skip_to(self, log_start_offset: int, offset: int) -> int:
-        log = self._wanted.log
+        log = self._split.range.log
         if log_start_offset <= offset:
             raise ServiceError(
                 f"the service refuses offset {offset} of {log} and says that it starts there"
             )
         if self._options.fail_on_data_loss:
-            last = min(log_start_offset, self._wanted.end_offset) - 1
+            last = min(log_start_offset, self._split.end_offset) - 1
             raise DataLossError(
                 f"offsets {offset} to {last} of {log.described} were deleted before they were read"
             )
@@ -111,8 +110,8 @@ class _Fetcher:
         """
         if next_offset > offset:
             return
-        log = self._wanted.log
+        log = self._split.range.log
         raise DataLossError(
             f"{log.described} ends at offset {offset}, but it had reached "
-            f"{self._wanted.end_offset}: it was truncated or its topic made again"
+            f"{self._split.end_offset}: it was truncated or its topic made again"
         )

@@ -6,15 +6,16 @@ nowhere else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 from pyspark_tidelog.client import Answer, ServiceClient
-from pyspark_tidelog.decode import OffsetRange
 from pyspark_tidelog.errors import DataLossError, ServiceError
 from pyspark_tidelog.positions import LogSnapshot, PartitionMarks, TopicPartition
+from pyspark_tidelog.splits import Split
 
 _NOT_FOUND: Final = 404
 _REPLACED: Final = 409
@@ -43,9 +44,9 @@ def snapshot_of(client: ServiceClient, topics: Iterable[str]) -> LogSnapshot:
     topic_ids: dict[str, str] = {}
     marks: dict[TopicPartition, PartitionMarks] = {}
     for topic in topics:
-        document = _topic_document(client, topic)
-        topic_ids[topic] = str(document.get("topic_id") or "")
-        for partition in document["partitions"]:
+        for partition in _offsets_of(client, topic):
+            # The id of a log is `<topic id>.<leader epoch>`.
+            topic_ids[topic] = str(partition["log_id"]).rpartition(".")[0]
             log = TopicPartition(topic, int(partition["partition"]))
             marks[log] = PartitionMarks(
                 int(partition["log_start_offset"]), int(partition["high_watermark"])
@@ -55,26 +56,24 @@ def snapshot_of(client: ServiceClient, topics: Iterable[str]) -> LogSnapshot:
 
 def size_bytes_of(client: ServiceClient, topics: Iterable[str]) -> dict[TopicPartition, int]:
     """Ask how many bytes each partition of the topics takes on disk."""
-    sizes: dict[TopicPartition, int] = {}
-    for topic in topics:
-        for log in snapshot_of(client, [topic]).marks:
-            path = f"/v1/topics/{quote(topic)}/partitions/{log.partition}/segments"
-            segments = client.get(path).json().get("segments", [])
-            sizes[log] = sum(int(segment["size_bytes"]) for segment in segments)
-    return sizes
+    return {
+        TopicPartition(topic, int(partition["partition"])): int(partition["size_bytes"])
+        for topic in topics
+        for partition in client.get(f"/v1/topics/{quote(topic)}/partitions").json()["partitions"]
+    }
 
 
 def read_batches(
-    client: ServiceClient, wanted: OffsetRange, offset: int, *, max_bytes: int
+    client: ServiceClient, split: Split, offset: int, *, max_bytes: int
 ) -> Batches | Gone:
     """Ask for whole batches from `offset` on; raises DataLossError where the log ends before."""
-    log = wanted.log
+    log = split.range.log
     path = (
         f"/v1/topics/{quote(log.topic)}/partitions/{log.partition}/batches"
-        f"?offset={offset}&end_offset={wanted.end_offset}&max_bytes={max_bytes}"
+        f"?offset={offset}&end_offset={split.end_offset}&max_bytes={max_bytes}"
     )
     answer = client.get(path, expected=_LOST)
-    if answer.status == 200:
+    if answer.status == 200 and not _is_of_another_topic(answer, split.topic_id):
         return Batches(answer.body, _next_offset(answer) if answer.is_whole else None)
     if answer.status == _BELOW_LOG_START:
         return Gone(int(answer.json()["log_start_offset"]))
@@ -86,11 +85,19 @@ def read_batches(
     raise DataLossError(f"{log.described} was deleted or made again")
 
 
-def _topic_document(client: ServiceClient, topic: str) -> dict[str, Any]:
-    answer = client.get(f"/v1/topics/{quote(topic)}/offsets", expected=frozenset({_NOT_FOUND}))
+def _offsets_of(client: ServiceClient, topic: str) -> list[dict[str, Any]]:
+    path = f"/v1/topics/{quote(topic)}/offsets"
+    answer = client.get(path, expected=frozenset({_NOT_FOUND}))
     if answer.status == _NOT_FOUND:
         raise ServiceError(f"the service has no topic {topic}: create it first, or mend subscribe")
-    return answer.json()
+    partitions: list[dict[str, Any]] = answer.json()["partitions"]
+    return partitions
+
+
+def _is_of_another_topic(answer: Answer, topic_id: str) -> bool:
+    """Whether the link to what follows names another topic than the one that was planned for."""
+    found = re.search(r"[?&]log_id=([^.&>]+)\.", answer.headers.get("link", ""))
+    return bool(topic_id) and found is not None and found[1] != topic_id
 
 
 def _next_offset(answer: Answer) -> int:

@@ -1,0 +1,137 @@
+"""A local Spark session that keeps the terminal clean and starts on a machine without Java.
+
+The settings were measured for a log source on few cores; whoever has a cluster makes a session of
+their own, for the data source asks nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from pyspark_tidelog.errors import JobError
+from pyspark_tidelog.java import JavaHome, find_java, wrap
+from pyspark_tidelog.source import TidelogDataSource
+
+_LOGGING: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+def local_conf(*, cores: int | None = None, memory: str = "1g") -> dict[str, str]:
+    """Return the settings of a local session; `cores` None takes all of the machine's."""
+    threads = cores or os.cpu_count() or 1
+    return {
+        "spark.app.name": "tidelog",
+        # Four attempts a task, as on a cluster; plain local mode gives up at the first error.
+        "spark.master": f"local[{threads},4]",
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # A third less time per micro-batch than TCP.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(threads),
+        # Spark switches it off for streams anyway, and warns.
+        "spark.sql.adaptive.enabled": "false",
+    }
+
+
+@contextmanager
+def local_session(
+    conf: Mapping[str, str] | None = None, *, log_file: Path | None = None
+) -> Iterator[SparkSession]:
+    """Start Spark in a JVM of its own and stop both at the end; one at a time in a process.
+
+    Whatever JVM and workers print goes to `log_file`, by default a file that goes away with the
+    session: errors come as exceptions. Raises JobError where the JVM does not start, with its last
+    words.
+    """
+    settings = SparkConf(loadDefaults=False).setAll(list((conf or local_conf()).items()))
+    with tempfile.TemporaryDirectory(prefix="tidelog-spark-") as name:
+        folder = Path(name)
+        output = log_file or folder / "spark.log"
+        spark = _start(settings, find_java(os.environ), folder, output)
+        try:
+            yield spark
+        finally:
+            _stop(spark)
+
+
+def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> SparkSession:
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING)
+    options = settings.get("spark.driver.extraJavaOptions", "") or ""
+    quiet = f"-Dlog4j2.configurationFile=file:{logging}"
+    settings.set("spark.driver.extraJavaOptions", f"{options} {quiet}".strip())
+    home = wrap(java.path, folder / "java") if java.is_bundled else java.path
+    # Workers are to be this Python, with the packages of this environment.
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    with output.open("ab") as sink, _environment({"JAVA_HOME": str(home), **python}):
+        try:
+            # A session of its own: Ctrl-C in the terminal is for this process, which stops in
+            # order.
+            popen = {"stdout": sink, "stderr": sink, "start_new_session": True}
+            gateway = launch_gateway(settings, popen)  # type: ignore[no-untyped-call] # pyspark's own
+        except PySparkRuntimeError as error:
+            words = output.read_text(errors="replace").strip().splitlines()
+            raise JobError(
+                f"Spark's Java at {java.path} did not start: {words[-1] if words else error}"
+            ) from error
+        # There is no other way in for a gateway of one's own.
+        SparkContext._ensure_initialized(gateway=gateway, conf=settings)  # noqa: SLF001
+        spark = SparkSession.builder.config(conf=settings).getOrCreate()
+    # Found by name in an installed wheel; an editable checkout may hide from Spark's search.
+    spark.dataSource.register(TidelogDataSource)
+    return spark
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop the session and its JVM, so that the next session in this process starts its own."""
+    gateway = SparkContext._gateway  # noqa: SLF001 -- pyspark keeps it for ever
+    spark.sparkContext.setLogLevel("OFF")  # tasks killed by stopping are no news
+    spark.stop()
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()  # the JVM ends when its standard input does
+        process.wait(timeout=60)
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and put back what was there."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
