@@ -152,6 +152,7 @@ def _append_all(builder: CompiledBuilder, records: Iterable[NewRecord]) -> None:
 
 def _finish(batch: bytearray, template: BatchHeader, level: int | None) -> bytearray:
     """Give a batch of the compiled builder the header fields of the template, and its codec."""
+    _ensure_size(len(batch))
     built = parse_header(batch)
     header = template._replace(
         length=built.length,
@@ -194,11 +195,16 @@ def _to_bytes(content: Buffer | None) -> bytes | None:
 
 def _assemble(header: BatchHeader, payload: Buffer) -> bytearray:
     """Return header and payload as one batch, with the length and the checksum that they have."""
-    length = HEADER_BYTES + len(payload) - LOG_OVERHEAD_BYTES
-    if length > INT32_MAX:
-        raise InvalidRequestValue(f"{length} bytes are too many for one batch")
-    batch = bytearray(HEADER_BYTES + len(payload))
-    batch[:HEADER_BYTES] = pack_header(header._replace(length=length))
+    size_bytes = HEADER_BYTES + len(payload)
+    _ensure_size(size_bytes)
+    batch = bytearray(size_bytes)
+    batch[:HEADER_BYTES] = pack_header(header._replace(length=size_bytes - LOG_OVERHEAD_BYTES))
     batch[HEADER_BYTES:] = payload
-    stamp_crc(batch, 0, len(batch))
+    stamp_crc(batch, 0, size_bytes)
     return batch
+
+
+def _ensure_size(size_bytes: int) -> None:
+    """Raise unless the length field can say how long the batch is."""
+    if size_bytes - LOG_OVERHEAD_BYTES > INT32_MAX:
+        raise InvalidRequestValue(f"{size_bytes} bytes are too many for one batch")
