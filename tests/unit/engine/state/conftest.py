@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import DAY_MS
+from engine.topic_keys import DAY_MS
 from engine.fs.filesystem import PosixFileSystem
 from engine.state.producers import ProducerStates
 from tests.support.producers import ProducerLog

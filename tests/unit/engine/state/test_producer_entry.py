@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.config import DAY_MS
+from engine.topic_keys import DAY_MS
 from engine.state.producer_entry import CACHED_BATCHES, BatchMetadata, ProducerEntry
 from engine.types import INT32_MAX
 from tests.support.producers import COMMIT, control_batch, data_batch, marker_of

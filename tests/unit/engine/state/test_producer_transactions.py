@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import DAY_MS
+from engine.topic_keys import DAY_MS
 from engine.errors import InvalidTransactionState, SequenceGap
 from engine.fs.filesystem import PosixFileSystem
 from engine.state.producers import LATE_TRANSACTION_BUFFER_MS, ProducerStates

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from engine.config import DAY_MS
+from engine.topic_keys import DAY_MS
 from engine.errors import (
     CoordinatorFenced,
     InvalidTransactionState,
