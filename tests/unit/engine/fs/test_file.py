@@ -1,0 +1,142 @@
+"""What a `File` promises, on the machine's file system and on the tests' disk alike."""
+
+import pytest
+
+from tests.support.place import Place
+
+
+def test_append_returns_where_it_wrote_and_moves_the_end(place: Place) -> None:
+    """Each append starts where the one before ended, and the size follows."""
+    with place.fs.open(place / "f", create=True) as file:
+        assert [file.append(b"abc"), file.append(bytearray(b"de")), file.size_bytes] == [0, 3, 5]
+        assert file.append(memoryview(b"f")) == 5
+        assert file.read_at(0, 100) == b"abcdef"
+
+
+def test_append_many_writes_all_buffers_in_order(place: Place) -> None:
+    """Any number of buffers, also more than one system call takes, end up one after another."""
+    buffers = [b"%d," % number for number in range(3_000)]
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"start,")
+        assert file.append_many([]) == file.append_many(buffers) == 6
+        assert file.read_at(6, 1 << 20) == b"".join(buffers)
+        assert file.size_bytes == 6 + len(b"".join(buffers))
+
+
+@pytest.mark.parametrize("read", ["read_at", "read_cached"])
+def test_reads_are_short_only_where_the_file_ends(place: Place, read: str) -> None:
+    """A read inside the file is whole, across its end it stops there, behind it is empty."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"0123456789")
+        reads = [getattr(file, read)(*span) for span in [(2, 3), (8, 5), (10, 5), (99, 1), (3, 0)]]
+        assert [bytes(data) for data in reads] == [b"234", b"89", b"", b"", b""]
+
+
+def test_reopened_file_goes_on_at_its_end(place: Place) -> None:
+    """An existing file opens at its length and is appended to there."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"one")
+    with place.fs.open(place / "f", create=True) as file:
+        assert file.append(b"two") == 3
+    assert place.fs.read_bytes(place / "f") == b"onetwo"
+
+
+def test_exclusive_open_refuses_an_existing_file(place: Place) -> None:
+    """Who asks to be the creator fails if somebody else was."""
+    place.fs.open(place / "f", create=True, exclusive=True).close()
+    with pytest.raises(FileExistsError):
+        place.fs.open(place / "f", create=True, exclusive=True)
+
+
+def test_missing_file_is_not_created_unasked(place: Place) -> None:
+    """Opening without `create` reports a missing file and leaves it missing."""
+    with pytest.raises(FileNotFoundError):
+        place.fs.open(place / "f")
+    assert not place.fs.exists(place / "f")
+
+
+def test_read_only_file_refuses_appends(place: Place) -> None:
+    """A file opened to be read cannot be written."""
+    place.fs.open(place / "f", create=True).close()
+    with place.fs.open(place / "f", read_only=True) as file, pytest.raises(OSError, match="Bad"):
+        file.append(b"x")
+
+
+def test_preallocated_file_is_long_on_disk_and_empty_inside(place: Place) -> None:
+    """A new preallocated file counts as empty, its appends fill the reserved bytes."""
+    with place.fs.open(place / "f", create=True, preallocate_bytes=100) as file:
+        assert (file.size_bytes, place.fs.size_bytes(place / "f")) == (0, 100)
+        file.append(b"abc")
+        assert place.fs.size_bytes(place / "f") == 100
+        file.truncate(file.size_bytes)
+    assert place.fs.read_bytes(place / "f") == b"abc"
+
+
+def test_preallocation_leaves_an_existing_file_alone(place: Place) -> None:
+    """After a crash a preallocated file is as long as it is found, zeros included."""
+    place.fs.open(place / "f", create=True, preallocate_bytes=10).close()
+    with place.fs.open(place / "f", create=True, preallocate_bytes=100) as file:
+        assert file.size_bytes == 10
+        assert file.read_at(0, 100) == bytes(10)
+
+
+def test_truncate_cuts_the_end_for_good(place: Place) -> None:
+    """What is cut off is gone, and the next append takes its place."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"abcdef")
+        file.truncate(2)
+        assert file.read_at(0, 10) == b"ab"
+        assert file.append(b"Z") == 2
+    assert place.fs.read_bytes(place / "f") == b"abZ"
+
+
+@pytest.mark.parametrize("size_bytes", [-1, 4])
+def test_truncate_never_makes_a_file_longer(place: Place, size_bytes: int) -> None:
+    """A size that the file does not have is refused and changes nothing."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"abc")
+        with pytest.raises(ValueError, match="cannot cut"):
+            file.truncate(size_bytes)
+        assert file.read_at(0, 10) == b"abc"
+
+
+def test_truncate_to_its_own_size_does_not_touch_the_file(place: Place) -> None:
+    """The time of modification, which dates segments without timestamps, survives an empty cut."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"abc")
+        place.fs.set_modified_ms(place / "f", 1_000)
+        file.truncate(3)
+    assert place.fs.modified_ms(place / "f") == 1_000
+
+
+def test_open_file_follows_a_rename_and_outlives_a_removal(place: Place) -> None:
+    """Readers of a file keep it through a rename and a removal of its name."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"abc")
+        place.fs.rename(place / "f", place / "g")
+        file.path = place / "g"
+        file.append(b"d")
+        assert place.fs.read_bytes(place / "g") == b"abcd"
+        place.fs.remove(place / "g")
+        assert file.read_at(0, 4) == b"abcd"
+
+
+def test_closed_file_says_so(place: Place) -> None:
+    """Whoever uses a closed file gets an error that names the cause, however often it is closed."""
+    file = place.fs.open(place / "f", create=True)
+    file.append(b"abc")
+    file.close()
+    file.close()
+    for use in (lambda: file.read_at(0, 1), lambda: file.append(b"x"), file.sync, file.sync_all):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+
+
+def test_synced_bytes_are_still_there(place: Place) -> None:
+    """Both kinds of sync return after the bytes are written."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"abc")
+        file.sync()
+        file.append(b"def")
+        file.sync_all()
+    assert place.fs.read_bytes(place / "f") == b"abcdef"

@@ -1,0 +1,117 @@
+"""What a `FileSystem` promises about names, on the machine's and on the tests' own alike."""
+
+import pytest
+
+from engine.errors import DirectoryLocked
+from engine.fs.lock import DirectoryLock
+from engine.fs.names import LOCK_FILE
+from tests.support.place import Place
+
+
+def test_directories_are_made_once_and_listed_in_order(place: Place) -> None:
+    """A directory can be asked for twice; its names come back sorted."""
+    place.fs.make_directory(place / "b" / "c", parents=True)
+    place.fs.make_directory(place / "b")
+    place.write("a", b"")
+    place.fs.sync_directory(place.directory)
+    assert place.fs.list_directory(place.directory) == ["a", "b"]
+    assert place.fs.list_directory(place / "b") == ["c"]
+
+
+def test_directory_is_not_made_over_a_file_or_without_its_parent(place: Place) -> None:
+    """A file of that name, or a missing parent, is an error and not repaired."""
+    place.write("f", b"")
+    with pytest.raises(FileExistsError):
+        place.fs.make_directory(place / "f")
+    with pytest.raises(FileNotFoundError):
+        place.fs.make_directory(place / "missing" / "d")
+
+
+def test_names_are_told_apart(place: Place) -> None:
+    """Files, directories and nothing at all answer differently, below a file too."""
+    place.write("f", b"abc")
+    place.fs.make_directory(place / "d")
+    paths = [place / "f", place / "d", place / "missing", place / "f" / "below"]
+    assert [place.fs.exists(path) for path in paths] == [True, True, False, False]
+    assert [place.fs.is_directory(path) for path in paths] == [False, True, False, False]
+    assert place.fs.size_bytes(place / "f") == 3
+
+
+def test_rename_replaces_a_file(place: Place) -> None:
+    """The target's old content is gone, the source's name too; across directories as well."""
+    place.fs.make_directory(place / "d")
+    place.write("old", b"old")
+    place.write("new", b"new")
+    place.fs.rename(place / "new", place / "old")
+    place.fs.rename(place / "old", place / "d" / "moved")
+    assert place.fs.list_directory(place.directory) == ["d"]
+    assert place.fs.read_bytes(place / "d" / "moved") == b"new"
+
+
+def test_rename_moves_a_directory_with_its_files_but_not_onto_another(place: Place) -> None:
+    """A partition's directory moves whole; one that is in use is not replaced."""
+    for name in ("a", "b"):
+        place.fs.make_directory(place / name)
+        place.write(f"{name}/f", b"x")
+    with pytest.raises(OSError, match="not empty"):
+        place.fs.rename(place / "a", place / "b")
+    place.fs.rename(place / "a", place / "c")
+    assert place.fs.list_directory(place / "c") == ["f"]
+    with pytest.raises(FileNotFoundError):
+        place.fs.rename(place / "a", place / "d")
+
+
+def test_remove_takes_one_file_away(place: Place) -> None:
+    """A missing file is an error unless the caller said that it may be missing."""
+    place.write("f", b"")
+    place.fs.remove(place / "f")
+    place.fs.remove(place / "f", missing_ok=True)
+    with pytest.raises(FileNotFoundError):
+        place.fs.remove(place / "f")
+
+
+def test_remove_tree_takes_everything_below_away(place: Place) -> None:
+    """A directory goes with all that is in it, its neighbours stay."""
+    place.fs.make_directory(place / "d" / "e", parents=True)
+    place.write("d/e/f", b"")
+    place.write("g", b"")
+    place.fs.remove_tree(place / "d")
+    assert place.fs.list_directory(place.directory) == ["g"]
+
+
+def test_time_of_modification_is_kept_in_milliseconds(place: Place) -> None:
+    """What was set is what is read."""
+    place.write("f", b"")
+    place.fs.set_modified_ms(place / "f", 1_700_000_000_123)
+    assert place.fs.modified_ms(place / "f") == 1_700_000_000_123
+
+
+def test_free_space_is_a_number_of_bytes(place: Place) -> None:
+    """The disk under a directory has room, and says how much."""
+    assert place.fs.free_bytes(place.directory) > 0
+
+
+def test_directory_has_one_owner(place: Place) -> None:
+    """A second owner is refused until the first gives the directory up; then no lock file stays."""
+    with DirectoryLock(place.fs, place.directory) as lock:
+        with pytest.raises(DirectoryLocked, match="in use by another process") as refused:
+            DirectoryLock(place.fs, place.directory)
+        assert refused.value.facts() == {"directory": str(place.directory)}
+        assert place.fs.exists(place / LOCK_FILE)
+    lock.release()
+    assert not place.fs.exists(place / LOCK_FILE)
+    DirectoryLock(place.fs, place.directory).release()
+
+
+def test_lock_left_by_a_crash_does_not_lock(place: Place) -> None:
+    """The file of an owner that died is taken over."""
+    place.write(LOCK_FILE, b"")
+    DirectoryLock(place.fs, place.directory).release()
+
+
+def test_lock_is_released_although_somebody_removed_its_file(place: Place) -> None:
+    """An owner whose lock file was cleaned away can still give the directory up."""
+    lock = DirectoryLock(place.fs, place.directory)
+    place.fs.remove(place / LOCK_FILE)
+    lock.release()
+    DirectoryLock(place.fs, place.directory).release()

@@ -1,0 +1,181 @@
+"""The disk that the crash tests trust forgets what it should, and nothing else."""
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine.fs.atomic import replace_atomically
+from tests.support.filesystem import ForgetfulDisk, PowerCut
+
+ROOT = Path("/data")
+
+
+@pytest.fixture
+def disk() -> ForgetfulDisk:
+    disk = ForgetfulDisk()
+    disk.make_directory(ROOT)
+    disk.sync_everything()
+    return disk
+
+
+def test_power_cut_forgets_names_and_bytes_that_were_not_synced(disk: ForgetfulDisk) -> None:
+    """A file needs its own sync for its bytes and its directory's for its name."""
+    synced = disk.open(ROOT / "synced", create=True)
+    synced.append(b"kept")
+    synced.sync()
+    disk.open(ROOT / "empty", create=True)
+    disk.sync_directory(ROOT)
+    synced.append(b", lost")
+    disk.open(ROOT / "nameless", create=True).sync()
+    disk.restart()
+    assert disk.list_directory(ROOT) == ["empty", "synced"]
+    assert disk.read_bytes(ROOT / "synced") == b"kept"
+
+
+def test_crash_of_the_process_forgets_nothing(disk: ForgetfulDisk) -> None:
+    """Appends and stores into a map survive the process, and can still be lost to the power."""
+    disk.open(ROOT / "f", create=True).append(b"written")
+    disk.open_map(ROOT / "m", 4).buffer[:] = b"kept"
+    disk.restart(power_cut=False)
+    assert [disk.read_bytes(ROOT / name) for name in "fm"] == [b"written", b"kept"]
+    disk.restart()
+    assert disk.list_directory(ROOT) == []
+
+
+def test_stores_into_a_map_need_a_sync(disk: ForgetfulDisk) -> None:
+    """After a power cut a map holds what it held when it was last synced."""
+    mapped = disk.open_map(ROOT / "m", 4)
+    mapped.buffer[0:1] = b"a"
+    mapped.sync()
+    mapped.buffer[1:2] = b"b"
+    disk.sync_directory(ROOT)
+    disk.restart()
+    assert disk.read_bytes(ROOT / "m") == b"a\0\0\0"
+
+
+def test_old_process_cannot_reach_the_disk_any_more(disk: ForgetfulDisk) -> None:
+    """Handles and maps of before a restart have no effect after it."""
+    file = disk.open(ROOT / "f", create=True)
+    mapped = disk.open_map(ROOT / "m", 4)
+    lock = disk.lock(ROOT / "lock")
+    disk.sync_everything()
+    disk.restart()
+    owner = disk.lock(ROOT / "lock")
+    lock.release()
+    mapped.buffer[:] = b"late"
+    with pytest.raises(PowerCut):
+        file.append(b"late")
+    assert [disk.read_bytes(ROOT / name) for name in "fm"] == [b"", bytes(4)]
+    with pytest.raises(BlockingIOError):
+        disk.lock(ROOT / "lock")
+    owner.release()
+
+
+def test_power_goes_before_the_chosen_change(disk: ForgetfulDisk) -> None:
+    """The changes before it happen, that one and everything after it do not."""
+    file = disk.open(ROOT / "f", create=True)
+    with disk.power_cut_before(3):
+        file.append(b"1")
+        file.append(b"2")
+        for _ in range(2):
+            with pytest.raises(PowerCut):
+                file.append(b"3")
+    with pytest.raises(PowerCut):
+        disk.read_bytes(ROOT / "f")
+    disk.restart(power_cut=False)
+    assert disk.read_bytes(ROOT / "f") == b"12"
+
+
+def test_torn_append_leaves_its_first_half(disk: ForgetfulDisk) -> None:
+    """A crash in the middle of a write is possible too."""
+    file = disk.open(ROOT / "f", create=True)
+    with disk.power_cut_before(1, torn=True), pytest.raises(PowerCut):
+        file.append(b"abcdef")
+    disk.restart(power_cut=False)
+    assert disk.read_bytes(ROOT / "f") == b"abc"
+
+
+def test_unsynced_bytes_may_survive_by_chance() -> None:
+    """With a source of chance some sectors of what was not synced are found, never other bytes."""
+    found = set()
+    for seed in range(20):
+        disk = ForgetfulDisk()
+        disk.make_directory(ROOT)
+        file = disk.open(ROOT / "f", create=True)
+        file.append(b"a" * 2_000)
+        file.sync()
+        disk.sync_everything()
+        file.truncate(1_000)
+        file.append(b"b" * 4_000)
+        disk.restart(random=Random(seed))
+        found.add(disk.read_bytes(ROOT / "f"))
+    assert len(found) > 10
+    assert all(2_000 <= len(content) <= 5_000 for content in found)
+    assert all(content[:1_000] == b"a" * 1_000 for content in found)
+    assert {byte for content in found for byte in content} <= set(b"ab\0")
+
+
+def test_ordered_call_fails_once_and_without_effect(disk: ForgetfulDisk) -> None:
+    """The nth call of a kind on a path fails; the ones around it do not."""
+    file = disk.open(ROOT / "f", create=True)
+    other = disk.open(ROOT / "g", create=True)
+    disk.fail("append", error=errno.ENOSPC, nth=2, path_end="f")
+    file.append(b"1")
+    other.append(b"1")
+    with pytest.raises(OSError, match="No space left"):
+        file.append(b"2")
+    file.append(b"3")
+    assert disk.read_bytes(ROOT / "f") == b"13"
+
+
+def test_failed_sync_is_not_made_good_by_the_next(disk: ForgetfulDisk) -> None:
+    """A sync that succeeds after one that failed has not saved anything."""
+    file = disk.open(ROOT / "f", create=True)
+    disk.sync_directory(ROOT)
+    file.append(b"lost")
+    disk.fail("sync")
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.sync()
+    disk.restart()
+    assert disk.read_bytes(ROOT / "f") == b""
+
+
+def test_disk_can_be_full_and_cold(disk: ForgetfulDisk) -> None:
+    """Room for appends and the state of the page cache are at the test's command."""
+    file = disk.open(ROOT / "f", create=True)
+    disk.remaining_bytes = 3
+    file.append(b"ab")
+    with pytest.raises(OSError, match="No space left"):
+        file.append(b"cd")
+    assert disk.free_bytes(ROOT) == 1
+    disk.is_cached = False
+    assert (file.read_cached(0, 2), file.read_at(0, 2)) == (None, b"ab")
+    with pytest.raises(OSError, match="No space left"):
+        disk.open_map(ROOT / "m", 8).reserve(8)
+
+
+def test_real_folder_can_be_put_on_it(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    """What a broker wrote can be put on the disk, durably, with its sub-folders."""
+    (tmp_path / "topic-0").mkdir()
+    (tmp_path / "topic-0" / "f").write_bytes(b"abc")
+    disk.put(tmp_path, ROOT / "kafka")
+    disk.restart()
+    assert disk.read_bytes(ROOT / "kafka" / "topic-0" / "f") == b"abc"
+
+
+def test_names_survive_by_chance_in_the_order_they_were_changed() -> None:
+    """Of the changes to a directory a prefix is found, as a journal would leave it."""
+    found = set()
+    for seed in range(20):
+        disk = ForgetfulDisk()
+        disk.make_directory(ROOT)
+        disk.sync_everything()
+        replace_atomically(disk, ROOT / "a", b"")
+        disk.rename(ROOT / "a", ROOT / "b")
+        disk.open(ROOT / "c", create=True)
+        disk.restart(random=Random(seed))
+        found.add(tuple(disk.list_directory(ROOT)))
+    assert found == {("a",), ("b",), ("b", "c")}

@@ -1,0 +1,94 @@
+"""What one failure of the disk means for everything that follows."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from engine.errors import StorageFull, StorageOffline
+from engine.fs.health import DirectoryHealth
+from engine.metrics import NullRecorder
+
+DIRECTORY = Path("/data")
+
+
+class CountingRecorder(NullRecorder):
+    def __init__(self) -> None:
+        self.offline: list[str] = []
+
+    def directory_offline(self, directory: str) -> None:
+        self.offline.append(directory)
+
+
+@pytest.fixture
+def health() -> DirectoryHealth:
+    return DirectoryHealth(DIRECTORY)
+
+
+def os_error(number: int) -> OSError:
+    return OSError(number, "the disk said no")
+
+
+def test_healthy_directory_lets_everything_through(health: DirectoryHealth) -> None:
+    """Without a failure the guards do nothing, and other errors pass through them unchanged."""
+    for guard in (health.writing(), health.appending(), health.reading()):
+        with guard:
+            health.ensure_online()
+            health.ensure_readable()
+        with pytest.raises(KeyError), guard:
+            raise KeyError
+    assert (health.is_offline, health.cause) == (False, None)
+
+
+def test_failed_write_takes_the_directory_offline_for_good(health: DirectoryHealth) -> None:
+    """After the first failed write every further one is refused before it reaches the disk."""
+    failure = os_error(errno.EIO)
+    with pytest.raises(StorageOffline, match="the disk said no"), health.writing():
+        raise failure
+    assert health.cause is failure
+    for guard in (health.writing(), health.appending()):
+        with pytest.raises(StorageOffline, match="offline until restart"), guard:
+            pytest.fail("the block must not run")
+    with pytest.raises(StorageOffline) as refused:
+        health.ensure_online()
+    assert refused.value.facts() == {"directory": "/data"}
+
+
+def test_reads_go_on_until_one_fails(health: DirectoryHealth) -> None:
+    """A failed write does not stop reads; a failed read stops both."""
+    with pytest.raises(StorageOffline), health.writing():
+        raise os_error(errno.EIO)
+    with health.reading():
+        health.ensure_readable()
+    with pytest.raises(StorageOffline), health.reading():
+        raise os_error(errno.EIO)
+    with pytest.raises(StorageOffline), health.reading():
+        pytest.fail("the block must not run")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_refuses_an_append_and_stays_online(health: DirectoryHealth, number: int) -> None:
+    """An append that found no space left nothing behind, so the next one may try again."""
+    with pytest.raises(StorageFull, match="no space left") as refused, health.appending():
+        raise os_error(number)
+    assert refused.value.facts() == {"directory": "/data"}
+    assert not health.is_offline
+
+
+def test_full_disk_amid_other_writes_takes_the_directory_offline(health: DirectoryHealth) -> None:
+    """A sync or a rename without space leaves nobody knows what; so does a failing append."""
+    with pytest.raises(StorageOffline), health.writing():
+        raise os_error(errno.ENOSPC)
+    other = DirectoryHealth(DIRECTORY)
+    with pytest.raises(StorageOffline), other.appending():
+        raise os_error(errno.EIO)
+
+
+def test_first_failure_is_the_cause_and_is_counted_once() -> None:
+    """What fails later follows from the first failure, which is what gets reported."""
+    recorder = CountingRecorder()
+    health = DirectoryHealth(DIRECTORY, recorder)
+    first = os_error(errno.EIO)
+    assert "the disk said no" in str(health.fail(first))
+    assert "the disk said no" in str(health.fail(OSError(errno.EBADF, "something else")))
+    assert (health.cause, recorder.offline) == (first, ["/data"])

@@ -1,0 +1,255 @@
+"""Where the machine's file system meets signals, full disks and other processes."""
+
+import errno
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import DirectoryLocked
+from engine.fs.filesystem import RESERVE_BYTES, PosixFileSystem
+from engine.fs.lock import DirectoryLock
+from engine.fs.names import LOCK_FILE
+
+
+@pytest.fixture
+def fs() -> PosixFileSystem:
+    return PosixFileSystem()
+
+
+@contextmanager
+def file_size_limit(limit_bytes: int) -> Iterator[None]:
+    """Let the system refuse bytes behind a limit as a full disk does: short, then an error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def stingy(write: Any) -> Any:
+    """Make a system call write at most seven bytes, as one that a signal interrupts."""
+
+    def call(number: int, data: Any, position: int) -> int:
+        joined = data if isinstance(data, bytes | bytearray | memoryview) else b"".join(data)
+        written: int = os_pwrite(number, bytes(joined)[:7], position)
+        return written
+
+    os_pwrite = os.pwrite if write is os.pwritev else write
+    return call
+
+
+def test_short_writes_are_continued(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little the system takes at a time, an append is whole."""
+    monkeypatch.setattr(os, "pwritev", stingy(os.pwritev))
+    monkeypatch.setattr(os, "pwrite", stingy(os.pwrite))
+    with fs.open(tmp_path / "f", create=True) as file:
+        assert file.append(b"0123456789" * 3) == 0
+        assert file.append_many([b"abcdefgh", b"ijkl", b"mnopqrstuvwxyz"]) == 30
+        assert file.read_at(0, 100) == b"0123456789" * 3 + b"abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_failed_append_leaves_the_file_as_it_was(
+    fs: PosixFileSystem, tmp_path: Path, *, many: bool
+) -> None:
+    """When the disk has room for half an append only, that half is cut off again."""
+    data = b"x" * 200
+    with fs.open(tmp_path / "f", create=True) as file:
+        file.append(b"before")
+        with file_size_limit(100), pytest.raises(OSError, match="too large"):
+            file.append_many([data, data]) if many else file.append(data)
+        assert (file.size_bytes, fs.read_bytes(tmp_path / "f")) == (6, b"before")
+        assert file.append(b"after") == 6
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_append_that_wrote_nothing_needs_no_cut(
+    fs: PosixFileSystem, tmp_path: Path, *, many: bool
+) -> None:
+    """An append that fails before its first byte leaves length and time of modification alone."""
+    with fs.open(tmp_path / "f", create=True) as file:
+        file.append(b"before")
+        fs.set_modified_ms(tmp_path / "f", 1_000)
+        with file_size_limit(6), pytest.raises(OSError, match="too large"):
+            file.append_many([b"x"]) if many else file.append(b"x")
+    assert fs.modified_ms(tmp_path / "f") == 1_000
+
+
+def test_reads_continue_after_a_short_one(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little the system returns at a time, a read is whole."""
+    whole_read = os.pread
+    monkeypatch.setattr(
+        os, "pread", lambda number, length, position: whole_read(number, min(length, 3), position)
+    )
+    with fs.open(tmp_path / "f", create=True) as file:
+        file.append(b"0123456789")
+        assert file.read_at(1, 8) == b"12345678"
+
+
+def test_read_of_a_file_that_was_cut_meanwhile_is_short(
+    fs: PosixFileSystem, tmp_path: Path
+) -> None:
+    """A reader that looked at the size before a truncation gets what is left, and ends."""
+    with fs.open(tmp_path / "f", create=True) as writer:
+        writer.append(b"0123456789")
+        with fs.open(tmp_path / "f", read_only=True) as reader:
+            writer.truncate(4)
+            assert reader.read_at(2, 8) == b"23"
+            assert reader.read_cached(2, 8) is None
+
+
+def test_read_that_would_wait_for_the_disk_is_refused(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that are not in memory give None, so that the caller can read on another thread."""
+
+    def would_block(*_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "not in the page cache")
+
+    with fs.open(tmp_path / "f", create=True) as file:
+        file.append(b"abc")
+        assert file.read_cached(0, 3) == b"abc"
+        monkeypatch.setattr(os, "preadv", would_block, raising=False)
+        monkeypatch.setattr("engine.fs.filesystem._NO_WAIT", 8)
+        assert file.read_cached(0, 3) is None
+
+
+def test_file_system_that_cannot_tell_is_asked_once(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where not waiting is not supported the bytes are read anyway, from then on without asking."""
+    asked = []
+
+    def unsupported(*_: object) -> int:
+        asked.append(1)
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "preadv", unsupported)
+    monkeypatch.setattr("engine.fs.filesystem._NO_WAIT", 8)
+    with fs.open(tmp_path / "f", create=True) as file:
+        file.append(b"abc")
+        assert [file.read_cached(0, 3), file.read_cached(1, 3)] == [b"abc", b"bc"]
+    assert len(asked) == 1
+
+
+def test_failure_of_a_cached_read_is_reported(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk error is an error, not "not in memory"."""
+
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "preadv", broken)
+    monkeypatch.setattr("engine.fs.filesystem._NO_WAIT", 8)
+    with fs.open(tmp_path / "f", create=True) as file:
+        file.append(b"abc")
+        with pytest.raises(OSError, match="input/output error"):
+            file.read_cached(0, 3)
+
+
+def test_descriptor_lives_as_long_as_a_reader_uses_it(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing a file amid a read neither breaks the read nor leads it to another file."""
+    reading, closed = threading.Event(), threading.Event()
+    whole_read = os.pread
+
+    def slow_read(number: int, length: int, position: int) -> bytes:
+        reading.set()
+        assert closed.wait(10)
+        return whole_read(number, length, position)
+
+    file = fs.open(tmp_path / "f", create=True)
+    file.append(b"mine")
+    monkeypatch.setattr(os, "pread", slow_read)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(file.read_at(0, 4)))
+    reader.start()
+    assert reading.wait(10)
+    file.close()
+    with fs.open(tmp_path / "other", create=True) as other:
+        other.append(b"another file")
+        closed.set()
+        reader.join(10)
+    assert found == [b"mine"]
+
+
+def test_map_is_reserved_in_steps(fs: PosixFileSystem, tmp_path: Path) -> None:
+    """A sparse file takes disk space when its entries come near, not all at once."""
+    mapped = fs.open_map(tmp_path / "m", 10 * RESERVE_BYTES)
+    mapped.reserve(RESERVE_BYTES + 1)
+    assert mapped.reserved_bytes == 2 * RESERVE_BYTES
+    assert (tmp_path / "m").stat().st_blocks * 512 < 4 * RESERVE_BYTES
+
+
+LOCKING_PROGRAM = """
+import fcntl, sys
+with open(sys.argv[1], "w") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_another_process_owns_the_directory(fs: PosixFileSystem, tmp_path: Path) -> None:
+    """A lock of another process, Kafka's for example, is respected until that process ends."""
+    command = [sys.executable, "-c", LOCKING_PROGRAM, str(tmp_path / LOCK_FILE)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(DirectoryLocked):
+            DirectoryLock(fs, tmp_path)
+        other.stdin.close()
+        other.wait(10)
+    DirectoryLock(fs, tmp_path).release()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_lock_on_a_file_that_its_owner_just_removed_is_taken_anew(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replaced: bool
+) -> None:
+    """A lock on a file without its name would exclude nobody, so it is not believed."""
+    lock_for_real = fcntl.lockf
+    calls = []
+
+    def lock_and_lose(number: int, operation: int) -> None:
+        calls.append(number)
+        if len(calls) == 1:
+            (tmp_path / LOCK_FILE).unlink()
+            if replaced:
+                (tmp_path / LOCK_FILE).touch()
+        lock_for_real(number, operation)
+
+    monkeypatch.setattr(fcntl, "lockf", lock_and_lose)
+    with DirectoryLock(fs, tmp_path):
+        assert len(calls) == 2
+        assert (tmp_path / LOCK_FILE).exists()
+
+
+def test_failure_to_lock_is_not_taken_for_a_lock(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the file system surfaces as what it is."""
+
+    def out_of_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", out_of_locks)
+    with pytest.raises(OSError, match="no locks available"):
+        DirectoryLock(fs, tmp_path)
