@@ -69,12 +69,12 @@ types: setup ## mypy --strict over everything
 	$(BIN)/mypy
 
 .PHONY: tests
-tests: setup ## The tests alone, with branch coverage
-	$(BIN)/pytest --cov
+tests: setup ## The tests alone, with branch coverage (PYTEST_ARGS="-n 2" spreads them)
+	$(BIN)/pytest --cov $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: setup ## What takes minutes or a tool from elsewhere; names what it leaves out
-	$(BIN)/pytest -m long --hypothesis-profile=long --timeout=3600
+	$(BIN)/pytest -m long --hypothesis-profile=long --timeout=3600 $(PYTEST_ARGS)
 
 # --------------------------------------------------------------------------------------------------------------- upkeep
 
