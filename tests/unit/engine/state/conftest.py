@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.topic_keys import DAY_MS
 from engine.fs.filesystem import PosixFileSystem
 from engine.state.producers import ProducerStates
+from engine.topic_keys import DAY_MS
 from tests.support.producers import ProducerLog
 from tests.support.time import ManualClock
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.topic_keys import DAY_MS
 from engine.state.producer_entry import CACHED_BATCHES, BatchMetadata, ProducerEntry
+from engine.topic_keys import DAY_MS
 from engine.types import INT32_MAX
 from tests.support.producers import COMMIT, control_batch, data_batch, marker_of
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.topic_keys import DAY_MS
 from engine.errors import CoordinatorFenced, SequenceGap
 from engine.fs.names import snapshot_name
 from engine.state.producers import ProducerStates
+from engine.topic_keys import DAY_MS
 from engine.types import OffsetMetadata
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.producers import (

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.topic_keys import DAY_MS
 from engine.errors import InvalidTransactionState, SequenceGap
 from engine.fs.filesystem import PosixFileSystem
 from engine.state.producers import LATE_TRANSACTION_BUFFER_MS, ProducerStates
 from engine.state.verdict import Accepted
+from engine.topic_keys import DAY_MS
 from engine.types import (
     AbortedTransaction,
     AppendOrigin,

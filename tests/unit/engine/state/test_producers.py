@@ -7,7 +7,6 @@ import logging
 
 import pytest
 
-from engine.topic_keys import DAY_MS
 from engine.errors import (
     CoordinatorFenced,
     InvalidTransactionState,
@@ -15,6 +14,7 @@ from engine.errors import (
     SequenceGap,
 )
 from engine.state.verdict import NOTHING_TO_APPLY, Accepted, Duplicate
+from engine.topic_keys import DAY_MS
 from engine.types import INT32_MAX, AppendOrigin
 from tests.support.producers import (
     ABORT,
