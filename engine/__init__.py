@@ -1,6 +1,6 @@
 """The log: Kafka's storage, one directory per partition, byte for byte.
 
-Synchronous and thread-safe, usable as a library; it knows nothing of HTTP, models or the event loop.
+Synchronous, thread-safe, usable as a library; it knows nothing of HTTP, models or the event loop.
 
 On disk, below the data directory:
 
@@ -9,7 +9,8 @@ On disk, below the data directory:
     recovery-point-offset-checkpoint       per partition: everything below is on disk, indexes too
     log-start-offset-checkpoint            per partition, where it differs from the first segment
     replication-offset-checkpoint          per partition: high watermark
-    tidelog-topics.json, tidelog-producer-ids.json    ours: topics and configuration, next producer id
+    tidelog-topics.json                    ours: topics and their configuration
+    tidelog-producer-ids.json              ours: the next producer id
     <topic>-<partition>/
         00000000000000000000.log           record batches, the only file that is believed
         00000000000000000000.index         offset to position, sparse
@@ -19,7 +20,8 @@ On disk, below the data directory:
         leader-epoch-checkpoint            epoch to first offset
         partition.metadata                 topic id
 
-Read it in this order: `records.header` and `records.batch`, `segment.segment`, `log.log`, `log.read`,
-`log.loader`, `manager`, `background.committer`, `runtime`. Layers, top to bottom: runtime, background,
-manager, log, segment, state, index and checkpoint, records and fs, then ports and values.
+Read it in this order: `records.header` and `records.batch`, `segment.segment`, `log.log`,
+`log.read`, `log.loader`, `manager`, `background.committer`, `runtime`. Layers, top to bottom:
+runtime, background, manager, log, segment, state, index and checkpoint, records and fs, then ports
+and values.
 """

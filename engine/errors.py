@@ -153,9 +153,7 @@ class TooLarge(InvalidRequest):
     kafka_code = ErrorCode.MESSAGE_TOO_LARGE
 
     def __init__(self, message: str, *, limit: str, limit_bytes: int, actual_bytes: int) -> None:
-        super().__init__(
-            message, limit=limit, limit_bytes=limit_bytes, actual_bytes=actual_bytes
-        )
+        super().__init__(message, limit=limit, limit_bytes=limit_bytes, actual_bytes=actual_bytes)
 
 
 class BatchSetTooLarge(TooLarge):

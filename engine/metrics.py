@@ -1,8 +1,7 @@
 """Metrics as a port: the engine reports, somebody else counts.
 
-The names are those of Kafka's beans (log-around.md 6.1) in snake case; app/telemetry.py maps them to
-Prometheus. Gauges of a log (size, offsets, segments) are read from the log when somebody scrapes, so
-they cost nothing here.
+The names follow Kafka's beans; app/telemetry.py maps them to Prometheus. Gauges of a log (size,
+offsets, segments) are read from the log when somebody scrapes, so they cost nothing here.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from engine.types import TopicPartition
 
 
 class Recorder(Protocol):
-    """What the engine tells about itself. Every method is called from any thread and must not raise."""
+    """What the engine tells of itself. Methods are called from any thread and must not raise."""
 
     def appended(self, log: TopicPartition, *, records: int, size_bytes: int) -> None:
         """Count records and bytes that a client appended."""

@@ -1,8 +1,8 @@
 """Background work as a port: named tasks, periodic or once, cancellable, errors reported.
 
-The thread scheduler runs everything on one worker thread, in order of due time: background tasks of
-the engine are short (a pass over the logs) and must not overtake each other. The committer's flusher
-is not one of them; it has its own thread.
+The thread scheduler runs everything on one worker thread, in order of due time: background tasks
+of the engine are short (a pass over the logs) and must not overtake each other. The committer's
+flusher is not one of them; it has its own thread.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ThreadScheduler:
         while (entry := self._next_due()) is not None:
             try:
                 entry.work()
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever it is, the other tasks must go on
                 _LOG.exception("background task %s failed and will run again", entry.name)
             if entry.period_ms is not None and not entry.cancelled:
                 self._again(entry, entry.period_ms)

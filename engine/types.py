@@ -62,7 +62,7 @@ class EpochOffset(NamedTuple):
 class OffsetMetadata(NamedTuple):
     """An offset and where it lies; Kafka's `LogOffsetMetadata`.
 
-    `segment_base_offset` and `position` are -1 until the place is looked up ("message offset only").
+    `segment_base_offset` and `position` are -1 until the place is looked up ("offset only").
     """
 
     offset: int
@@ -71,9 +71,7 @@ class OffsetMetadata(NamedTuple):
 
     @property
     def is_offset_only(self) -> bool:
-        return (
-            self.segment_base_offset == UNKNOWN_OFFSET and self.position == UNKNOWN_POSITION
-        )
+        return self.segment_base_offset == UNKNOWN_OFFSET and self.position == UNKNOWN_POSITION
 
     def is_on_older_segment_than(self, other: OffsetMetadata) -> bool:
         """Whether both places are known and this one lies in an earlier segment."""

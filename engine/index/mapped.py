@@ -166,6 +166,12 @@ class MappedIndex(ABC):
             base_offset=self.base_offset,
         )
 
+    def reserve_next(self) -> None:
+        """Make the disk set aside what the next entry needs, so that storing it cannot fail."""
+        end = (self._count + 1) * self._entry_bytes
+        if self._map.reserved_bytes < end <= self._map.size_bytes:
+            self._map.reserve(end)
+
     def _store(self, first: int, second: int) -> None:
         """Put one entry behind the last; there must be room."""
         position = self._count * self._entry_bytes

@@ -147,6 +147,19 @@ class ProducerStates:
         """Count a transaction as decided; until replicated it holds the last stable offset."""
         self._transactions.complete(completed)
 
+    def decide(self, completed: CompletedTransaction) -> AbortedTransaction | None:
+        """Count a transaction as decided; return its entry for the transaction index, if aborted."""
+        last_stable_offset = self.last_stable_offset_for(completed)
+        self.complete_transaction(completed)
+        if not completed.is_aborted:
+            return None
+        return AbortedTransaction(
+            completed.producer_id,
+            completed.first_offset,
+            completed.last_offset,
+            last_stable_offset,
+        )
+
     def observe(
         self, header: BatchHeader, marker: EndMarker | None = None
     ) -> AbortedTransaction | None:
@@ -160,15 +173,7 @@ class ProducerStates:
             verdict = self.judge((header,), AppendOrigin.REPLICATION, markers=markers)
             assert isinstance(verdict, Accepted)  # only a client's append can be a duplicate
             for completed in self.apply(verdict):
-                last_stable_offset = self.last_stable_offset_for(completed)
-                self.complete_transaction(completed)
-                if completed.is_aborted:
-                    aborted = AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        last_stable_offset,
-                    )
+                aborted = self.decide(completed)
         self.map_end_offset = header.next_offset
         return aborted
 

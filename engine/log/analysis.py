@@ -1,0 +1,256 @@
+"""The first look at incoming bytes, before any lock: framing, limits, checksums, content, times.
+
+What comes out is ready to be stamped with offsets: nothing that can fail for the sake of the bytes
+is left for the lock, and neither is decompression. A client's batch is walked once, because a batch
+with a right checksum and wrong content must not reach a reader; one that our own builder made
+(`checked`) is only looked at where its topic could refuse it. Mirrors Kafka's `LogValidator` and
+`UnifiedLog.analyzeAndValidateRecords`; where Kafka takes one batch per append, here it may be more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.config import LogConfig
+from engine.errors import (
+    BatchSetTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    OffsetsOutOfOrder,
+    TooLarge,
+    UnsupportedMagic,
+)
+from engine.records.batch import BatchView, stamp_max_timestamp
+from engine.records.builder import recompress_batch
+from engine.records.check import TimestampBounds, check_records
+from engine.records.control import EndMarker, parse_end_marker
+from engine.records.header import (
+    MAGIC_2,
+    MAGIC_POSITION,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    frame_size,
+    parse_header,
+)
+from engine.types import INT64_MAX, NO_TIMESTAMP, AppendOrigin, Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """Batches that may be appended: one writable buffer, the header and position of each."""
+
+    buffer: bytearray | memoryview
+    headers: tuple[BatchHeader, ...]
+    positions: tuple[int, ...]
+    max_timestamp: int
+    batch_of_max_timestamp: int
+    """The index of the first batch that has `max_timestamp`."""
+    markers: Mapping[int, EndMarker] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisLimits:
+    """What bounds the walk; `now_ms` is the time that record times are compared with."""
+
+    now_ms: int
+    max_decompressed_bytes: int
+
+
+def analyse(
+    data: Buffer, config: LogConfig, origin: AppendOrigin, limits: AnalysisLimits, *, checked: bool
+) -> Incoming:
+    """Return the batches in `data`, ready for their offsets.
+
+    The bytes are stamped in place if the buffer is writable, else copied once. Raises CorruptBatch,
+    InvalidRecord, InvalidTimestamp, TooLarge, BatchSetTooLarge, UnsupportedMagic,
+    UnsupportedCompression or OffsetsOutOfOrder; then nothing may be appended.
+    """
+    buffer = _writable(data)
+    if origin is AppendOrigin.CLIENT:
+        if checked:
+            incoming = _of_own_builder(buffer, config, limits)
+        else:
+            incoming = _of_client(buffer, config, limits)
+    else:
+        incoming = _of_peer(buffer, config, origin)
+    if incoming.size_bytes > config.segment_bytes:
+        raise BatchSetTooLarge(
+            f"{incoming.size_bytes} bytes at once, where a segment takes {config.segment_bytes}",
+            limit="segment.bytes",
+            limit_bytes=config.segment_bytes,
+            actual_bytes=incoming.size_bytes,
+        )
+    return incoming
+
+
+def _writable(data: Buffer) -> bytearray | memoryview:
+    if isinstance(data, bytearray) or (isinstance(data, memoryview) and not data.readonly):
+        return data
+    return bytearray(data)
+
+
+def _of_own_builder(
+    buffer: bytearray | memoryview, config: LogConfig, limits: AnalysisLimits
+) -> Incoming:
+    """Trust framing, checksum and content; look again only where the topic may refuse records."""
+    header = parse_header(buffer)
+    if (
+        config.is_compacted
+        or config.message_timestamp_before_max_ms != INT64_MAX
+        or header.max_timestamp - limits.now_ms > config.message_timestamp_after_max_ms
+        or config.compression_type != "producer"
+        or config.uses_append_time
+    ):
+        return _of_client(buffer, config, limits)
+    _ensure_batch_size(header.size_bytes, config)
+    return Incoming(buffer, (header,), (0,), header.max_timestamp, 0)
+
+
+def _of_client(
+    buffer: bytearray | memoryview, config: LogConfig, limits: AnalysisLimits
+) -> Incoming:
+    bounds = TimestampBounds.around(
+        limits.now_ms,
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+    )
+    codec = None
+    if config.compression_type != "producer":
+        label = "none" if config.compression_type == "uncompressed" else config.compression_type
+        codec = Codec.of_label(label)
+    accepted: list[bytearray | memoryview] = []
+    rewritten = False
+    for position, header in _frames(buffer):
+        _ensure_batch_size(header.size_bytes, config)
+        view = BatchView(buffer, position)
+        view.ensure_intact()
+        _ensure_client_header(header, position)
+        checked = check_records(
+            view,
+            limit_bytes=limits.max_decompressed_bytes,
+            requires_keys=config.is_compacted,
+            timestamp_bounds=None if config.uses_append_time else bounds,
+        )
+        if config.uses_append_time:
+            stamp_max_timestamp(buffer, position, TimestampType.LOG_APPEND_TIME, limits.now_ms)
+        else:
+            stamp_max_timestamp(buffer, position, TimestampType.CREATE_TIME, checked.max_timestamp)
+        batch: bytearray | memoryview = memoryview(buffer)[position : position + header.size_bytes]
+        if codec is not None and codec is not header.codec:
+            batch = recompress_batch(
+                BatchView(batch),
+                codec,
+                level=_level(codec, config),
+                limit_bytes=limits.max_decompressed_bytes,
+            )
+            _ensure_batch_size(len(batch), config)
+            rewritten = True
+        accepted.append(batch)
+    return _described(bytearray(b"".join(accepted)) if rewritten else buffer)
+
+
+def _level(codec: Codec, config: LogConfig) -> int | None:
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return levels.get(codec)
+
+
+def _of_peer(buffer: bytearray | memoryview, config: LogConfig, origin: AppendOrigin) -> Incoming:
+    """Look at batches that a coordinator makes or that have been in a log already.
+
+    A follower's bytes may end inside a batch, which is cut off.
+    """
+    end = 0
+    last_offset = -1
+    for position, header in _frames(buffer, drops_partial=origin is AppendOrigin.REPLICATION):
+        BatchView(buffer, position).ensure_intact()
+        if origin is AppendOrigin.REPLICATION and header.last_offset <= last_offset:
+            raise OffsetsOutOfOrder(
+                f"offset {header.last_offset} follows {last_offset}",
+                offset=header.last_offset,
+                last_offset=last_offset,
+            )
+        last_offset = header.last_offset
+        end = position + header.size_bytes
+        if origin is not AppendOrigin.REPLICATION:
+            _ensure_batch_size(header.size_bytes, config)
+    return _described(memoryview(buffer)[:end] if end < len(buffer) else buffer)
+
+
+def _frames(
+    buffer: bytearray | memoryview, *, drops_partial: bool = False
+) -> list[tuple[int, BatchHeader]]:
+    """Return position and header of every batch; the bytes must be whole batches."""
+    frames: list[tuple[int, BatchHeader]] = []
+    position = 0
+    while position < len(buffer):
+        size = frame_size(buffer, position)
+        if size is None or size > len(buffer) - position:
+            if drops_partial:
+                break
+            raise CorruptBatch(
+                f"the batch at byte {position} is cut short: {len(buffer) - position} bytes are "
+                f"there" + ("" if size is None else f" of {size}"),
+                position=position,
+            )
+        magic = buffer[position + MAGIC_POSITION]
+        if magic != MAGIC_2:
+            raise UnsupportedMagic(
+                f"batches of magic {magic} are not taken, only {MAGIC_2}", magic=magic
+            )
+        frames.append((position, parse_header(buffer, position)))
+        position += size
+    if not frames and not drops_partial:
+        raise InvalidRecord("there is no batch to append")
+    return frames
+
+
+def _ensure_batch_size(size_bytes: int, config: LogConfig) -> None:
+    if size_bytes > config.max_message_bytes:
+        raise TooLarge(
+            f"a batch of {size_bytes} bytes exceeds max.message.bytes, {config.max_message_bytes}",
+            limit="max.message.bytes",
+            limit_bytes=config.max_message_bytes,
+            actual_bytes=size_bytes,
+        )
+
+
+def _ensure_client_header(header: BatchHeader, position: int) -> None:
+    """Refuse what only a leader or a coordinator may write; Kafka's rules for origin CLIENT."""
+    if header.base_offset != 0:
+        wrong = f"its base offset is {header.base_offset}; a client's is 0, the log assigns it"
+    elif header.is_control:
+        wrong = "it is a control batch"
+    elif header.has_producer_id and header.base_sequence < 0:
+        wrong = f"it has a producer id and base sequence {header.base_sequence}"
+    elif header.is_transactional and not header.has_producer_id:
+        wrong = "it is transactional and has no producer id"
+    else:
+        return
+    raise InvalidRecord(f"the batch at byte {position} is refused: {wrong}", position=position)
+
+
+def _described(buffer: bytearray | memoryview) -> Incoming:
+    """Read the headers as they are now, after stamping."""
+    frames = _frames(buffer, drops_partial=True)
+    headers = tuple(header for _, header in frames)
+    positions = tuple(position for position, _ in frames)
+    max_timestamp, batch_of_max = NO_TIMESTAMP, 0
+    markers: dict[int, EndMarker] = {}
+    for index, header in enumerate(headers):
+        if header.max_timestamp > max_timestamp:
+            max_timestamp, batch_of_max = header.max_timestamp, index
+        if header.is_control:
+            marker = parse_end_marker(BatchView(buffer, positions[index]))
+            if marker is not None:
+                markers[index] = marker
+    return Incoming(buffer, headers, positions, max_timestamp, batch_of_max, markers)

@@ -1,0 +1,27 @@
+"""What a log is given: ports, limits, and the health of its data directory."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from engine.clock import Clock
+from engine.config import EngineConfig
+from engine.fs.filesystem import FileSystem
+from engine.fs.health import DirectoryHealth
+from engine.metrics import Recorder
+from engine.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """Shared by all logs of one data directory."""
+
+    fs: FileSystem
+    clock: Clock
+    scheduler: Scheduler
+    recorder: Recorder
+    health: DirectoryHealth
+    config: EngineConfig
+    random: random.Random = field(default_factory=random.Random)
+    """Only for the jitter of segment.ms, which keeps many logs from rolling at one moment."""

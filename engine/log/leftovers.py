@@ -1,0 +1,82 @@
+"""Finish or abandon what a crash interrupted: deletions and replacements of segments.
+
+`.deleted` files go. `.cleaned` files are outputs that were never complete, and with them go the
+`.swap` files at or above the lowest of them; every other `.swap` file is complete and takes the
+place of what it replaces. The first three passes of Kafka's `LogLoader`; the descending order in
+which a replacement renames its outputs is what makes "at or above" right.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from engine.config import LogConfig
+from engine.fs import names
+from engine.log.context import LogContext
+from engine.segment.segment import Segment
+
+_LOG = logging.getLogger(__name__)
+
+
+def finish_replacements(context: LogContext, directory: Path, config: LogConfig) -> None:
+    """Leave a directory of live files only."""
+    fs = context.fs
+    swaps: list[str] = []
+    cleaned: list[str] = []
+    for name in fs.list_directory(directory):
+        if name.endswith(names.CHECKPOINT_DELETED_SUFFIX) or names.base_offset_of(name) is None:
+            continue
+        if name.endswith(names.DELETED_SUFFIX):
+            fs.remove(directory / name)
+        elif name.endswith(names.CLEANED_SUFFIX):
+            cleaned.append(name)
+        elif name.endswith(names.SWAP_SUFFIX):
+            swaps.append(name)
+    if not swaps and not cleaned:
+        return
+    incomplete_from = min(map(_offset, cleaned), default=None)
+    valid = [name for name in swaps if incomplete_from is None or _offset(name) < incomplete_from]
+    for name in (*(set(swaps) - set(valid)), *cleaned):
+        _LOG.warning("%s: removing %s, left by an interrupted replacement", directory, name)
+        fs.remove(directory / name)
+    _drop_replaced(context, directory, config, valid)
+    for name in valid:
+        target = names.without_suffix(name, names.SWAP_SUFFIX)
+        fs.rename(directory / name, directory / target)
+    fs.sync_directory(directory)
+
+
+def _offset(name: str) -> int:
+    offset = names.base_offset_of(name)
+    assert offset is not None, name
+    return offset
+
+
+def _drop_replaced(
+    context: LogContext, directory: Path, config: LogConfig, valid: list[str]
+) -> None:
+    """Remove the live files, snapshots too, in the range of offsets that the outputs cover."""
+    log_swap = names.LOG_SUFFIX + names.SWAP_SUFFIX
+    first, end = None, 0
+    for name in valid:
+        if name.endswith(log_swap):
+            base_offset = _offset(name)
+            segment = Segment(
+                context.fs,
+                directory,
+                base_offset,
+                config,
+                now_ms=context.clock.now_ms(),
+                suffix=names.SWAP_SUFFIX,
+            )
+            first = base_offset if first is None else min(first, base_offset)
+            end = max(end, segment.read_next_offset())
+            segment.close_handles()
+    if first is None:
+        return
+    for name in context.fs.list_directory(directory):
+        offset = names.base_offset_of(name)
+        if offset is None or name.endswith(names.SWAP_SUFFIX) or not first <= offset < end:
+            continue
+        context.fs.remove(directory / name)

@@ -1,0 +1,255 @@
+"""From a directory to a log's segments and offsets: it returns a value and calls nobody above.
+
+Passes, in the order of Kafka's `LogLoader`: leftovers of deletions and of interrupted replacements,
+segments and their indexes, recovery of the unflushed tail, trimming of epochs, producer state. Only
+the `.log` files are believed; what disagrees with them is rebuilt, and what had to be cut is
+reported.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.config import LogConfig
+from engine.errors import CorruptIndex
+from engine.fs import names
+from engine.log.context import LogContext
+from engine.log.leftovers import finish_replacements
+from engine.log.rebuild import rebuild_producers
+from engine.log.results import LoadedOffsets, Recovery
+from engine.records.scan import Tail
+from engine.segment.recovery import SegmentRecovery, recover_segment
+from engine.segment.segment import Segment
+from engine.segment.segments import Segments
+from engine.state.epochs import LeaderEpochCache
+from engine.state.producers import ProducerStates
+from engine.types import OffsetMetadata
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What the manager knows of a log before it is opened, from checkpoints and configuration."""
+
+    directory: Path
+    config: LogConfig
+    recovery_point: int
+    log_start_offset: int
+    was_clean: bool
+    high_watermark: int = 0
+    """What readers had been shown, as far as a checkpoint tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLog:
+    """Everything a `Log` is made of."""
+
+    segments: Segments
+    offsets: LoadedOffsets
+    epochs: LeaderEpochCache
+    producers: ProducerStates
+    recovery: Recovery
+
+
+class Loader:
+    """One load; `load` is called once."""
+
+    def __init__(self, context: LogContext, request: LoadRequest) -> None:
+        self._context = context
+        self._request = request
+        self._fs = context.fs
+        self._segments = Segments()
+        self._recovery = Recovery(request.was_clean)
+
+    def load(self) -> LoadedLog:
+        """Return the log as it is on disk, repaired; OSError and StorageError pass through."""
+        request = self._request
+        finish_replacements(self._context, request.directory, request.config)
+        epochs = LeaderEpochCache(self._fs, request.directory)
+        for segment in self._open_segments():
+            self._segments.add(segment)
+        self._rebuild_missing_indexes(epochs)
+        if not request.was_clean:
+            self._recover_tail(epochs)
+        end_offset = self._end_offset(epochs)
+        self._segments.active.make_active()
+        log_start_offset = max(request.log_start_offset, self._segments.first_base_offset)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(request.log_start_offset)
+        epochs.flush()
+        producers = self._new_producers()
+        producers.remove_stray_snapshots(self._segments.base_offsets)
+        rebuild_producers(
+            producers,
+            self._segments,
+            log_start_offset=log_start_offset,
+            end_offset=end_offset,
+            now_ms=self._context.clock.now_ms(),
+            reload_after_clean=request.was_clean,
+        )
+        active = self._segments.active
+        end = OffsetMetadata(end_offset, active.base_offset, active.size_bytes)
+        recovery_point = (
+            end_offset if request.was_clean else min(request.recovery_point, end_offset)
+        )
+        offsets = LoadedOffsets(log_start_offset, recovery_point, end)
+        return LoadedLog(self._segments, offsets, epochs, producers, self._recovery)
+
+    def _new_producers(self) -> ProducerStates:
+        return ProducerStates(
+            self._fs,
+            self._request.directory,
+            clock=self._context.clock,
+            expiration_ms=self._context.config.producer_id_expiration_ms,
+        )
+
+    def _segment(self, base_offset: int, *, is_new: bool = False) -> Segment:
+        return Segment(
+            self._fs,
+            self._request.directory,
+            base_offset,
+            self._request.config,
+            now_ms=self._context.clock.now_ms(),
+            is_new=is_new,
+        )
+
+    def _open_segments(self) -> list[Segment]:
+        """Open every segment and remove indexes that belong to none."""
+        directory = self._request.directory
+        found = self._fs.list_directory(directory)
+        base_offsets = [
+            base_offset
+            for name in found
+            if (base_offset := names.base_offset_of(name)) is not None
+            and name == names.log_name(base_offset)
+        ]
+        logs = set(base_offsets)
+        for name in found:
+            base_offset = names.base_offset_of(name)
+            is_index = base_offset is not None and name.endswith(names.INDEX_SUFFIXES)
+            if is_index and base_offset not in logs:
+                _LOG.warning("%s: removing %s, which has no log file", directory, name)
+                self._fs.remove(directory / name)
+        return [self._segment(base_offset) for base_offset in sorted(base_offsets)]
+
+    def _rebuild_missing_indexes(self, epochs: LeaderEpochCache) -> None:
+        """Recover the segments whose indexes are missing or cannot be theirs."""
+        for segment in self._segments:
+            reason = self._index_fault(segment)
+            if reason is not None:
+                _LOG.warning("%s: rebuilding its indexes: %s", segment, reason)
+                segment.indexes.remove_unusable()
+                self._recover_one(segment, epochs)
+
+    def _index_fault(self, segment: Segment) -> str | None:
+        indexes = segment.indexes
+        if not self._fs.exists(indexes.offset_path):
+            return "there is no offset index"
+        if not self._fs.exists(indexes.time_path):
+            # Segments of Kafka before 0.10.1 have none; an empty one is right until recovery.
+            return "there is no time index"
+        if not self._request.was_clean and segment.base_offset >= self._first_to_recover():
+            return None  # about to be rebuilt anyway
+        try:
+            indexes.sanity_check(segment.size_bytes)
+        except CorruptIndex as error:
+            return str(error)
+        return None
+
+    def _first_to_recover(self) -> int:
+        floor = self._segments.floor(self._request.recovery_point)
+        return self._segments.first_base_offset if floor is None else floor.base_offset
+
+    def _recover_tail(self, epochs: LeaderEpochCache) -> None:
+        """Scan from the recovery point on; at the first cut remove every later segment."""
+        if not len(self._segments):
+            return
+        for segment in self._segments.overlapping(self._first_to_recover(), 2**63 - 1):
+            result = self._recover_one(segment, epochs)
+            if result.truncated_bytes:
+                self._remove_above(segment)
+                break
+
+    def _remove_above(self, segment: Segment) -> None:
+        later = self._segments.above(segment.base_offset)
+        for lost in later:
+            _LOG.error(
+                "%s is removed: the log was cut before it, in %s", lost, segment.records.path
+            )
+            self._segments.remove(lost.base_offset)
+            lost.change_suffix(names.DELETED_SUFFIX)
+            lost.close_handles()
+        self._recovery = replace(
+            self._recovery, removed_segments=self._recovery.removed_segments + len(later)
+        )
+
+    def _recover_one(self, segment: Segment, epochs: LeaderEpochCache) -> SegmentRecovery:
+        """Rebuild one segment with a throw-away producer state below it; report what was cut."""
+        below = Segments(s for s in self._segments if s.base_offset < segment.base_offset)
+        producers = self._new_producers()
+        rebuild_producers(
+            producers,
+            below,
+            log_start_offset=self._request.log_start_offset,
+            end_offset=segment.base_offset,
+            now_ms=self._context.clock.now_ms(),
+            reload_after_clean=False,
+        )
+        result = recover_segment(segment, producers, epochs)
+        producers.take_snapshot(sync=True)
+        self._note(segment, result)
+        return result
+
+    def _note(self, segment: Segment, result: SegmentRecovery) -> None:
+        damaged = result.tail is Tail.DAMAGED
+        if result.truncated_bytes:
+            level = logging.ERROR if damaged else logging.WARNING
+            _LOG.log(
+                level,
+                "%s: cut %d bytes behind byte %d: %s",
+                segment.records.path,
+                result.truncated_bytes,
+                result.scanned_bytes,
+                result.reason,
+            )
+        parsed = names.parse_partition_directory(self._request.directory.name)
+        self._context.recorder.recovered(
+            parsed.topic_partition,
+            scanned_bytes=result.scanned_bytes,
+            truncated_bytes=result.truncated_bytes,
+            damaged=damaged,
+        )
+        before = self._recovery
+        self._recovery = replace(
+            before,
+            recovered_segments=before.recovered_segments + 1,
+            scanned_bytes=before.scanned_bytes + result.scanned_bytes,
+            truncated_bytes=before.truncated_bytes + result.truncated_bytes,
+            damage=result.reason if damaged else before.damage,
+        )
+
+    def _end_offset(self, epochs: LeaderEpochCache) -> int:
+        """Return where the log ends; it starts anew if that is below its start."""
+        start = self._request.log_start_offset
+        if len(self._segments):
+            end_offset = self._segments.active.read_next_offset()
+            if end_offset >= start:
+                return end_offset
+            _LOG.warning(
+                "%s ends at %d, below its start %d: starting anew there",
+                self._request.directory,
+                end_offset,
+                start,
+            )
+            for segment in self._segments:
+                segment.change_suffix(names.DELETED_SUFFIX)
+                segment.close_handles()
+            self._segments.clear()
+            epochs.clear_and_flush()
+            self._new_producers().truncate_fully(start)
+        self._segments.add(self._segment(start, is_new=True))
+        self._fs.sync_directory(self._request.directory)
+        return start

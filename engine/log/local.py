@@ -1,0 +1,192 @@
+"""The files of one log: its segments, what of them is not yet on disk, and how they go away.
+
+Knows nothing of producers, epochs or watermarks. Every method needs the log lock, except those of
+the two work orders, which are made under the lock and run without it: a sync takes milliseconds.
+Mirrors Kafka's `LocalLog`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from engine.config import LogConfig
+from engine.errors import InvalidRequestValue
+from engine.fs import names
+from engine.log.context import LogContext
+from engine.segment.segment import Segment
+from engine.segment.segments import Segments
+from engine.types import OffsetMetadata
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOrder:
+    """What must reach the disk before the log end of the moment it was made is committed."""
+
+    segments: tuple[Segment, ...]
+    directory: Path | None
+    """Set if a segment file was created whose name may not be on disk yet."""
+
+    def run(self, sync_directory: Callable[[Path], None]) -> None:
+        """Return once all of it would survive a power cut. Needs no lock."""
+        for segment in self.segments:
+            segment.sync_log()
+        if self.directory is not None:
+            sync_directory(self.directory)
+
+
+@dataclass(slots=True)
+class LocalLog:
+    """Segments in a directory; `_unsynced` are sealed ones whose bytes may not be on disk."""
+
+    context: LogContext
+    directory: Path
+    config: LogConfig
+    segments: Segments
+    _unsynced: list[Segment] = field(default_factory=list)
+    _has_new_names: bool = False
+
+    @property
+    def active(self) -> Segment:
+        return self.segments.active
+
+    def end_metadata(self, offset: int) -> OffsetMetadata:
+        """Return `offset`, the log end, with its place: the end of the active segment."""
+        active = self.segments.active
+        return OffsetMetadata(offset, active.base_offset, active.size_bytes)
+
+    def open_segment(self, base_offset: int) -> Segment:
+        """Create the files of a new active segment and put it into the map."""
+        jitter_ms = 0
+        if self.config.segment_jitter_ms:
+            limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+            jitter_ms = self.context.random.randrange(limit)
+        segment = Segment(
+            self.context.fs,
+            self.directory,
+            base_offset,
+            self.config,
+            now_ms=self.context.clock.now_ms(),
+            jitter_ms=jitter_ms,
+            is_new=True,
+        )
+        self.segments.add(segment)
+        self._has_new_names = True
+        return segment
+
+    def roll(self, base_offset: int) -> Segment:
+        """Seal the active segment and open one at `base_offset`; return the new one.
+
+        An empty active segment of that base offset is replaced, which happens when its indexes
+        report that they are full. Raises InvalidRequestValue below the active segment.
+        """
+        active = self.segments.active
+        if base_offset < active.base_offset or (
+            base_offset == active.base_offset and active.size_bytes
+        ):
+            raise InvalidRequestValue(
+                f"cannot roll {self.directory} to {base_offset}: the active segment begins at "
+                f"{active.base_offset} with {active.size_bytes} bytes"
+            )
+        if base_offset == active.base_offset:
+            _LOG.warning("%s: replacing the empty active segment %d", self.directory, base_offset)
+            self.retire(active)
+            return self.open_segment(base_offset)
+        self._remove_leftovers(base_offset)
+        active.seal()
+        self._unsynced.append(active)
+        return self.open_segment(base_offset)
+
+    def _remove_leftovers(self, base_offset: int) -> None:
+        """Remove files that a crash left under the new segment's name: it must not adopt them."""
+        for name in (
+            names.log_name(base_offset),
+            names.index_name(base_offset),
+            names.time_index_name(base_offset),
+            names.txn_index_name(base_offset),
+        ):
+            path = self.directory / name
+            if self.context.fs.exists(path):
+                _LOG.warning("%s is in the way of a new segment and is removed", path)
+                self.context.fs.remove(path)
+
+    def retire(self, segment: Segment) -> None:
+        """Rename a segment's files `.deleted` now and remove them later.
+
+        Whoever still reads it goes on: the open files outlive their names.
+        """
+        segment.change_suffix(names.DELETED_SUFFIX)
+        if segment in self._unsynced:
+            self._unsynced.remove(segment)
+        self.remove_later(segment.remove_files, f"segment {segment.base_offset}")
+
+    def remove_segments(self, segments: Sequence[Segment]) -> None:
+        """Take segments out of the map, so that look-ups stop, and retire them."""
+        for segment in segments:
+            self.segments.remove(segment.base_offset)
+        for segment in segments:
+            self.retire(segment)
+
+    def remove_later(self, removal: Callable[[], None], what: str) -> None:
+        """Run `removal` after file.delete.delay.ms."""
+        name = f"remove {what} of {self.directory.name}"
+        self.context.scheduler.once(
+            name, self.config.file_delete_delay_ms, partial(self._removing, removal)
+        )
+
+    def _removing(self, removal: Callable[[], None]) -> None:
+        if not self.context.health.is_offline:
+            with self.context.health.writing():
+                removal()
+
+    def sync_order(self) -> SyncOrder:
+        """Return what to sync so that everything appended until now is on disk."""
+        return SyncOrder(
+            (*self._unsynced, self.segments.active),
+            self.directory if self._has_new_names else None,
+        )
+
+    def synced(self, order: SyncOrder) -> None:
+        """Note that `order` ran; what was appended or rolled since is still unsynced."""
+        done = set(map(id, order.segments))
+        self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
+        if order.directory is not None and self.segments.active is order.segments[-1]:
+            self._has_new_names = False
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Cut every batch that holds `offset` or more; the last segment left becomes active."""
+        self.remove_segments(self.segments.above(offset))
+        self.segments.active.truncate_to_offset(offset, now_ms=self.context.clock.now_ms())
+
+    def restart_at(self, offset: int) -> None:
+        """Remove everything and go on with one empty segment at `offset`.
+
+        At no instant is the map without an active segment.
+        """
+        self.remove_segments(self.segments.snapshot.segments[:-1])
+        last = self.segments.active
+        self.retire(last)
+        self.open_segment(offset)
+        if last.base_offset != offset:
+            self.segments.remove(last.base_offset)
+
+    def move_to(self, directory: Path) -> None:
+        """Note that the directory was renamed."""
+        self.directory = directory
+        for segment in self.segments:
+            segment.move_to(directory)
+
+    def close(self) -> None:
+        """Trim the files to their content and let go of them."""
+        for segment in self.segments:
+            segment.close()
+
+    def close_handles(self) -> None:
+        """Let go of the files without writing: the directory is offline or being deleted."""
+        for segment in self.segments:
+            segment.close_handles()

@@ -1,0 +1,442 @@
+"""One log: the lock and the order of effects. Kafka's `UnifiedLog`, without its 138 methods.
+
+An append is analysed before the lock, then, under it: placed, judged, written, applied. A commit
+syncs without the lock and then raises the high watermark to where the log ended before the sync.
+Readers take one value of the watermarks and one snapshot of the segments, and no lock.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+
+from engine.config import LogConfig
+from engine.errors import (
+    InvalidRequestValue,
+    OffsetBeyondLogEnd,
+    StorageOffline,
+    StoredDataCorrupt,
+)
+from engine.guard import GuardedLock
+from engine.log import lookup, retention
+from engine.log.analysis import AnalysisLimits, analyse
+from engine.log.context import LogContext
+from engine.log.loader import Loader, LoadRequest
+from engine.log.read import ReadRequest, fetch
+from engine.log.results import (
+    Appended,
+    Fetched,
+    LogTag,
+    Recovery,
+    RemovedSegment,
+    RollResult,
+    SegmentInfo,
+)
+from engine.log.state import LogState
+from engine.segment.file_records import NotCached
+from engine.state.producer_entry import ProducerEntry
+from engine.state.verdict import Duplicate
+from engine.state.watermarks import Watermarks
+from engine.types import (
+    AppendOrigin,
+    Buffer,
+    FetchIsolation,
+    TimestampAndOffset,
+    TopicPartition,
+)
+
+
+class Log:
+    """One partition: an append-only sequence of batches with four offsets. Thread-safe."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        topic_partition: TopicPartition,
+        topic_id: str,
+        state: LogState,
+        recovery: Recovery,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.recovery = recovery
+        self._context = context
+        self._state = state
+        self._lock = GuardedLock()
+        self._last_flush_ms = context.clock.monotonic_ms()
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        context: LogContext,
+        topic_partition: TopicPartition,
+        topic_id: str,
+        request: LoadRequest,
+    ) -> Log:
+        """Load a directory and repair whatever a crash left.
+
+        After an unclean stop the high watermark stays at the log start until the first commit: what
+        was found was scanned, not synced. Raises OSError, StorageError, or UnsupportedMagic.
+        """
+        loaded = Loader(context, request).load()
+        state = LogState(context, topic_partition, request, loaded)
+        return cls(context, topic_partition, topic_id, state, loaded.recovery)
+
+    # -- where the log is --------------------------------------------------------------------
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """All four offsets, from one moment."""
+        return self._state.watermarks
+
+    @property
+    def tag(self) -> LogTag:
+        """What tells this state of the log's end from every other."""
+        return self._state.tag
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch stamped into what is appended."""
+        return self._state.leader_epoch
+
+    @property
+    def log_id(self) -> str:
+        """Changes whenever an offset might come to mean another record."""
+        return f"{self.topic_id}.{self._state.leader_epoch}"
+
+    @property
+    def config(self) -> LogConfig:
+        """What the log works with now; see `update_config`."""
+        return self._state.local.config
+
+    @property
+    def directory(self) -> Path:
+        """Where the log lies now."""
+        return self._state.local.directory
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk with its indexes, and believed after a crash."""
+        return self._state.recovery_point
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the log was last flushed, on the monotonic clock."""
+        return self._last_flush_ms
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Offsets from the recovery point to the log end."""
+        return self._state.watermarks.log_end_offset - self._state.recovery_point
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether a commit would show readers something new."""
+        marks = self._state.watermarks
+        return marks.high.offset < marks.end.offset
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all `.log` files."""
+        return self._state.local.segments.size_bytes
+
+    @property
+    def segments_count(self) -> int:
+        """How many segments there are, the active one included."""
+        return len(self._state.local.segments)
+
+    @property
+    def first_segment_base_offset(self) -> int:
+        """The log start may lie above it, within the first segment."""
+        return self._state.local.segments.first_base_offset
+
+    @property
+    def highest_producer_id(self) -> int:
+        """The greatest id that ever wrote here, as far as the state remembers; -1 if none."""
+        return self._state.producers.highest_producer_id
+
+    # -- append ------------------------------------------------------------------------------
+
+    def append(
+        self,
+        data: Buffer,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        checked: bool = False,
+        expected_end_offset: int | None = None,
+        expected_tag: LogTag | None = None,
+    ) -> Appended:
+        """Put whole batches at the end of the log: all of them, or none.
+
+        Afterwards they are in the page cache and above the high watermark, until a commit. Offsets
+        and the leader epoch are stamped into `data`, in place if it is writable. `checked` says
+        that our own builder made the batch. Raises what `analyse` raises, ProducerError,
+        PreconditionFailed if the log end is not the expected one, UnexpectedAppendOffset, or
+        StorageError.
+        """
+        context = self._context
+        now_ms = context.clock.now_ms()
+        limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes)
+        state = self._state
+        incoming = analyse(data, state.local.config, origin, limits, checked=checked)
+        with self._lock:
+            self._ensure_open()
+            context.health.ensure_online()
+            if expected_end_offset is not None or expected_tag is not None:
+                state.ensure_expected_end(expected_end_offset, expected_tag)
+            headers = state.place(incoming, origin)
+            active = state.local.active
+            state.roll_if_due(incoming, headers, now_ms)
+            has_rolled = active is not state.local.active
+            verdict = state.producers.judge(
+                headers, origin, start=state.watermarks.end, markers=incoming.markers
+            )
+            if isinstance(verdict, Duplicate):
+                return state.duplicate(verdict)
+            state.write(incoming, headers, verdict)
+            marks, tag = state.watermarks, state.tag
+        if has_rolled:
+            self._flush_soon()
+        first_offset, last_offset = headers[0].base_offset, headers[-1].last_offset
+        count = last_offset - first_offset + 1
+        context.recorder.appended(
+            self.topic_partition, records=count, size_bytes=len(incoming.buffer)
+        )
+        timestamp = incoming.max_timestamp
+        return Appended(first_offset, last_offset, count, timestamp, False, marks, tag)
+
+    # -- commit, flush, roll -----------------------------------------------------------------
+
+    def commit(self) -> int:
+        """Make everything appended so far durable and visible; return the high watermark.
+
+        Syncs the `.log` files, and the directory where a segment is new, without the lock. Raises
+        StorageOffline if the disk fails; the high watermark then stays for good.
+        """
+        state = self._state
+        with self._lock:
+            self._ensure_open()
+            order = state.local.sync_order()
+            target = state.watermarks.end
+            truncations = state.truncations
+        started = perf_counter()
+        with self._context.health.writing():
+            order.run(self._context.fs.sync_directory)
+        duration_ms = (perf_counter() - started) * 1000
+        self._context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
+        with self._lock:
+            if truncations == state.truncations:
+                state.local.synced(order)
+                state.raise_high_watermark(target)
+            return state.watermarks.high_watermark
+
+    def flush(self) -> int:
+        """Commit, and make indexes and snapshots durable too; return the recovery point.
+
+        What lies below it is believed after a crash without being scanned.
+        """
+        state = self._state
+        with self._lock:
+            self._ensure_open()
+            target = state.watermarks.log_end_offset
+            truncations = state.truncations
+            segments = state.local.segments.overlapping(state.recovery_point, target + 1)
+            snapshots = [
+                offset for offset in state.producers.snapshots if offset >= state.recovery_point
+            ]
+        self.commit()
+        with self._context.health.writing():
+            for snapshot in snapshots:
+                state.producers.sync_snapshot(snapshot)
+            for segment in segments:
+                segment.indexes.sync()
+            state.epochs.flush()
+            self._context.fs.sync_directory(state.local.directory)
+        with self._lock:
+            if truncations == state.truncations and target > state.recovery_point:
+                state.recovery_point = target
+            self._last_flush_ms = self._context.clock.monotonic_ms()
+            return state.recovery_point
+
+    def roll(self) -> RollResult:
+        """Seal the active segment and go on in a new one; an empty one stays."""
+        state = self._state
+        with self._lock:
+            self._ensure_open()
+            old = state.local.active.base_offset
+            if state.local.active.size_bytes == 0:
+                return RollResult(False, old, old)
+            state.roll(state.watermarks.log_end_offset)
+            new = state.local.active.base_offset
+        self._flush_soon()
+        return RollResult(True, old, new)
+
+    def _flush_soon(self) -> None:
+        self._context.scheduler.once(f"flush {self.topic_partition}", 0, self._flush_if_open)
+
+    def _flush_if_open(self) -> None:
+        if not self._is_closed and not self._context.health.is_offline:
+            self.flush()
+
+    # -- read --------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+        end_offset: int | None = None,
+        minimum_one_batch: bool = True,
+        cached_only: bool = False,
+    ) -> Fetched | None:
+        """Return whole batches from the one that holds `offset` on, below the reader's bound.
+
+        None if `cached_only` and the disk would be needed. Raises OffsetBelowLogStart,
+        OffsetBeyondLogEnd, StoredDataCorrupt. Takes no lock.
+        """
+        request = ReadRequest(
+            offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only
+        )
+        state = self._state
+        # Segments after watermarks: what the watermarks promise is then surely in the snapshot.
+        marks = state.watermarks
+        try:
+            with self._context.health.reading():
+                fetched = fetch(request, state.local.segments.snapshot, marks, state.leader_epoch)
+        except NotCached:
+            return None
+        except StoredDataCorrupt:
+            self._context.recorder.corrupt_data_found(self.topic_partition)
+            raise
+        if fetched.data:
+            self._context.recorder.read(self.topic_partition, size_bytes=len(fetched.data))
+        return fetched
+
+    def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """Return the first committed record of at least that time, if there is one."""
+        marks = self._state.watermarks
+        found = lookup.first_at_or_after(
+            timestamp_ms,
+            self._state.local.segments.snapshot,
+            log_start_offset=marks.log_start_offset,
+            limit_bytes=self._context.config.max_decompressed_batch_bytes,
+        )
+        return found if found is not None and found.offset < marks.high_watermark else None
+
+    def max_timestamp(self) -> TimestampAndOffset | None:
+        """Return the first record with the largest time, if it is committed."""
+        marks = self._state.watermarks
+        found = lookup.with_max_timestamp(
+            self._state.local.segments.snapshot,
+            limit_bytes=self._context.config.max_decompressed_batch_bytes,
+        )
+        return found if found is not None and found.offset < marks.high_watermark else None
+
+    def segments_info(self) -> list[SegmentInfo]:
+        """Return all segments, oldest first."""
+        return self._state.describe_segments()
+
+    def producers(self) -> tuple[ProducerEntry, ...]:
+        """Return the producers that are not expired, by id."""
+        with self._lock:
+            return self._state.producers.active_producers(self._context.clock.now_ms())
+
+    # -- retention and deletion --------------------------------------------------------------
+
+    def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
+        """Remove, or with `dry_run` name, the segments that size, age or the log start give up."""
+        now_ms = self._context.clock.now_ms()
+        state = self._state
+        with self._lock:
+            self._ensure_open()
+            marks = state.watermarks
+            removed = retention.removable(
+                state.local.segments.snapshot.segments,
+                state.local.config,
+                log_start_offset=marks.log_start_offset,
+                high_watermark=marks.high_watermark,
+                log_end_offset=marks.log_end_offset,
+                now_ms=now_ms,
+            )
+            if dry_run or not removed:
+                return removed
+            state.remove_oldest(len(removed))
+        self._flush_soon()
+        self._context.recorder.segments_deleted(
+            self.topic_partition,
+            count=len(removed),
+            size_bytes=sum(segment.size_bytes for segment in removed),
+        )
+        return removed
+
+    def delete_records(self, before_offset: int) -> int:
+        """Raise the log start to `before_offset`, -1 for the high watermark; return the log start.
+
+        Whole segments below it go with the next retention pass. Raises OffsetBeyondLogEnd above
+        the high watermark. A crash before the next checkpoint may undo it.
+        """
+        with self._lock:
+            self._ensure_open()
+            marks = self._state.watermarks
+            target = marks.high_watermark if before_offset == -1 else before_offset
+            if target < 0:
+                raise InvalidRequestValue(
+                    f"before_offset must be -1 or an offset, not {before_offset}"
+                )
+            if target > marks.high_watermark:
+                raise OffsetBeyondLogEnd(
+                    f"offset {target} is beyond the high watermark {marks.high_watermark}",
+                    offset=target,
+                    log_start_offset=marks.log_start_offset,
+                    high_watermark=marks.high_watermark,
+                    log_end_offset=marks.log_end_offset,
+                )
+            self._state.raise_log_start(target)
+            return self._state.watermarks.log_start_offset
+
+    def expire_producers(self) -> int:
+        """Forget idle producers; return how many."""
+        with self._lock:
+            return self._state.producers.expire(self._context.clock.now_ms())
+
+    def update_config(self, config: LogConfig) -> None:
+        """Work with another configuration from now on."""
+        with self._lock:
+            self._state.local.config = config
+
+    # -- end of life -------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Leave the directory as a clean stop leaves it: snapshot at the end, files trimmed.
+
+        Does not move the recovery point: flush first. Nothing can be done with the log afterwards.
+        """
+        with self._lock:
+            self._ensure_open()
+            self._is_closed = True
+            with self._context.health.writing():
+                self._state.producers.take_snapshot(sync=True)
+                self._state.epochs.flush()
+                self._state.local.close()
+
+    def close_handles(self) -> None:
+        """Let go of the files without writing anything."""
+        with self._lock:
+            self._is_closed = True
+            self._state.local.close_handles()
+
+    def move_to(self, directory: Path) -> None:
+        """Note that the log's directory was renamed; appends and reads go on there."""
+        with self._lock:
+            self._state.move_to(directory)
+
+    def check_invariants(self) -> None:
+        """Fail unless segments, watermarks and producer state agree."""
+        with self._lock:
+            self._state.check_invariants()
+
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise StorageOffline(f"{self.topic_partition} is closed", log=str(self.topic_partition))

@@ -1,0 +1,169 @@
+"""The rules of a read: whole batches, a byte budget, at least one batch, nothing above the bound.
+
+A read takes one value of the watermarks and one snapshot of the segments and needs no lock. Kafka's
+`LocalLog.read` returns a slice of one segment that may end inside a batch; here the end is found in
+the index as the start is, so that whole batches go out unchanged, and a read goes on into the next
+segment while its budget lasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd
+from engine.log.results import Fetched, ReadEnd, ReadPath
+from engine.segment.file_records import BatchPosition
+from engine.segment.segment import Segment
+from engine.segment.segments import SegmentSnapshot
+from engine.state.watermarks import Watermarks
+from engine.types import Buffer, FetchIsolation, OffsetMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What a reader asks for; `end_offset` is exclusive."""
+
+    offset: int
+    max_bytes: int
+    isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    end_offset: int | None = None
+    minimum_one_batch: bool = True
+    cached_only: bool = False
+
+
+class _Piece(NamedTuple):
+    data: Buffer
+    first: BatchPosition
+    last: BatchPosition
+    is_complete: bool
+    """Whether the segment holds nothing more below the bound."""
+
+
+def ensure_in_range(offset: int, marks: Watermarks) -> None:
+    """Raise unless a reader may ask for `offset`; asking for the log end is fine."""
+    if offset < marks.log_start_offset:
+        raise OffsetBelowLogStart(
+            f"offset {offset} is below the log start {marks.log_start_offset}",
+            **_facts(offset, marks),
+        )
+    if offset > marks.log_end_offset:
+        raise OffsetBeyondLogEnd(
+            f"offset {offset} is beyond the log end {marks.log_end_offset}", **_facts(offset, marks)
+        )
+
+
+def _facts(offset: int, marks: Watermarks) -> dict[str, int]:
+    return {
+        "offset": offset,
+        "log_start_offset": marks.log_start_offset,
+        "high_watermark": marks.high_watermark,
+        "last_stable_offset": marks.last_stable_offset,
+        "log_end_offset": marks.log_end_offset,
+    }
+
+
+def fetch(
+    request: ReadRequest, segments: SegmentSnapshot, marks: Watermarks, leader_epoch: int
+) -> Fetched:
+    """Return the batches that `request` is due.
+
+    Raises OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, and NotCached if
+    `cached_only` and the disk would be needed.
+    """
+    ensure_in_range(request.offset, marks)
+    bound = marks.bound(request.isolation)
+    next_offset = request.offset
+    budget = request.max_bytes
+    pieces: list[_Piece] = []
+    path: ReadPath | None = None
+    ended_by = ReadEnd.LOG_BOUND
+    if request.end_offset is not None and request.offset >= request.end_offset:
+        return Fetched(b"", None, next_offset, marks, leader_epoch, ReadEnd.END_OFFSET, None)
+    index = segments.floor_index(request.offset)
+    while next_offset < bound.offset and 0 <= index < len(segments.segments):
+        segment = segments.segments[index]
+        piece = _read_segment(request, segment, next_offset, budget, bound, is_first=not pieces)
+        if piece is None:
+            index += 1
+            continue
+        if isinstance(piece, ReadEnd):
+            ended_by = piece
+            break
+        pieces.append(piece)
+        path = path or _path_of(segment, request.offset, piece.first)
+        budget -= len(piece.data)
+        next_offset = piece.last.last_offset + 1
+        if request.end_offset is not None and next_offset >= request.end_offset:
+            ended_by = ReadEnd.END_OFFSET
+            break
+        if not piece.is_complete:
+            ended_by = ReadEnd.MAX_BYTES
+            break
+        index += 1
+    if not pieces and ended_by is ReadEnd.LOG_BOUND:
+        # Compaction may leave nothing between the offset and the bound: go on behind it.
+        next_offset = max(next_offset, bound.offset)
+    data = pieces[0].data if len(pieces) == 1 else b"".join(piece.data for piece in pieces)
+    first_offset = pieces[0].first.base_offset if pieces else None
+    return Fetched(data, first_offset, next_offset, marks, leader_epoch, ended_by, path)
+
+
+def _read_segment(
+    request: ReadRequest,
+    segment: Segment,
+    offset: int,
+    budget: int,
+    bound: OffsetMetadata,
+    *,
+    is_first: bool,
+) -> _Piece | ReadEnd | None:
+    """Read from one segment: a piece, the reason why nothing more is due, or None to go on."""
+    end = _readable_end(segment, bound)
+    first = segment.locate(offset, end, cached_only=request.cached_only)
+    if first is None:
+        return None
+    if request.end_offset is not None and first.base_offset >= request.end_offset:
+        return ReadEnd.END_OFFSET
+    size = first.end - first.position
+    if size > budget and not (is_first and request.minimum_one_batch):
+        return ReadEnd.MAX_BYTES
+    limit = min(end, max(first.end, first.position + budget))
+    stop = _stop_position(request, segment, first, end)
+    limit = min(limit, stop)
+    last = segment.whole_batches(first, limit, end, cached_only=request.cached_only)
+    data = segment.read(first.position, last.end, cached_only=request.cached_only)
+    return _Piece(data, first, last, is_complete=last.end >= end)
+
+
+def _readable_end(segment: Segment, bound: OffsetMetadata) -> int:
+    """Return the position at which a reader must stop in this segment."""
+    if bound.is_offset_only:  # a bound whose place is not known hides its whole segment's rest
+        found = segment.locate(bound.offset)
+        return segment.size_bytes if found is None else found.position
+    if segment.base_offset < bound.segment_base_offset:
+        return segment.size_bytes
+    return bound.position if segment.base_offset == bound.segment_base_offset else 0
+
+
+def _stop_position(request: ReadRequest, segment: Segment, first: BatchPosition, end: int) -> int:
+    """Return the position behind the last batch that holds an offset below `end_offset`."""
+    if request.end_offset is None:
+        return end
+    if first.last_offset >= request.end_offset - 1:
+        return first.end
+    at_end = segment.locate(request.end_offset, end, cached_only=request.cached_only)
+    if at_end is None:
+        return end
+    return at_end.end if at_end.base_offset < request.end_offset else at_end.position
+
+
+def _path_of(segment: Segment, offset: int, first: BatchPosition) -> ReadPath:
+    entry = segment.indexes.offset.lookup(offset)
+    return ReadPath(
+        segment.base_offset,
+        entry.offset,
+        entry.position,
+        first.position,
+        max(0, first.position - entry.position),
+    )

@@ -1,0 +1,68 @@
+"""Producer state from batches that are in the log: the snapshot below, then a scan.
+
+Mirrors `UnifiedLog.rebuildProducerState`.
+"""
+
+from __future__ import annotations
+
+from engine.records.batch import BatchView
+from engine.records.control import EndMarker
+from engine.records.header import BatchHeader
+from engine.segment.recovery import marker_of
+from engine.segment.segment import Segment
+from engine.segment.segments import Segments
+from engine.state.producers import ProducerStates
+
+
+def rebuild_producers(
+    producers: ProducerStates,
+    segments: Segments,
+    *,
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+    reload_after_clean: bool,
+) -> None:
+    """Bring `producers` to the state below `end_offset` and leave snapshots where they help.
+
+    A log without any snapshot that was closed cleanly is not scanned: it was written before there
+    were snapshots. Raises StoredDataCorrupt if a batch to be read is damaged.
+    """
+    bases = segments.base_offsets
+    snapshot_points = {*bases[-2:], end_offset}
+    if not producers.snapshots and reload_after_clean:
+        for point in sorted(snapshot_points):
+            producers.map_end_offset = point
+            producers.take_snapshot(sync=True)
+        return
+    was_empty = producers.is_empty and producers.map_end_offset >= end_offset
+    producers.truncate_and_reload(log_start_offset, end_offset, now_ms)
+    if end_offset > producers.map_end_offset and not was_empty:
+        for segment in segments.overlapping(producers.map_end_offset, end_offset):
+            start = max(segment.base_offset, producers.map_end_offset, log_start_offset)
+            producers.map_end_offset = start
+            if segment.base_offset in snapshot_points:
+                producers.take_snapshot(sync=True)
+            _observe(producers, segment, start, end_offset)
+    producers.map_end_offset = end_offset
+    producers.take_snapshot(sync=True)
+
+
+def _observe(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
+    found = segment.locate(start)
+    if found is None:
+        return
+    for position, header in segment.headers(found.position):
+        if header.base_offset >= end_offset:
+            break
+        if header.has_producer_id or header.is_control:
+            producers.observe(header, _marker(segment, position, header))
+        else:
+            producers.map_end_offset = header.next_offset
+
+
+def _marker(segment: Segment, position: int, header: BatchHeader) -> EndMarker | None:
+    if not header.is_control:
+        return None
+    data = segment.records.read(position, header.size_bytes)
+    return marker_of(BatchView(data))

@@ -1,0 +1,130 @@
+"""What the operations of a log answer: frozen values, each from one consistent moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from engine.state.watermarks import Watermarks
+from engine.types import Buffer, OffsetMetadata
+
+
+class LogTag(NamedTuple):
+    """What tells one state of a log's end from every other; the checksum is the last batch's."""
+
+    leader_epoch: int
+    log_end_offset: int
+    last_batch_crc: int
+
+
+class Appended(NamedTuple):
+    """What an append did; offsets inclusive. The part of Kafka's `LogAppendInfo` a client needs."""
+
+    base_offset: int
+    last_offset: int
+    records_count: int
+    timestamp: int
+    """The append time if the topic stamps it, else the largest record time."""
+    is_duplicate: bool
+    watermarks: Watermarks
+    """As they are right after the append."""
+    tag: LogTag
+
+
+class ReadEnd(Enum):
+    """Why a read returned no more."""
+
+    END_OFFSET = "end_offset"
+    MAX_BYTES = "max_bytes"
+    LOG_BOUND = "log_bound"  # the high watermark, or what else bounds this reader
+
+
+class ReadPath(NamedTuple):
+    """How the first batch of a read was found."""
+
+    segment_base_offset: int
+    index_offset: int
+    index_position: int
+    position: int
+    scanned_bytes: int
+
+
+class Fetched(NamedTuple):
+    """Whole batches as stored. The first may begin below the offset asked for."""
+
+    data: Buffer
+    first_offset: int | None
+    """The base offset of the first batch; None if there is none."""
+    next_offset: int
+    """Where to read on; exclusive end of what is here, above the offset asked for unless empty."""
+    watermarks: Watermarks
+    leader_epoch: int
+    ended_by: ReadEnd
+    path: ReadPath | None
+
+
+class RollResult(NamedTuple):
+    """What a roll did; with `rolled` false both offsets are those of the empty active segment."""
+
+    rolled: bool
+    old_base_offset: int
+    new_base_offset: int
+
+
+class RemovalReason(Enum):
+    """Why retention takes a segment."""
+
+    LOG_START = "log_start"
+    SIZE = "size"
+    TIME = "time"
+
+
+class RemovedSegment(NamedTuple):
+    """A segment that retention took, or would take; `next_offset` is exclusive."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    largest_timestamp: int
+    reason: RemovalReason
+
+
+class SegmentInfo(NamedTuple):
+    """One segment as listings show it; `next_offset` is exclusive."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    largest_timestamp: int
+    modified_ms: int
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening a log had to do."""
+
+    was_clean: bool
+    recovered_segments: int = 0
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    removed_segments: int = 0
+    damage: str | None = None
+    """What was wrong where the log was cut, if it was more than an unfinished append."""
+
+
+class CommitTarget(NamedTuple):
+    """Up to where a sync that is about to run will have reached."""
+
+    end: OffsetMetadata
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedOffsets:
+    """Kafka's `LoadedLogOffsets`: what loading found."""
+
+    log_start_offset: int
+    recovery_point: int
+    end: OffsetMetadata

@@ -1,0 +1,118 @@
+"""Which segments may go, and why: pure decisions over a list of segments.
+
+Only a contiguous run of the oldest segments is ever taken: the first that must stay protects all
+after it. A segment whose end is above the high watermark stays, whatever its age. Order of the
+passes, and the strictness of every comparison, are those of Kafka's `UnifiedLog.deleteOldSegments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from engine.config import LogConfig
+from engine.log.results import RemovalReason, RemovedSegment
+
+
+class Candidate(Protocol):
+    """What retention looks at."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def largest_timestamp(self) -> int: ...
+
+
+Predicate: TypeAlias = Callable[[Candidate, Candidate | None], bool]
+"""Whether a segment goes, given the one after it."""
+
+Rule: TypeAlias = Callable[[Sequence[Candidate]], Predicate]
+"""The predicate for the segments that are left."""
+
+
+def removable(
+    segments: Sequence[Candidate],
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    log_end_offset: int,
+    now_ms: int,
+) -> list[RemovedSegment]:
+    """Return the segments to remove now, oldest first: below the log start, by size, by age."""
+    rules: list[tuple[RemovalReason, Rule]] = [
+        (RemovalReason.LOG_START, lambda _: _below(log_start_offset))
+    ]
+    if config.deletes:
+        rules += [
+            (RemovalReason.SIZE, lambda left: _over_size(left, config.retention_bytes)),
+            (RemovalReason.TIME, lambda _: _older_than(config.retention_ms, now_ms)),
+        ]
+    removed: list[RemovedSegment] = []
+    for reason, rule in rules:
+        left = segments[len(removed) :]  # each pass looks at what the one before left
+        for segment in _prefix(left, rule(left), high_watermark, log_end_offset):
+            following = _following(segments, len(removed))
+            next_offset = log_end_offset if following is None else following.base_offset
+            removed.append(
+                RemovedSegment(
+                    segment.base_offset,
+                    next_offset,
+                    segment.size_bytes,
+                    segment.largest_timestamp,
+                    reason,
+                )
+            )
+    return removed
+
+
+def _following(segments: Sequence[Candidate], index: int) -> Candidate | None:
+    return segments[index + 1] if index + 1 < len(segments) else None
+
+
+def _prefix(
+    segments: Sequence[Candidate], predicate: Predicate, high_watermark: int, log_end_offset: int
+) -> list[Candidate]:
+    """Return the leading segments that are committed and that the predicate gives up."""
+    taken: list[Candidate] = []
+    for index, segment in enumerate(segments):
+        following = _following(segments, index)
+        end_offset = log_end_offset if following is None else following.base_offset
+        # The predicate keeps count, so it is only asked about segments that may go.
+        if high_watermark < end_offset or not predicate(segment, following):
+            break
+        if following is None and segment.size_bytes == 0:
+            break
+        taken.append(segment)
+    return taken
+
+
+def _below(log_start_offset: int) -> Predicate:
+    def predicate(_segment: Candidate, following: Candidate | None) -> bool:
+        return following is not None and following.base_offset <= log_start_offset
+
+    return predicate
+
+
+def _over_size(segments: Sequence[Candidate], retention_bytes: int) -> Predicate:
+    excess = sum(segment.size_bytes for segment in segments) - retention_bytes
+
+    def predicate(segment: Candidate, _following: Candidate | None) -> bool:
+        nonlocal excess
+        if retention_bytes < 0 or excess < segment.size_bytes:
+            return False
+        excess -= segment.size_bytes
+        return True
+
+    return predicate
+
+
+def _older_than(retention_ms: int, now_ms: int) -> Predicate:
+    def predicate(segment: Candidate, _following: Candidate | None) -> bool:
+        return 0 <= retention_ms < now_ms - segment.largest_timestamp
+
+    return predicate

@@ -1,0 +1,285 @@
+"""What the lock of a log guards, and the steps that are taken under it.
+
+Every method is called with the log lock held. `Log` decides when; this decides how: where batches
+are placed, when a segment rolls, what moves when an offset moves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.errors import PreconditionFailed, UnexpectedAppendOffset
+from engine.log.analysis import Incoming
+from engine.log.context import LogContext
+from engine.log.loader import LoadedLog, LoadRequest
+from engine.log.local import LocalLog
+from engine.log.results import Appended, LogTag, SegmentInfo
+from engine.records.batch import stamp_offset_and_epoch
+from engine.records.header import BatchHeader
+from engine.segment.segment import RollParams, Segment
+from engine.state.verdict import Accepted, Duplicate
+from engine.state.watermarks import Watermarks
+from engine.types import AppendOrigin, OffsetMetadata, TopicPartition
+
+NO_BATCH_CRC = 0
+"""The checksum in the tag of a log without a batch."""
+
+
+class LogState:
+    """Segments, epochs, producers and offsets of one log."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        topic_partition: TopicPartition,
+        request: LoadRequest,
+        loaded: LoadedLog,
+    ) -> None:
+        self._context = context
+        self.topic_partition = topic_partition
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.local = LocalLog(context, request.directory, request.config, loaded.segments)
+        self.recovery_point = loaded.offsets.recovery_point
+        self.truncations = 0
+        """Counts what takes the log end back; a sync that ran meanwhile commits nothing."""
+        end = loaded.offsets.end
+        start = loaded.offsets.log_start_offset
+        # What a clean stop left is on disk; what an unclean one left is, after the next commit.
+        is_on_disk = loaded.recovery.was_clean or start == end.offset
+        high = end if is_on_disk else OffsetMetadata(start)
+        self.watermarks = Watermarks(start, high, end)
+        self.leader_epoch = self._claim_epoch(request, end.offset)
+        self.tag = LogTag(self.leader_epoch, end.offset, self._crc_of_last_batch())
+        self.producers.on_high_watermark(high.offset)
+        self.refresh_first_unstable()
+
+    def _claim_epoch(self, request: LoadRequest, end_offset: int) -> int:
+        """Return the epoch of this log, and note it if loading trimmed it or it has to rise.
+
+        It rises if records are gone that readers had been shown. It never falls: `log_id` must not
+        come to mean another log.
+        """
+        latest = self.epochs.latest
+        latest_epoch = 0 if latest is None else latest.epoch
+        epoch = max(self.epochs.highest_epoch_as_read, latest_epoch)
+        if end_offset < request.high_watermark:
+            epoch += 1
+        if epoch > latest_epoch:
+            self.epochs.assign(epoch, end_offset)
+        return epoch
+
+    def _crc_of_last_batch(self) -> int:
+        for segment in reversed(self.local.segments.snapshot.segments):
+            if segment.size_bytes:
+                index = segment.indexes.offset
+                start = index.lookup(index.last_offset).position
+                return [header.crc for _, header in segment.headers(start)][-1]
+        return NO_BATCH_CRC
+
+    # -- append ------------------------------------------------------------------------------
+
+    def place(self, incoming: Incoming, origin: AppendOrigin) -> list[BatchHeader]:
+        """Return the headers with their offsets; those of a leader are assigned and stamped.
+
+        New epochs are noted, on disk. Raises UnexpectedAppendOffset.
+        """
+        end_offset = self.watermarks.end.offset
+        if origin is AppendOrigin.REPLICATION:
+            return self._accept_offsets(incoming, end_offset)
+        epoch = self.leader_epoch
+        first_offset = end_offset
+        headers: list[BatchHeader] = []
+        for header, position in zip(incoming.headers, incoming.positions, strict=True):
+            stamp_offset_and_epoch(incoming.buffer, position, end_offset, epoch)
+            headers.append(BatchHeader(end_offset, header[1], epoch, *header[3:]))
+            end_offset += header.last_offset_delta + 1
+        with self._context.health.writing():
+            self.epochs.assign(epoch, first_offset)
+        return headers
+
+    def _accept_offsets(self, incoming: Incoming, end_offset: int) -> list[BatchHeader]:
+        headers = list(incoming.headers)
+        if headers and headers[0].base_offset < end_offset:
+            raise UnexpectedAppendOffset(
+                f"offset {headers[0].base_offset} is below the log end {end_offset}",
+                first_offset=headers[0].base_offset,
+                last_offset=headers[-1].last_offset,
+                log_end_offset=end_offset,
+            )
+        with self._context.health.writing():
+            for header in headers:
+                if header.leader_epoch >= 0:
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
+                    self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
+        return headers
+
+    def roll_if_due(self, incoming: Incoming, headers: list[BatchHeader], now_ms: int) -> None:
+        """Open a new segment if the active one must not take these batches."""
+        config = self.local.config
+        params = RollParams(
+            config.max_segment_ms,
+            config.segment_bytes,
+            incoming.max_timestamp,
+            headers[-1].last_offset,
+            incoming.size_bytes,
+            now_ms,
+        )
+        if self.local.active.should_roll(params):
+            self.roll(headers[0].base_offset)
+
+    def write(self, incoming: Incoming, headers: list[BatchHeader], verdict: Accepted) -> None:
+        """Write and publish. The log end moves even if a line after the write fails."""
+        last_offset = headers[-1].last_offset
+        active = self.local.active
+        with self._context.health.appending():
+            position = active.append(
+                incoming.buffer,
+                last_offset,
+                incoming.max_timestamp,
+                headers[incoming.batch_of_max_timestamp].last_offset,
+            )
+        end = OffsetMetadata(last_offset + 1, active.base_offset, position + len(incoming.buffer))
+        self.watermarks = self.watermarks.with_end(end)
+        self.tag = LogTag(self.leader_epoch, end.offset, headers[-1].crc)
+        if verdict.entries:
+            self._apply(verdict, active)
+        self.producers.map_end_offset = end.offset
+
+    def _apply(self, verdict: Accepted, active: Segment) -> None:
+        for completed in self.producers.apply(verdict):
+            aborted = self.producers.decide(completed)
+            if aborted is not None:
+                with self._context.health.writing():
+                    active.indexes.transaction.append(aborted)
+        self.refresh_first_unstable()
+
+    def ensure_expected_end(self, end_offset: int | None, tag: LogTag | None) -> None:
+        """Raise PreconditionFailed unless the log ends where the caller expects it, if they do."""
+        actual = self.tag
+        expected: object
+        if end_offset is not None and end_offset != actual.log_end_offset:
+            expected = end_offset
+        elif tag is not None and tag != actual:
+            expected = tag.log_end_offset
+        else:
+            return
+        raise PreconditionFailed(
+            f"the log end is {actual.log_end_offset}, not what was expected",
+            expected=expected,
+            log_end_offset=actual.log_end_offset,
+            tag=actual,
+        )
+
+    def duplicate(self, verdict: Duplicate) -> Appended:
+        """Return what the append that is repeated did, and where the log is now."""
+        first, last = verdict.first_offset, verdict.last_offset
+        count = last - first + 1
+        return Appended(first, last, count, verdict.timestamp, True, self.watermarks, self.tag)
+
+    # -- offsets -----------------------------------------------------------------------------
+
+    def raise_high_watermark(self, target: OffsetMetadata) -> None:
+        """Show readers what lies below `target`, which is on disk."""
+        raised = self.watermarks.with_high(target)
+        if raised is not self.watermarks:
+            self.watermarks = raised
+            self.producers.on_high_watermark(raised.high_watermark)
+            self.refresh_first_unstable()
+
+    def raise_log_start(self, offset: int) -> None:
+        """Stop showing what lies below `offset`; its bytes stay for now."""
+        if offset > self.watermarks.log_start_offset:
+            self.watermarks = self.watermarks.with_log_start(offset)
+            self.recovery_point = max(self.recovery_point, offset)
+            self.epochs.truncate_from_start(offset)
+            self.producers.on_log_start(offset)
+            self.refresh_first_unstable()
+
+    def refresh_first_unstable(self) -> None:
+        """Take from the producer state where the earliest undecided transaction begins."""
+        unstable = self.producers.first_unstable_offset
+        marks = self.watermarks
+        if unstable is not None and (
+            unstable.is_offset_only or unstable.offset < marks.log_start_offset
+        ):
+            unstable = self._place_of(max(unstable.offset, marks.log_start_offset))
+        self.watermarks = marks.with_first_unstable(unstable)
+
+    def _place_of(self, offset: int) -> OffsetMetadata:
+        """Return where the first batch that ends at or after `offset` lies."""
+        for segment in self.local.segments.overlapping(offset, self.watermarks.end.offset + 1):
+            found = segment.locate(offset)
+            if found is not None:
+                return OffsetMetadata(offset, segment.base_offset, found.position)
+        return self.watermarks.end
+
+    def describe_segments(self) -> list[SegmentInfo]:
+        """Return all segments, oldest first. Needs no lock."""
+        log_end_offset = self.watermarks.log_end_offset
+        snapshot = self.local.segments.snapshot
+        ends = (*snapshot.base_offsets[1:], log_end_offset)
+        return [
+            SegmentInfo(
+                segment.base_offset,
+                end,
+                segment.size_bytes,
+                segment.largest_timestamp,
+                segment.modified_ms,
+                segment is snapshot.segments[-1],
+            )
+            for segment, end in zip(snapshot.segments, ends, strict=True)
+        ]
+
+    # -- segments ----------------------------------------------------------------------------
+
+    def roll(self, base_offset: int) -> None:
+        """Open a segment at `base_offset`, or at the log end, and note the producer state below it.
+
+        Neither is synced here: the flush that is scheduled does it, and until then the recovery
+        point stays below.
+        """
+        end_offset = self.watermarks.end.offset
+        new_base = max(base_offset, end_offset)
+        with self._context.health.writing():
+            self.local.roll(new_base)
+            self.watermarks = self.watermarks.with_end(self.local.end_metadata(end_offset))
+            self.producers.map_end_offset = new_base
+            self.producers.take_snapshot(sync=False)
+        self._context.recorder.rolled(self.topic_partition)
+
+    def remove_oldest(self, count: int) -> None:
+        """Remove the oldest segments. The log start moves first: a reader gets an error, no gap."""
+        segments = self.local.segments.snapshot.segments[:count]
+        if count == len(self.local.segments):
+            self.roll(self.watermarks.end.offset)
+        remaining = self.local.segments.snapshot.segments[count]
+        with self._context.health.writing():
+            self.raise_log_start(remaining.base_offset)
+            self.local.remove_segments(segments)
+            for segment in segments:
+                self._retire_snapshot(segment.base_offset)
+
+    def _retire_snapshot(self, offset: int) -> None:
+        retired = self.producers.snapshot_for_deletion(offset)
+        if retired is not None:
+            self.local.remove_later(
+                lambda: self._context.fs.remove(retired, missing_ok=True), f"snapshot {offset}"
+            )
+
+    def move_to(self, directory: Path) -> None:
+        """Note that the directory was renamed."""
+        self.local.move_to(directory)
+        self.producers.move_to(directory)
+        self.epochs.move_to(directory)
+
+    def check_invariants(self) -> None:
+        """Fail unless segments, watermarks and producer state agree."""
+        segments = self.local.segments
+        segments.check_invariants()
+        marks = self.watermarks
+        assert segments.first_base_offset <= marks.log_start_offset
+        assert marks.end.segment_base_offset == segments.active.base_offset
+        assert marks.end.position == segments.active.size_bytes
+        assert self.recovery_point <= marks.log_end_offset
+        self.producers.check_invariants()

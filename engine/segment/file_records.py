@@ -1,0 +1,142 @@
+"""The `.log` file of a segment: batches one after another, no header, no footer.
+
+Appends write whole batches; look-ups walk batch headers from a position that an index gave. Mirrors
+Kafka's `FileRecords` and `FileLogInputStream`, with one difference: walking stops at the end it is
+given, always a batch boundary, so that a frame which does not fit there is damage and no tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from engine.errors import CorruptBatch, StoredDataCorrupt
+from engine.fs.filesystem import File
+from engine.records.batch import BatchView
+from engine.records.header import HEADER_BYTES, BatchHeader, parse_header
+from engine.types import Buffer
+
+WALK_CHUNK_BYTES: Final = 4096
+"""How much a walk over headers reads at once: about one index interval."""
+
+
+class NotCached(Exception):
+    """A read that must not wait for the disk would have to; raised and caught inside the engine."""
+
+
+class BatchPosition(NamedTuple):
+    """One batch in its file; `last_offset` is inclusive, `end` a position, exclusive."""
+
+    base_offset: int
+    last_offset: int
+    position: int
+    end: int
+
+
+class FileRecords:
+    """The batches of one file. One appender at a time; readers need no lock."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    @property
+    def size_bytes(self) -> int:
+        return self.file.size_bytes
+
+    def append(self, data: Buffer) -> int:
+        """Write whole batches at the end; return the position where they start."""
+        return self.file.append(data)
+
+    def read(self, position: int, length: int, *, cached_only: bool = False) -> Buffer:
+        """Return exactly `length` bytes.
+
+        Raises NotCached if `cached_only` and the disk would be needed, StoredDataCorrupt if the
+        file is shorter than it was.
+        """
+        if cached_only:
+            data: Buffer | None = self.file.read_cached(position, length)
+            if data is None:
+                raise NotCached
+        else:
+            data = self.file.read_at(position, length)
+        if len(data) != length:
+            raise StoredDataCorrupt(
+                f"{self.path} ends at {position + len(data)}, {position + length} was expected",
+                file=self.path,
+                position=position + len(data),
+                offset=-1,
+            )
+        return data
+
+    def headers(
+        self, position: int, end: int, *, cached_only: bool = False
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield the position and header of each batch that starts in [position, end).
+
+        Both must be batch boundaries. Raises StoredDataCorrupt at the first frame that cannot be.
+        """
+        chunk: Buffer = b""
+        chunk_position = position
+        while position < end:
+            if position + HEADER_BYTES > chunk_position + len(chunk):
+                chunk_position = position
+                length = min(WALK_CHUNK_BYTES, end - position)
+                chunk = self.read(position, length, cached_only=cached_only)
+            try:
+                header = parse_header(chunk, position - chunk_position)
+            except CorruptBatch as error:
+                raise self.damaged(str(error), position) from error
+            if position + header.size_bytes > end:
+                raise self.damaged(f"a batch of {header.size_bytes} bytes does not fit", position)
+            yield position, header
+            position += header.size_bytes
+
+    def batch_at_or_after(
+        self, offset: int, position: int, end: int, *, cached_only: bool = False
+    ) -> BatchPosition | None:
+        """Return the first batch that ends at or after `offset`, walking from `position`."""
+        for at, header in self.headers(position, end, cached_only=cached_only):
+            if header.last_offset >= offset:
+                return BatchPosition(
+                    header.base_offset, header.last_offset, at, at + header.size_bytes
+                )
+        return None
+
+    def batches(self, position: int, end: int) -> Iterator[tuple[int, BatchView]]:
+        """Yield the position and intact bytes of each batch in [position, end).
+
+        Raises StoredDataCorrupt for a batch whose checksum is wrong.
+        """
+        for at, header in self.headers(position, end):
+            view = BatchView(self.read(at, header.size_bytes))
+            try:
+                view.ensure_intact()
+            except CorruptBatch as error:
+                raise self.damaged(str(error), at, header.base_offset) from error
+            yield at, view
+
+    def truncate(self, size_bytes: int) -> None:
+        self.file.truncate(size_bytes)
+
+    def sync(self) -> None:
+        """Return once every byte written so far would survive a power cut."""
+        self.file.sync()
+
+    def close(self) -> None:
+        self.file.close()
+
+    def damaged(self, what: str, position: int, offset: int = -1) -> StoredDataCorrupt:
+        """Return the error for damage at `position`."""
+        return StoredDataCorrupt(
+            f"{self.path}, byte {position}: {what}",
+            file=self.path,
+            position=position,
+            offset=offset,
+        )

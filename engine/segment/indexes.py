@@ -1,0 +1,208 @@
+"""The three indexes of one segment, each opened when it is first used.
+
+A segment that nobody reads or appends to costs one file descriptor and no map. The transaction
+index is only made when a segment records an aborted transaction. Mirrors Kafka's `LazyIndex`.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from engine.errors import CorruptIndex
+from engine.fs import names
+from engine.fs.filesystem import FileSystem
+from engine.index.offset import OffsetIndex
+from engine.index.time import TimeIndex
+from engine.index.transaction import TransactionIndex
+
+
+class SegmentIndexes:
+    """Offset, time and transaction index of one segment."""
+
+    __slots__ = (
+        "_base_offset",
+        "_directory",
+        "_fs",
+        "_max_size_bytes",
+        "_offset",
+        "_opening",
+        "_suffix",
+        "_time",
+        "_transaction",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        base_offset: int,
+        max_size_bytes: int,
+        *,
+        suffix: str = "",
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._base_offset = base_offset
+        self._max_size_bytes = max_size_bytes
+        self._suffix = suffix
+        self._opening = threading.Lock()
+        self._offset: OffsetIndex | None = None
+        self._time: TimeIndex | None = None
+        self._transaction: TransactionIndex | None = None
+
+    @property
+    def offset_path(self) -> Path:
+        return self._directory / (names.index_name(self._base_offset) + self._suffix)
+
+    @property
+    def time_path(self) -> Path:
+        return self._directory / (names.time_index_name(self._base_offset) + self._suffix)
+
+    @property
+    def transaction_path(self) -> Path:
+        return self._directory / (names.txn_index_name(self._base_offset) + self._suffix)
+
+    @property
+    def offset(self) -> OffsetIndex:
+        """The offset index; made, with room for appends, if its file is missing."""
+        index = self._offset
+        if index is None:
+            with self._opening:
+                index = self._offset
+                if index is None:
+                    index = self._offset = OffsetIndex(
+                        self._fs, self.offset_path, self._base_offset, self._max_size_bytes
+                    )
+        return index
+
+    @property
+    def time(self) -> TimeIndex:
+        """The time index; made, with room for appends, if its file is missing."""
+        index = self._time
+        if index is None:
+            with self._opening:
+                index = self._time
+                if index is None:
+                    index = self._time = TimeIndex(
+                        self._fs, self.time_path, self._base_offset, self._max_size_bytes
+                    )
+        return index
+
+    @property
+    def transaction(self) -> TransactionIndex:
+        """The transaction index; its file is made with its first entry."""
+        index = self._transaction
+        if index is None:
+            with self._opening:
+                index = self._transaction
+                if index is None:
+                    index = self._transaction = TransactionIndex(
+                        self._fs, self.transaction_path, self._base_offset
+                    )
+        return index
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one of the two sparse indexes has no room for another entry."""
+        return self.offset.is_full or self.time.is_full
+
+    def reserve_next(self) -> None:
+        """Make sure that the next entries find space on the disk."""
+        self.offset.reserve_next()
+        self.time.reserve_next()
+
+    def resize(self) -> None:
+        """Give the sparse indexes room for appends."""
+        self.offset.restore_max_size()
+        self.time.restore_max_size()
+
+    def trim(self) -> None:
+        """Cut the sparse indexes to their entries."""
+        self.offset.trim()
+        self.time.trim()
+
+    def reset(self) -> None:
+        """Drop every entry of every index."""
+        self.offset.reset()
+        self.time.reset()
+        self.transaction.reset()
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Drop the entries at and after `offset`."""
+        self.offset.truncate_to_offset(offset)
+        self.time.truncate_to_offset(offset)
+        self.transaction.truncate_to_offset(offset)
+
+    def sanity_check(self, log_size_bytes: int) -> None:
+        """Raise CorruptIndex if a file cannot be an index of this segment.
+
+        Besides Kafka's checks the last entry must point into the log file: a longer index is one
+        of another file, or of what was cut off.
+        """
+        self.offset.sanity_check()
+        self.time.sanity_check()
+        if self._fs.exists(self.transaction_path):
+            self.transaction.sanity_check()
+        last = self.offset.lookup(self.offset.last_offset)
+        if last.position > log_size_bytes:
+            raise CorruptIndex(
+                f"{self.offset_path} points at byte {last.position} of {log_size_bytes}",
+                file=str(self.offset_path),
+            )
+
+    def remove_unusable(self) -> None:
+        """Let go of the indexes and remove their files, so that they are made anew."""
+        self.close_handles()
+        self._offset = self._time = self._transaction = None
+        self.remove_files()
+
+    def sync(self) -> None:
+        """Return once every index would survive a power cut; missing sparse ones are made."""
+        self.offset.sync()
+        self.time.sync()
+        if self._transaction is not None:
+            self._transaction.sync()
+
+    def close(self) -> None:
+        """Trim what is open and let go of it."""
+        if self._offset is not None:
+            self._offset.close()
+        if self._time is not None:
+            self._time.close()
+        if self._transaction is not None:
+            self._transaction.close()
+
+    def close_handles(self) -> None:
+        """Let go of what is open without writing."""
+        for index in (self._offset, self._time, self._transaction):
+            if index is not None:
+                index.close_handles()
+
+    def change_suffix(self, new: str) -> None:
+        """Rename those files that exist so that their names end in `new`."""
+        old_paths = (self.offset_path, self.time_path, self.transaction_path)
+        self._suffix = new
+        new_paths = (self.offset_path, self.time_path, self.transaction_path)
+        for old, target in zip(old_paths, new_paths, strict=True):
+            if self._fs.exists(old):
+                self._fs.rename(old, target)
+        self._tell_paths()
+
+    def move_to(self, directory: Path) -> None:
+        """Note that the directory was renamed."""
+        self._directory = directory
+        self._tell_paths()
+
+    def _tell_paths(self) -> None:
+        if self._offset is not None:
+            self._offset.path = self.offset_path
+        if self._time is not None:
+            self._time.path = self.time_path
+        if self._transaction is not None:
+            self._transaction.path = self.transaction_path
+
+    def remove_files(self) -> None:
+        """Remove the files by name, those that exist."""
+        for path in (self.offset_path, self.time_path, self.transaction_path):
+            self._fs.remove(path, missing_ok=True)

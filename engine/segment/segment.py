@@ -1,0 +1,352 @@
+"""One segment: the `.log` file of a range of offsets and the indexes derived from it.
+
+Offsets in the indexes are relative to the segment's base offset and 32 bits wide, which is why a
+segment rolls before it would hold an offset too far away. Appending, truncating, sealing and
+renaming need the log lock; locating and reading need none. Mirrors Kafka's `LogSegment`; recovery
+is in `engine.segment.recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from engine.config import LogConfig
+from engine.errors import CorruptBatch, SegmentOverflow
+from engine.fs import names
+from engine.fs.filesystem import FileSystem
+from engine.records.batch import BatchView
+from engine.records.header import BatchHeader
+from engine.segment.file_records import BatchPosition, FileRecords
+from engine.segment.indexes import SegmentIndexes
+from engine.types import INT32_MAX, NO_TIMESTAMP, Buffer, OffsetPosition, TimestampOffset
+
+NO_MAXIMUM: Final = TimestampOffset(NO_TIMESTAMP, -1)
+
+
+class RollParams(NamedTuple):
+    """What decides whether a segment must be rolled before an append; Kafka's `RollParams`."""
+
+    max_segment_ms: int
+    max_segment_bytes: int
+    max_timestamp: int
+    max_offset: int
+    size_bytes: int
+    now_ms: int
+
+
+class Segment:
+    """The batches from `base_offset` on, up to the next segment."""
+
+    __slots__ = (
+        "_created_ms",
+        "_fs",
+        "_index_interval_bytes",
+        "_jitter_ms",
+        "_maximum",
+        "_rolling_timestamp",
+        "_unindexed_bytes",
+        "_unverified_from",
+        "_unverified_until",
+        "base_offset",
+        "directory",
+        "indexes",
+        "records",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        jitter_ms: int = 0,
+        suffix: str = "",
+        is_new: bool = False,
+    ) -> None:
+        """Open the segment's log file, or create it if `is_new`; indexes open when first used."""
+        self._fs = fs
+        self.directory = directory
+        self.base_offset = base_offset
+        path = directory / (names.log_name(base_offset) + suffix)
+        file = fs.open(
+            path,
+            create=is_new,
+            exclusive=is_new,
+            preallocate_bytes=config.initial_file_bytes if is_new else 0,
+        )
+        self.records = FileRecords(file)
+        self.indexes = SegmentIndexes(
+            fs, directory, base_offset, config.segment_index_bytes, suffix=suffix
+        )
+        self._index_interval_bytes = config.index_interval_bytes
+        self._jitter_ms = jitter_ms
+        self._created_ms = now_ms
+        self._rolling_timestamp: int | None = None
+        self._maximum: TimestampOffset | None = None
+        self._unindexed_bytes = 0
+        # Bytes found on disk have their checksums verified before they are first served.
+        self._unverified_from = 0
+        self._unverified_until = file.size_bytes
+
+    def __repr__(self) -> str:
+        return f"Segment({self.records.path}, {self.size_bytes} bytes)"
+
+    @property
+    def index_interval_bytes(self) -> int:
+        """More bytes than this lie between two index entries."""
+        return self._index_interval_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of whole batches in the log file."""
+        return self.records.size_bytes
+
+    # -- appending ---------------------------------------------------------------------------
+
+    def append(
+        self, data: Buffer, largest_offset: int, maximum_timestamp: int, offset_of_maximum: int
+    ) -> int:
+        """Write batches at the end and return their position.
+
+        `offset_of_maximum` is the last offset of the first batch that has `maximum_timestamp`.
+        Raises SegmentOverflow, with nothing written, if `largest_offset` cannot be expressed. The
+        log lock is held. After a crash the bytes may be there in part: recovery cuts them.
+        """
+        if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
+            raise SegmentOverflow(
+                f"offset {largest_offset} is too far from base offset {self.base_offset}",
+                segment=str(self.records.path),
+                offset=largest_offset,
+            )
+        if self.records.size_bytes == 0:
+            self._rolling_timestamp = maximum_timestamp
+        needs_entry = self._unindexed_bytes > self._index_interval_bytes
+        if needs_entry:
+            self.indexes.reserve_next()  # before the write: afterwards nothing may fail
+        position = self.records.append(data)
+        if maximum_timestamp > self.maximum.timestamp:
+            self._maximum = TimestampOffset(maximum_timestamp, offset_of_maximum)
+        if needs_entry:
+            self.index_position(OffsetPosition(largest_offset, position))
+        self._unindexed_bytes += len(data)
+        return position
+
+    def index_position(self, entry: OffsetPosition) -> None:
+        """Add one sparse entry to the offset index, and the maximum so far to the time index."""
+        self.indexes.offset.append(entry.offset, entry.position)
+        maximum = self.maximum
+        self.indexes.time.maybe_append(maximum.timestamp, maximum.offset)
+        self._unindexed_bytes = 0
+
+    def should_roll(self, params: RollParams) -> bool:
+        """Whether the append that `params` describes must go into a new segment."""
+        size = self.records.size_bytes
+        if size > params.max_segment_bytes - params.size_bytes:
+            return True
+        if size > 0 and self._waited_ms(params) > params.max_segment_ms - self._jitter_ms:
+            return True
+        return self.indexes.is_full or not 0 <= params.max_offset - self.base_offset <= INT32_MAX
+
+    def _waited_ms(self, params: RollParams) -> int:
+        """Return the record time since the first append; the wall clock where it had none."""
+        if self._rolling_timestamp is None:
+            _, header = next(self.records.headers(0, self.records.size_bytes))
+            self._rolling_timestamp = header.max_timestamp
+        if self._rolling_timestamp >= 0:
+            return params.max_timestamp - self._rolling_timestamp
+        return params.now_ms - self._created_ms
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def locate(
+        self, offset: int, end: int | None = None, *, cached_only: bool = False
+    ) -> BatchPosition | None:
+        """Return the first batch that ends at or after `offset`, before position `end`.
+
+        None means that this segment holds nothing at or after `offset`. Needs no lock.
+        """
+        end = self.records.size_bytes if end is None else end
+        start = self.indexes.offset.lookup(offset).position
+        if start >= end:
+            # An entry may point past `end`, which is older than the index; walk from the start.
+            start = self.indexes.offset.floor_by_position(end - 1).position if end > 0 else 0
+        return self.records.batch_at_or_after(offset, start, end, cached_only=cached_only)
+
+    def whole_batches(
+        self, first: BatchPosition, limit: int, end: int, *, cached_only: bool = False
+    ) -> BatchPosition:
+        """Return the last batch that ends at or before position `limit`, from `first` on.
+
+        `first` itself is returned where even it ends beyond `limit`. `end` is where the readable
+        batches of this segment stop.
+        """
+        last = first
+        start = self.indexes.offset.floor_by_position(limit).position
+        for at, header in self.records.headers(
+            max(start, first.position), end, cached_only=cached_only
+        ):
+            batch_end = at + header.size_bytes
+            if batch_end > limit and at > first.position:
+                break
+            last = BatchPosition(header.base_offset, header.last_offset, at, batch_end)
+            if batch_end >= limit:
+                break
+        return last
+
+    def read(self, position: int, end: int, *, cached_only: bool = False) -> Buffer:
+        """Return the batches in [position, end), verified if they were found on disk.
+
+        Raises StoredDataCorrupt rather than return a batch whose checksum is wrong, and NotCached.
+        """
+        data = self.records.read(position, end - position, cached_only=cached_only)
+        if position < self._unverified_until and end > self._unverified_from:
+            self._verify(data, position)
+            if position <= self._unverified_from < end:
+                self._unverified_from = end
+        return data
+
+    def _verify(self, data: Buffer, position: int) -> None:
+        view = memoryview(data)
+        at = 0
+        while at < len(view):
+            try:
+                batch = BatchView(view, at)
+                batch.ensure_intact()
+            except CorruptBatch as error:
+                raise self.records.damaged(str(error), position + at, self.base_offset) from error
+            at += batch.header.size_bytes
+
+    def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield position and header of the batches in [start, end) of the file."""
+        return self.records.headers(start, self.size_bytes if end is None else end)
+
+    def read_next_offset(self) -> int:
+        """Return the offset after the last batch, reading only from the last index entry on."""
+        next_offset = self.base_offset
+        start = self.indexes.offset.lookup(self.indexes.offset.last_offset).position
+        for _, header in self.headers(start):
+            next_offset = header.next_offset
+        return next_offset
+
+    # -- times -------------------------------------------------------------------------------
+
+    @property
+    def maximum(self) -> TimestampOffset:
+        """The largest record time so far and the last offset of the first batch that has it."""
+        if self._maximum is None:
+            entry = self.indexes.time.last_entry
+            self._maximum = entry if entry.timestamp >= 0 else NO_MAXIMUM
+        return self._maximum
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest record time in ms; where no record has one, when the file was modified."""
+        timestamp = self.maximum.timestamp
+        return timestamp if timestamp >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        return self._fs.modified_ms(self.records.path)
+
+    # -- end of life -------------------------------------------------------------------------
+
+    def mark_verified(self) -> None:
+        """Note that every byte present has just been checked, as recovery does."""
+        self._unverified_until = 0
+
+    def reset_for_recovery(self) -> None:
+        """Forget everything derived from the log file."""
+        self.indexes.reset()
+        self._maximum = NO_MAXIMUM
+        self._rolling_timestamp = None
+        self._unindexed_bytes = 0
+
+    def observe_maximum(self, timestamp: int, offset: int) -> None:
+        """Take a batch's largest time into account; an equal one does not replace the first."""
+        if timestamp > self.maximum.timestamp:
+            self._maximum = TimestampOffset(timestamp, offset)
+
+    def seal(self) -> None:
+        """Give the indexes their last entry and their final size; the segment takes no appends."""
+        self._note_maximum()
+        self.indexes.trim()
+        self.records.truncate(self.records.size_bytes)  # cuts a preallocated tail
+
+    def _note_maximum(self) -> None:
+        maximum = self.maximum
+        if maximum.timestamp >= 0:
+            self.indexes.time.maybe_append(maximum.timestamp, maximum.offset, skip_full=True)
+
+    def make_active(self) -> None:
+        """Give the indexes room for appends again."""
+        self.indexes.resize()
+
+    def truncate_to_offset(self, offset: int, *, now_ms: int) -> int:
+        """Cut every batch that holds `offset` or more; return the bytes cut.
+
+        A batch is cut whole even if it starts below `offset`. The log lock is held.
+        """
+        found = self.locate(offset)
+        self.indexes.truncate_to_offset(offset)
+        self.indexes.resize()
+        cut = 0
+        if found is not None:
+            cut = self.records.size_bytes - found.position
+            self.records.truncate(found.position)
+            self._unverified_until = min(self._unverified_until, found.position)
+        if self.records.size_bytes == 0:
+            self._created_ms = now_ms
+            self._rolling_timestamp = None
+        self._unindexed_bytes = 0
+        self._recompute_maximum()
+        return cut
+
+    def _recompute_maximum(self) -> None:
+        entry = self.indexes.time.last_entry
+        self._maximum = entry if entry.timestamp >= 0 else NO_MAXIMUM
+        for _, header in self.headers(self.indexes.offset.lookup(entry.offset).position):
+            self.observe_maximum(header.max_timestamp, header.last_offset)
+
+    def sync_log(self) -> None:
+        """Return once the batches would survive a power cut; the indexes may not."""
+        self.records.sync()
+
+    def flush(self) -> None:
+        """Return once the batches and all indexes would survive a power cut."""
+        self.records.sync()
+        self.indexes.sync()
+
+    def close(self) -> None:
+        """Give the time index its last entry, trim the files to their content, let go of them."""
+        self._note_maximum()
+        self.indexes.close()
+        self.records.sync()
+        self.records.truncate(self.records.size_bytes)
+        self.records.close()
+
+    def close_handles(self) -> None:
+        """Let go of the files without writing anything: their directory is offline."""
+        self.indexes.close_handles()
+        self.records.close()
+
+    def change_suffix(self, new: str) -> None:
+        """Rename the segment's files so that their names end in `new`, without what was there."""
+        target = self.directory / (names.log_name(self.base_offset) + new)
+        self._fs.rename(self.records.path, target)
+        self.records.file.path = target
+        self.indexes.change_suffix(new)
+
+    def remove_files(self) -> None:
+        """Remove the files by name; whoever still reads them keeps them until done."""
+        self.indexes.remove_files()
+        self._fs.remove(self.records.path, missing_ok=True)
+
+    def move_to(self, directory: Path) -> None:
+        """Note that the directory was renamed."""
+        self.directory = directory
+        self.records.file.path = directory / self.records.path.name
+        self.indexes.move_to(directory)

@@ -1,0 +1,140 @@
+"""The ordered map of segments: base offset to segment, with immutable snapshots for readers.
+
+Whoever changes the map holds the log lock. Readers take `snapshot`, a tuple of base offsets and a
+tuple of segments that belong together, and search it without a lock. Mirrors Kafka's `LogSegments`,
+a concurrent skip list; a log has few segments and changes them seldom, so a copy per change is
+cheap beside the file system calls that come with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from sortedcontainers import SortedDict
+
+from engine.segment.segment import Segment
+
+
+class SegmentSnapshot(NamedTuple):
+    """All segments at one moment, ascending; `base_offsets` and `segments` have one length."""
+
+    base_offsets: tuple[int, ...]
+    segments: tuple[Segment, ...]
+
+    def floor_index(self, offset: int) -> int:
+        """Return the index of the last segment at or below `offset`, or -1."""
+        return bisect_right(self.base_offsets, offset) - 1
+
+
+class Segments:
+    """The segments of one log. Changes need the log lock, reads do not."""
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._by_base_offset: SortedDict[int, Segment] = SortedDict()
+        self.snapshot = SegmentSnapshot((), ())
+        for segment in segments:
+            self._by_base_offset[segment.base_offset] = segment
+        self._publish()
+
+    def add(self, segment: Segment) -> None:
+        """Put the segment in, in place of one with its base offset."""
+        self._by_base_offset[segment.base_offset] = segment
+        self._publish()
+
+    def remove(self, base_offset: int) -> None:
+        """Take a segment out; one that is not there is no error."""
+        if self._by_base_offset.pop(base_offset, None) is not None:
+            self._publish()
+
+    def clear(self) -> None:
+        self._by_base_offset.clear()
+        self._publish()
+
+    def _publish(self) -> None:
+        self.snapshot = SegmentSnapshot(
+            tuple(self._by_base_offset.keys()), tuple(self._by_base_offset.values())
+        )
+
+    def __len__(self) -> int:
+        return len(self.snapshot.segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.snapshot.segments)
+
+    def __contains__(self, base_offset: int) -> bool:
+        return base_offset in self._by_base_offset
+
+    @property
+    def active(self) -> Segment:
+        """The segment that takes appends: the last one."""
+        return self.snapshot.segments[-1]
+
+    @property
+    def first(self) -> Segment:
+        return self.snapshot.segments[0]
+
+    @property
+    def first_base_offset(self) -> int:
+        return self.snapshot.base_offsets[0]
+
+    @property
+    def base_offsets(self) -> tuple[int, ...]:
+        return self.snapshot.base_offsets
+
+    @property
+    def non_active_base_offsets(self) -> tuple[int, ...]:
+        return self.snapshot.base_offsets[:-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all `.log` files."""
+        return sum(segment.size_bytes for segment in self.snapshot.segments)
+
+    def get(self, base_offset: int) -> Segment | None:
+        segment: Segment | None = self._by_base_offset.get(base_offset)
+        return segment
+
+    def floor(self, offset: int) -> Segment | None:
+        """Return the last segment whose base offset is at or below `offset`."""
+        index = self.snapshot.floor_index(offset)
+        return self.snapshot.segments[index] if index >= 0 else None
+
+    def lower(self, offset: int) -> Segment | None:
+        """Return the last segment whose base offset is below `offset`."""
+        index = bisect_left(self.snapshot.base_offsets, offset) - 1
+        return self.snapshot.segments[index] if index >= 0 else None
+
+    def higher(self, offset: int) -> Segment | None:
+        """Return the first segment whose base offset is above `offset`."""
+        snapshot = self.snapshot
+        index = bisect_right(snapshot.base_offsets, offset)
+        return snapshot.segments[index] if index < len(snapshot.segments) else None
+
+    def ceiling(self, offset: int) -> Segment | None:
+        """Return the first segment whose base offset is at or above `offset`."""
+        snapshot = self.snapshot
+        index = bisect_left(snapshot.base_offsets, offset)
+        return snapshot.segments[index] if index < len(snapshot.segments) else None
+
+    def overlapping(self, start: int, end: int) -> tuple[Segment, ...]:
+        """Return the segments that may hold offsets of [start, end)."""
+        snapshot = self.snapshot
+        first = max(0, snapshot.floor_index(start))
+        return snapshot.segments[first : bisect_left(snapshot.base_offsets, end)]
+
+    def above(self, offset: int) -> tuple[Segment, ...]:
+        """Return the segments whose base offset is above `offset`."""
+        snapshot = self.snapshot
+        return snapshot.segments[bisect_right(snapshot.base_offsets, offset) :]
+
+    def check_invariants(self) -> None:
+        """Fail unless there is an active segment and base offsets and contents ascend."""
+        segments = self.snapshot.segments
+        assert segments, "a log always has an active segment"
+        assert self.snapshot.base_offsets == tuple(s.base_offset for s in segments)
+        for earlier, later in pairwise(segments):
+            assert earlier.base_offset < later.base_offset, (earlier, later)
+            assert earlier.read_next_offset() <= later.base_offset, (earlier, later)

@@ -1,0 +1,300 @@
+"""The topic configurations of Kafka, as a table: name, default, legal range, what it is for.
+
+Values arrive as strings or as JSON numbers and booleans; they are stored and compared in one
+spelling, that of Kafka's tools. Names, defaults and ranges are those of Kafka 4.3, except that
+segments may be smaller than a mebibyte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from engine.errors import InvalidConfig
+from engine.types import INT32_MAX, INT64_MAX
+
+ConfigValue: TypeAlias = str | int | float | bool | Iterable[str] | None
+ParsedValue: TypeAlias = int | float | bool | str | tuple[str, ...]
+Parse: TypeAlias = Callable[[str, ConfigValue], ParsedValue]
+
+MIB: Final = 1024 * 1024
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class TopicKey:
+    """One topic configuration: its default, how it is read, what it is for."""
+
+    name: str
+    default: ParsedValue
+    parse: Parse
+    documentation: str
+
+    @property
+    def attribute(self) -> str:
+        """The field of `LogConfig` that holds it, if there is one."""
+        return self.name.replace(".", "_")
+
+
+def _reject(name: str, value: object, expected: str) -> InvalidConfig:
+    return InvalidConfig(
+        f"{name} must be {expected}, not {value!r}", name=name, value=str(value), expected=expected
+    )
+
+
+def _integer(low: int, high: int) -> Parse:
+    def parse(name: str, value: ConfigValue) -> int:
+        expected = f"an integer from {low} to {high}"
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise _reject(name, value, expected)
+        text = value.strip() if isinstance(value, str) else str(value)
+        digits = text[1:] if text[:1] in "+-" else text
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(INT64_MAX)):
+            raise _reject(name, value, expected)
+        number = int(text)
+        if not low <= number <= high:
+            raise _reject(name, value, expected)
+        return number
+
+    return parse
+
+
+def _ratio(name: str, value: ConfigValue) -> float:
+    expected = "a number from 0 to 1"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise _reject(name, value, expected)
+    try:
+        number = float(value)
+    except ValueError:
+        raise _reject(name, value, expected) from None
+    if not 0.0 <= number <= 1.0:  # refuses NaN too
+        raise _reject(name, value, expected)
+    return number
+
+
+def _boolean(name: str, value: ConfigValue) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
+        return value.strip().lower() == "true"
+    raise _reject(name, value, "true or false")
+
+
+def _one_of(*choices: str) -> Parse:
+    def parse(name: str, value: ConfigValue) -> str:
+        if isinstance(value, str) and value.strip() in choices:
+            return value.strip()
+        raise _reject(name, value, "one of " + ", ".join(choices))
+
+    return parse
+
+
+def _subset_of(*choices: str) -> Parse:
+    def parse(name: str, value: ConfigValue) -> tuple[str, ...]:
+        expected = "a list of " + ", ".join(choices)
+        if isinstance(value, str):
+            items = [item.strip().lower() for item in value.split(",") if item.strip()]
+        elif isinstance(value, Iterable):
+            items = [str(item).strip().lower() for item in value]
+        else:
+            raise _reject(name, value, expected)
+        if not set(items) <= set(choices):
+            raise _reject(name, value, expected)
+        return tuple(dict.fromkeys(items))
+
+    return parse
+
+
+def _gzip_level(name: str, value: ConfigValue) -> int:
+    level = _integer(-1, 9)(name, value)
+    if level == 0:
+        raise _reject(name, value, "-1 or an integer from 1 to 9")
+    assert isinstance(level, int)
+    return level
+
+
+_INT: Final = INT32_MAX
+_LONG: Final = INT64_MAX
+
+TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
+    key.name: key
+    for key in (
+        TopicKey("segment.bytes", 1024 * MIB, _integer(14, _INT), "largest segment file"),
+        TopicKey(
+            "segment.ms", 7 * DAY_MS, _integer(1, _LONG), "span of record times in one segment"
+        ),
+        TopicKey("segment.jitter.ms", 0, _integer(0, _LONG), "random part taken off segment.ms"),
+        TopicKey(
+            "segment.index.bytes", 10 * MIB, _integer(12, _INT), "size an index is preallocated to"
+        ),
+        TopicKey(
+            "index.interval.bytes", 4096, _integer(0, _INT), "bytes between two index entries"
+        ),
+        TopicKey("flush.messages", _LONG, _integer(1, _LONG), "flush after so many records"),
+        TopicKey("flush.ms", _LONG, _integer(0, _LONG), "flush at the latest after so long"),
+        TopicKey(
+            "retention.bytes",
+            -1,
+            _integer(-1, _LONG),
+            "oldest segments go beyond this; -1 keeps all",
+        ),
+        TopicKey(
+            "retention.ms",
+            7 * DAY_MS,
+            _integer(-1, _LONG),
+            "segments older than this go; -1 keeps all",
+        ),
+        TopicKey(
+            "max.message.bytes", MIB + 12, _integer(0, _INT), "largest batch a client may append"
+        ),
+        TopicKey(
+            "delete.retention.ms",
+            DAY_MS,
+            _integer(0, _LONG),
+            "how long compaction keeps a tombstone",
+        ),
+        TopicKey(
+            "min.compaction.lag.ms",
+            0,
+            _integer(0, _LONG),
+            "records younger than this are not compacted",
+        ),
+        TopicKey(
+            "max.compaction.lag.ms",
+            _LONG,
+            _integer(1, _LONG),
+            "records older than this must be compacted",
+        ),
+        TopicKey(
+            "min.cleanable.dirty.ratio", 0.5, _ratio, "share of dirty bytes that starts compaction"
+        ),
+        TopicKey(
+            "file.delete.delay.ms",
+            60_000,
+            _integer(0, _LONG),
+            "wait between renaming and removing a file",
+        ),
+        TopicKey(
+            "cleanup.policy",
+            ("delete",),
+            _subset_of("compact", "delete"),
+            "delete, compact, or both",
+        ),
+        TopicKey(
+            "compression.type",
+            "producer",
+            _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+            "codec of stored batches",
+        ),
+        TopicKey("compression.gzip.level", -1, _gzip_level, "level when batches are recompressed"),
+        TopicKey(
+            "compression.lz4.level", 9, _integer(1, 17), "level when batches are recompressed"
+        ),
+        TopicKey(
+            "compression.zstd.level",
+            3,
+            _integer(-131072, 22),
+            "level when batches are recompressed",
+        ),
+        TopicKey("preallocate", False, _boolean, "reserve a segment's bytes when it is made"),
+        TopicKey(
+            "message.timestamp.type",
+            "CreateTime",
+            _one_of("CreateTime", "LogAppendTime"),
+            "whose clock dates a record",
+        ),
+        TopicKey(
+            "message.timestamp.before.max.ms",
+            _LONG,
+            _integer(0, _LONG),
+            "how far back a record's time may lie",
+        ),
+        TopicKey(
+            "message.timestamp.after.max.ms",
+            HOUR_MS,
+            _integer(0, _LONG),
+            "how far ahead a record's time may lie",
+        ),
+        TopicKey(
+            "min.insync.replicas",
+            1,
+            _integer(1, _INT),
+            "accepted for Kafka's tools; there is one replica",
+        ),
+        TopicKey(
+            "unclean.leader.election.enable",
+            False,
+            _boolean,
+            "accepted for Kafka's tools; there is one replica",
+        ),
+    )
+}
+
+
+ADOPTED_DEFAULTS: Final[Mapping[str, str]] = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+}
+"""What an adopted topic gets until somebody configures it: the defaults would delete its data."""
+
+
+def parse_overrides(overrides: Mapping[str, ConfigValue]) -> dict[str, ParsedValue]:
+    """Return the typed values; raises InvalidConfig naming the first that is wrong."""
+    parsed: dict[str, ParsedValue] = {}
+    for name, value in overrides.items():
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            raise InvalidConfig(
+                f"unknown topic configuration {name!r}", name=name, expected=sorted(TOPIC_KEYS)
+            )
+        parsed[name] = key.parse(name, value)
+    lag_low = parsed.get("min.compaction.lag.ms", 0)
+    lag_high = parsed.get("max.compaction.lag.ms", INT64_MAX)
+    assert isinstance(lag_low, int)
+    assert isinstance(lag_high, int)
+    if lag_low > lag_high:
+        raise InvalidConfig(
+            f"min.compaction.lag.ms ({lag_low}) must not exceed max.compaction.lag.ms ({lag_high})",
+            name="min.compaction.lag.ms",
+            value=str(lag_low),
+            expected=f"at most {lag_high}",
+        )
+    return parsed
+
+
+def canonical(overrides: Mapping[str, ConfigValue]) -> dict[str, str]:
+    """Return `overrides` in the one spelling that is stored and compared."""
+    return {name: render(value) for name, value in sorted(parse_overrides(overrides).items())}
+
+
+def render(value: ParsedValue) -> str:
+    """Spell a typed value as Kafka's tools do."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveValue:
+    """One configuration value that is in force and where it comes from."""
+
+    value: str
+    source: Literal["topic", "adopted", "default"]
+
+
+def effective(overrides: Mapping[str, str], *, adopted: bool = False) -> dict[str, EffectiveValue]:
+    """Return every topic key with the value in force: topic over adopted over Kafka's default."""
+    result: dict[str, EffectiveValue] = {}
+    for name, key in TOPIC_KEYS.items():
+        if name in overrides:
+            result[name] = EffectiveValue(overrides[name], "topic")
+        elif adopted and name in ADOPTED_DEFAULTS:
+            result[name] = EffectiveValue(ADOPTED_DEFAULTS[name], "adopted")
+        else:
+            result[name] = EffectiveValue(render(key.default), "default")
+    return result
