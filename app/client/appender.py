@@ -43,9 +43,9 @@ class _Lane:
     """What of one partition waits to be sent, and the sequence it will carry."""
 
     partition: int
+    next_sequence: int
     lines: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
-    next_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class Appender:
         batch_records: int = DEFAULT_BATCH_RECORDS,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         workers: int = DEFAULT_WORKERS,
+        first_sequence: int = 0,
         on_appended: Callable[[int], None] | None = None,
     ) -> None:
         self.report = AppendReport()
@@ -86,7 +87,7 @@ class Appender:
             raise BadInput(0, f"{topic} has partitions 0 to {partitions - 1}, not {partition}")
         self._fixed_partition = partition
         self._sticky_partition = 0
-        self._lanes = [_Lane(number) for number in range(partitions)]
+        self._lanes = [_Lane(number, first_sequence) for number in range(partitions)]
         producer = connection.json(Request("POST", "/v1/producers"))
         self._producer_headers = {
             "Content-Type": "application/x-ndjson",

@@ -219,7 +219,9 @@ def test_without_a_listener_an_outage_is_silent() -> None:
     ],
 )
 def test_a_proxy_of_the_environment_is_for_other_machines(
-    url: str, is_direct: bool, monkeypatch: pytest.MonkeyPatch
+    url: str,
+    is_direct: bool,  # noqa: FBT001 - a parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A service on this machine is reached directly even where HTTP_PROXY is set."""
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")

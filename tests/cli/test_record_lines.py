@@ -26,7 +26,7 @@ from app.client.record_lines import Fields, RecordLine, read_documents, read_rec
 def test_a_record_goes_on_unchanged_with_the_key_the_service_will_store(
     line: bytes, key: bytes | None
 ) -> None:
-    """Every encoding of a key gives the bytes that choose the partition; the line stays as it is."""
+    """Every encoding of a key gives the bytes that choose the partition; the line stays."""
     assert list(read_records([b"  " + line + b" \r\n"])) == [RecordLine(line, key)]
 
 
