@@ -7,6 +7,7 @@ Readers take one value of the watermarks and one snapshot of the segments, and n
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from time import perf_counter
 
@@ -63,6 +64,7 @@ class Log:
         self._context = context
         self._state = state
         self._lock = GuardedLock()
+        self._naming = threading.Lock()  # while held, the directory keeps its name; taken first
         self._last_flush_ms = context.clock.monotonic_ms()
         self._is_closed = False
 
@@ -222,7 +224,7 @@ class Log:
             truncations = state.truncations
         started = perf_counter()
         with self._context.health.writing():
-            order.run(self._context.fs.sync_directory)
+            order.run(self._sync_directory)
         duration_ms = (perf_counter() - started) * 1000
         self._context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
         with self._lock:
@@ -242,22 +244,26 @@ class Log:
             target = state.watermarks.log_end_offset
             truncations = state.truncations
             segments = state.local.segments.overlapping(state.recovery_point, target + 1)
-            snapshots = [
-                offset for offset in state.producers.snapshots if offset >= state.recovery_point
-            ]
+            snapshots = [name for name in state.producers.snapshots if name >= state.recovery_point]
         self.commit()
         with self._context.health.writing():
-            for snapshot in snapshots:
-                state.producers.sync_snapshot(snapshot)
             for segment in segments:
                 segment.indexes.sync()
-            state.epochs.flush()
-            self._context.fs.sync_directory(state.local.directory)
+            with self._naming:
+                for snapshot in snapshots:
+                    state.producers.sync_snapshot(snapshot)
+                state.epochs.flush()
+                self._context.fs.sync_directory(state.local.directory)
         with self._lock:
             if truncations == state.truncations and target > state.recovery_point:
                 state.recovery_point = target
             self._last_flush_ms = self._context.clock.monotonic_ms()
             return state.recovery_point
+
+    def _sync_directory(self, _: Path) -> None:
+        """Sync the directory under the name it has by now."""
+        with self._naming:
+            self._context.fs.sync_directory(self._state.local.directory)
 
     def roll(self) -> RollResult:
         """Seal the active segment and go on in a new one; an empty one stays."""
@@ -427,9 +433,10 @@ class Log:
             self._is_closed = True
             self._state.local.close_handles()
 
-    def move_to(self, directory: Path) -> None:
-        """Note that the log's directory was renamed; appends and reads go on there."""
-        with self._lock:
+    def rename_directory(self, directory: Path) -> None:
+        """Give the log's directory another name, durable once the parent is synced; go on there."""
+        with self._naming, self._lock, self._context.health.writing():
+            self._context.fs.rename(self._state.local.directory, directory)
             self._state.move_to(directory)
 
     def check_invariants(self) -> None:
