@@ -1,0 +1,180 @@
+"""Group commit: appends run on their callers' threads, one thread makes them durable for everybody.
+
+An append is a write into the page cache under its log's lock, about a microsecond. Whoever wants it
+on disk is served by the next round: one sync per log, however many appends wait for it. Idle, a
+round starts at once; busy, all that arrives while a round is syncing shares the next one. No queue
+and no hand-over between threads per append: a log is noted in a dictionary, that is all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeAlias, TypedDict, Unpack
+
+from engine.background.flusher import FlushQueue, flush_deadline_ms
+from engine.clock import Clock
+from engine.config import EngineConfig
+from engine.errors import EngineError, Overloaded, StorageError, StorageOffline
+from engine.log.log import Log
+from engine.log.results import Appended, LogTag
+from engine.types import AppendOrigin, Buffer
+
+_LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+OnCommit: TypeAlias = Callable[[Sequence[tuple[Log, int]]], None]
+"""Called once a round with the logs that were synced and their new high watermarks."""
+
+OnFailure: TypeAlias = Callable[[Sequence[Log], StorageError], None]
+"""Called for logs whose sync failed: nobody that waits for them will be served any more."""
+
+
+class AppendOptions(TypedDict, total=False):
+    """What `Log.append` takes beside the bytes."""
+
+    origin: AppendOrigin
+    checked: bool
+    expected_end_offset: int | None
+    expected_tag: LogTag | None
+
+
+class Committer:
+    """Appends to logs and sees to it that what was appended is committed. Thread-safe.
+
+    `on_commit` and `on_failure` are called on the flusher thread and must neither block nor raise.
+    The committer's own lock guards the queue, is a leaf and never held during a write or a sync.
+    """
+
+    def __init__(
+        self, config: EngineConfig, clock: Clock, on_commit: OnCommit, on_failure: OnFailure
+    ) -> None:
+        self._commit_interval_ms = config.commit_interval_ms
+        self._clock = clock
+        self._on_commit = on_commit
+        self._on_failure = on_failure
+        self._queue: FlushQueue[Log] = FlushQueue()
+        self._changed = threading.Condition(threading.Lock())
+        self._stopping = False
+        self._finished = False
+        self._thread = threading.Thread(target=self._run, name="tidelog-flusher", daemon=True)
+
+    def start(self) -> None:
+        """Start the flusher thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Flush everything that is pending, then end the thread; may be repeated.
+
+        Appends are refused from now on; those under way on other threads are still committed.
+        """
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def append(
+        self,
+        log: Log,
+        data: Buffer,
+        *,
+        acks_all: bool,
+        **options: Unpack[AppendOptions],
+    ) -> Appended:
+        """Append batches on the calling thread and have them committed.
+
+        With `acks_all` the next round takes it, else it is committed at the latest after the commit
+        interval. Returns before either: whoever waits compares the high watermarks that `on_commit`
+        tells with the end of what was appended. Raises what `Log.append` raises, and Overloaded
+        once stopped.
+        """
+        self._ensure_running()
+        appended = log.append(data, **options)
+        self._note(log, appended, acks_all=acks_all)
+        return appended
+
+    def request_flush(self, log: Log) -> None:
+        """Have the log's unflushed bytes committed in the next round."""
+        with self._changed:
+            self._ensure_not_finished()
+            self._queue.add_urgent(log)
+            self._changed.notify()
+
+    @property
+    def pending_logs(self) -> int:
+        """How many logs have bytes that no round has taken yet."""
+        return len(self._queue)
+
+    def _ensure_running(self) -> None:
+        if self._stopping:
+            raise Overloaded("the log is being closed and takes no more appends")
+
+    def _note(self, log: Log, appended: Appended, *, acks_all: bool) -> None:
+        """Queue the log for a flush, unless what was appended is on disk already (a duplicate)."""
+        marks = appended.watermarks
+        if appended.last_offset < marks.high_watermark:
+            return
+        unflushed = marks.log_end_offset - marks.high_watermark
+        if acks_all or unflushed >= log.config.flush_messages:
+            self.request_flush(log)
+            return
+        with self._changed:
+            self._ensure_not_finished()
+            if not self._queue.is_waiting(log):
+                deadline_ms = flush_deadline_ms(
+                    log.config,
+                    commit_interval_ms=self._commit_interval_ms,
+                    now_ms=self._clock.monotonic_ms(),
+                )
+                self._queue.add(log, deadline_ms)
+                self._changed.notify()
+
+    def _ensure_not_finished(self) -> None:
+        """Raise for the append that lost the race against `stop`: written, not committed."""
+        if self._finished:
+            raise StorageOffline("the log was closed before what was appended could be committed")
+
+    def _run(self) -> None:
+        while (logs := self._next_round()) is not None:
+            self._flush(logs)
+
+    def _next_round(self) -> list[Log] | None:
+        """Wait until logs are due and take them; None when stopping and nothing is left."""
+        with self._changed:
+            while not self._stopping:
+                now_ms = self._clock.monotonic_ms()
+                if logs := self._queue.take_round(now_ms):
+                    return logs
+                wait_ms = self._queue.wait_ms(now_ms)
+                self._changed.wait(None if wait_ms is None else wait_ms / 1000)
+            logs = self._queue.take_all()
+            self._finished = not logs
+            return logs or None
+
+    def _flush(self, logs: Sequence[Log]) -> None:
+        """Commit each log, then tell everybody at once."""
+        committed: list[tuple[Log, int]] = []
+        for log in logs:
+            try:
+                committed.append((log, log.commit()))
+            except Exception as error:  # noqa: BLE001 - the thread outlives whatever one log does
+                self._fail(log, error)
+        if committed:
+            self._tell(self._on_commit, committed)
+
+    def _fail(self, log: Log, error: Exception) -> None:
+        """Tell who waits for this log. It is not queued again: a failed sync is never retried."""
+        if not isinstance(error, EngineError):
+            _LOG.error("committing %s failed", log.topic_partition, exc_info=error)
+        if not isinstance(error, StorageError):
+            error = StorageOffline(f"{log.topic_partition} could not be committed: {error}")
+        self._tell(self._on_failure, (log,), error)
+
+    def _tell(self, listener: Callable[P, None], *args: P.args, **options: P.kwargs) -> None:
+        try:
+            listener(*args, **options)
+        except Exception:  # noqa: BLE001 - the thread outlives whatever a listener does
+            _LOG.exception("whoever listens to the committer failed")

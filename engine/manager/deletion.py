@@ -1,0 +1,63 @@
+"""Partitions on their way out: renamed at once, removed when nobody can be reading them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from functools import partial
+from pathlib import Path
+
+from engine.fs import names
+from engine.log.context import LogContext
+from engine.log.log import Log
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+
+class Deletion:
+    """Renames partition directories to `…-delete` and removes them after file.delete.delay.ms.
+
+    What a stop leaves is removed after the next start; Kafka's `LogManager.asyncDelete` and its
+    `kafka-delete-logs` task.
+    """
+
+    def __init__(self, context: LogContext, *, delay_ms: int) -> None:
+        self._context = context
+        self._delay_ms = delay_ms
+
+    def retire(self, log: Log) -> None:
+        """Rename the directory of a log that nobody can look up any more; remove it later.
+
+        Whoever holds the log goes on reading until then.
+        """
+        target = self._unused_name(log.topic_partition, log.directory)
+        log.rename_directory(target)
+        self.remove_later(target, log)
+
+    def put_away(self, topic_partition: TopicPartition, path: Path) -> Path:
+        """Rename a directory that is not open; return its name, for `remove_later`."""
+        target = self._unused_name(topic_partition, path)
+        with self._context.health.writing():
+            self._context.fs.rename(path, target)
+            self._context.fs.sync_directory(path.parent)
+        return target
+
+    def remove_later(self, path: Path, log: Log | None = None) -> None:
+        """Remove a directory, open or not, after the delay."""
+        self._context.scheduler.once(
+            f"delete {path.name}", self._delay_ms, partial(self._remove, path, log)
+        )
+
+    def _unused_name(self, topic_partition: TopicPartition, path: Path) -> Path:
+        return path.with_name(names.delete_directory_name(topic_partition, uuid.uuid4().hex))
+
+    def _remove(self, path: Path, log: Log | None) -> None:
+        if self._context.health.is_offline:
+            return  # the next start finds it by its name
+        if log is not None:
+            log.close_handles()
+        with self._context.health.writing():
+            if self._context.fs.exists(path):
+                self._context.fs.remove_tree(path)
+        _LOG.info("removed %s", path)

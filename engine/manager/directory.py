@@ -1,0 +1,168 @@
+"""One data directory: who owns it, how it was left, what is in it, and its checkpoints.
+
+Kafka's `LogManager` at the level of one of its `log.dirs`. A checkpoint that cannot be read costs
+time and nothing else (recovery starts at the beginning), so it is a warning; a topics file that
+cannot be read stops the start, because nothing else knows what it said.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from engine.checkpoint.clean_shutdown import CleanShutdownMarker
+from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.topics_file import TopicEntry, TopicsFile
+from engine.errors import CorruptCheckpoint, InvalidDataDirectory
+from engine.fs import names
+from engine.fs.health import DirectoryHealth
+from engine.fs.lock import DirectoryLock
+from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_directory
+from engine.fs.port import FileSystem
+from engine.log.log import Log
+from engine.manager.partitions import LeftState
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+_NOT_PARTITIONS: Final = frozenset({names.REMOTE_INDEX_CACHE})
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The sub-directories by what is to be done with them."""
+
+    live: dict[TopicPartition, Path] = field(default_factory=dict)
+    deleted: list[Path] = field(default_factory=list)
+    set_aside: list[Path] = field(default_factory=list)
+    """Strays, partitions on the move and Kafka's metadata: left alone."""
+
+
+class DataDirectory:
+    """The files of a data directory that belong to no partition. Owned from `take` to `release`."""
+
+    def __init__(self, fs: FileSystem, path: Path, health: DirectoryHealth) -> None:
+        self.path = path
+        self.health = health
+        self._topics_file = TopicsFile(fs, path)
+        self._fs = fs
+        self._marker = CleanShutdownMarker(fs, path)
+        self._recovery_points = OffsetCheckpoint(fs, path / names.RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = OffsetCheckpoint(fs, path / names.LOG_START_CHECKPOINT)
+        self._high_watermarks = OffsetCheckpoint(fs, path / names.HIGH_WATERMARK_CHECKPOINT)
+        self._lock: DirectoryLock | None = None
+        self._checkpointing = threading.Lock()
+
+    def take(self) -> LeftState:
+        """Own the directory, made if it is missing; return how it was left.
+
+        From now on a crash counts as unclean: the marker goes before the first log is opened.
+        Raises DirectoryLocked if another process owns it, StorageOffline if the disk fails.
+        """
+        with self.health.writing():
+            if not self._fs.exists(self.path):
+                self._fs.make_directory(self.path, parents=True)
+                self._fs.sync_directory(self.path.parent)
+            self._lock = DirectoryLock(self._fs, self.path)
+            was_clean = self._marker.exists()
+            if was_clean:
+                self._marker.delete()
+        return LeftState(was_clean, self._read(self._recovery_points), self._read(self._log_starts))
+
+    def release(self) -> None:
+        """Let the next owner in; may be repeated, and without having been owned."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def contents(self) -> Contents:
+        """Return the sub-directories; files are nobody's business here.
+
+        Raises InvalidDataDirectory for one whose name says nothing, and for two that are one
+        partition: to guess could serve or delete somebody's files.
+        """
+        contents = Contents()
+        for name in self._fs.list_directory(self.path):
+            path = self.path / name
+            if name in _NOT_PARTITIONS or not self._fs.is_directory(path):
+                continue
+            try:
+                _classify(contents, path, parse_partition_directory(name))
+            except InvalidDataDirectory:
+                _LOG.exception("%s cannot be opened because of %s", self.path, name)
+                raise
+        return contents
+
+    def read_topics(self) -> dict[str, TopicEntry]:
+        """Return what the topics file says; CorruptCheckpoint if it says nothing sensible."""
+        with self.health.reading():
+            return self._topics_file.read()
+
+    def write_topics(self, entries: Mapping[str, TopicEntry]) -> None:
+        """Replace the topics file, durably. StorageFull leaves the old one and stays online."""
+        with self.health.appending():
+            self._topics_file.write(entries)
+
+    def sync(self) -> None:
+        """Return once the names of the sub-directories would survive a power cut."""
+        with self.health.writing():
+            self._fs.sync_directory(self.path)
+
+    def write_checkpoints(self, logs: Callable[[], Iterable[Log]]) -> None:
+        """Write down how far each log is on disk, where it starts and what was committed.
+
+        `logs` is asked while nobody else writes: the line of a log that was just deleted must not
+        come back, since a topic made again under its name would be believed to be flushed, and to
+        start, where the old one was.
+        """
+        with self._checkpointing, self.health.appending():
+            present = sorted(logs(), key=lambda log: log.topic_partition)
+            self._recovery_points.write(
+                {log.topic_partition: log.recovery_point for log in present}
+            )
+            self._log_starts.write(
+                {
+                    log.topic_partition: log.watermarks.log_start_offset
+                    for log in present
+                    if log.watermarks.log_start_offset > log.first_segment_base_offset
+                }
+            )
+            self._high_watermarks.write(
+                {log.topic_partition: log.watermarks.high_watermark for log in present}
+            )
+
+    def mark_clean(self) -> None:
+        """Say that every log was flushed and closed; the next start may believe what it finds."""
+        with self.health.appending():
+            self._marker.write()
+
+    def _read(self, checkpoint: OffsetCheckpoint) -> Mapping[TopicPartition, int]:
+        try:
+            with self.health.reading():
+                return checkpoint.read()
+        except CorruptCheckpoint as error:
+            _LOG.warning("%s is not believed, logs are recovered from their start", error)
+            return {}
+
+
+def _classify(contents: Contents, path: Path, parsed: ParsedDirectory) -> None:
+    log = parsed.topic_partition
+    if parsed.kind is DirectoryKind.DELETED:
+        contents.deleted.append(path)
+    elif parsed.kind is not DirectoryKind.LIVE:
+        _LOG.warning("%s is set aside and not served", path)
+        contents.set_aside.append(path)
+    elif parsed.topic == names.CLUSTER_METADATA_TOPIC:
+        contents.set_aside.append(path)
+    elif log in contents.live:
+        other = contents.live[log]
+        raise InvalidDataDirectory(
+            f"{other.name!r} and {path.name!r} are both partition {log}; move one of them away",
+            name=path.name,
+        )
+    else:
+        contents.live[log] = path

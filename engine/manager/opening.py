@@ -1,0 +1,138 @@
+"""Opening many logs at once and telling how far it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from engine.errors import Recovering
+from engine.log.log import Log
+from engine.types import TopicPartition
+
+ProgressListener: TypeAlias = Callable[["RecoveryProgress"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryProgress:
+    """How far a start is."""
+
+    total_logs: int
+    opened_logs: int
+    opening: tuple[TopicPartition, ...] = ()
+    """The logs that are being opened right now."""
+
+
+class ProgressBoard:
+    """Counts what is opened; Kafka's remainingLogsToRecover. Thread-safe.
+
+    The listener is called from the threads that open logs, one call at a time.
+    """
+
+    def __init__(self, listener: ProgressListener | None = None) -> None:
+        self.latest = RecoveryProgress(0, 0)
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """Have no further log begun."""
+        self._stopped.set()
+
+    def expect(self, total_logs: int) -> None:
+        with self._lock:
+            self._publish(RecoveryProgress(total_logs, 0))
+
+    def begin(self, log: TopicPartition) -> None:
+        with self._lock:
+            before = self.latest
+            opening = (*before.opening, log)
+            self._publish(RecoveryProgress(before.total_logs, before.opened_logs, opening))
+
+    def end(self, log: TopicPartition, *, opened: bool) -> None:
+        with self._lock:
+            before = self.latest
+            opening = tuple(other for other in before.opening if other != log)
+            self._publish(RecoveryProgress(before.total_logs, before.opened_logs + opened, opening))
+
+    def _publish(self, progress: RecoveryProgress) -> None:
+        self.latest = progress
+        if self._listener is not None:
+            self._listener(progress)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """One log to open."""
+
+    log: TopicPartition
+    directory: Path
+
+
+def open_all(
+    jobs: Iterable[OpenJob],
+    open_one: Callable[[OpenJob], Log],
+    *,
+    threads: int,
+    board: ProgressBoard,
+) -> list[Log]:
+    """Open every log on a pool of threads and return them.
+
+    After the first failure, or once the board is told to stop, no further log is begun; those under
+    way are waited for, and all that were opened are let go of without a write. Then the first error
+    is raised, or Recovering.
+    """
+    jobs = tuple(jobs)
+    board.expect(len(jobs))
+
+    def run(job: OpenJob) -> Log | None:
+        if board.is_stopped:
+            return None
+        board.begin(job.log)
+        log = None
+        try:
+            log = open_one(job)
+        except BaseException:
+            board.stop()
+            raise
+        finally:
+            board.end(job.log, opened=log is not None)
+        return log
+
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tidelog-recovery") as pool:
+        futures = [pool.submit(run, job) for job in jobs]
+    opened = [log for future in futures if not future.exception() and (log := future.result())]
+    errors = [error for future in futures if (error := future.exception())]
+    if board.is_stopped:
+        let_go(opened)
+        raise errors[0] if errors else Recovering("the start was interrupted")
+    return opened
+
+
+def let_go(logs: Sequence[Log]) -> None:
+    """Close files without writing: what is on disk is recovered at the next start."""
+    for log in logs:
+        log.close_handles()
+
+
+def for_each(
+    logs: Iterable[Log], work: Callable[[Log], None], *, threads: int
+) -> list[tuple[Log, Exception]]:
+    """Do something to every log on a pool of threads; return what failed instead of raising it."""
+
+    def run(log: Log) -> tuple[Log, Exception] | None:
+        try:
+            work(log)
+        except Exception as error:  # noqa: BLE001 - every log gets its turn, the caller sees all
+            return log, error
+        return None
+
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tidelog-closing") as pool:
+        return [failure for failure in pool.map(run, logs) if failure is not None]

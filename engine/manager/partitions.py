@@ -1,0 +1,104 @@
+"""From a topic and a directory to an open log, and the making of that directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.checkpoint.partition_metadata import read_topic_id, write_topic_id
+from engine.errors import CorruptCheckpoint, StorageFull, TopicConflict
+from engine.fs import names
+from engine.log.context import LogContext
+from engine.log.loader import LoadRequest
+from engine.log.log import Log
+from engine.manager.topics import Topic
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftState:
+    """How the last owner left a data directory; by default, that of a log which is just made."""
+
+    was_clean: bool = True
+    recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class Partitions:
+    """Makes and opens the partitions of one data directory. An OSError takes it offline."""
+
+    def __init__(self, context: LogContext, directory: Path) -> None:
+        self._context = context
+        self._fs = context.fs
+        self._directory = directory
+
+    def path_of(self, log: TopicPartition) -> Path:
+        return self._directory / names.partition_directory_name(log)
+
+    def read_topic_id(self, path: Path) -> str | None:
+        """Return the topic id in a partition directory; None if it has none that can be read."""
+        try:
+            with self._context.health.reading():
+                return read_topic_id(self._fs, path / names.PARTITION_METADATA)
+        except CorruptCheckpoint as error:
+            _LOG.warning("%s is not believed", error)
+            return None
+
+    def make(self, topic: Topic, log: TopicPartition) -> Log:
+        """Make the directory of a new partition and open its empty log.
+
+        Raises TopicConflict if something is in the way: its content is not this topic's.
+        StorageFull leaves nothing behind and the data directory online.
+        """
+        path = self.path_of(log)
+        if self._fs.exists(path):
+            raise TopicConflict(
+                f"{path.name} exists and belongs to no topic; a restart would adopt it",
+                topic=topic.name,
+                directory=path.name,
+            )
+        try:
+            self.make_directory(topic, path)
+            return self.open(topic, log, path, LeftState())
+        except StorageFull:
+            self.unmake(log)
+            raise
+
+    def make_directory(self, topic: Topic, path: Path) -> None:
+        """Make a partition's directory, or complete one, with the topic's id in it; durable."""
+        with self._context.health.appending():
+            self._fs.make_directory(path)
+            write_topic_id(self._fs, path / names.PARTITION_METADATA, topic.topic_id)
+            self._fs.sync_directory(self._directory)
+
+    def unmake(self, log: TopicPartition) -> None:
+        """Remove a partition that never held anything, as far as it was made."""
+        path = self.path_of(log)
+        with self._context.health.writing():
+            if self._fs.exists(path):
+                self._fs.remove_tree(path)
+
+    def open(self, topic: Topic, log: TopicPartition, path: Path, left: LeftState) -> Log:
+        """Open a log, repair what a crash left, and commit what was found.
+
+        Afterwards high watermark, recovery point and log end are one: after an unclean stop nobody
+        knows what of the tail was on disk, so all of it is flushed before the first reader sees it.
+        """
+        request = LoadRequest(
+            path,
+            topic.log_config(self._context.config.default_topic_config),
+            left.recovery_points.get(log, 0),
+            left.log_starts.get(log, 0),
+            left.was_clean,
+        )
+        with self._context.health.appending():
+            opened = Log.open(self._context, log, topic.topic_id, request)
+        if left.was_clean:
+            opened.commit()
+        else:
+            opened.flush()
+        return opened

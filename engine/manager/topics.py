@@ -1,0 +1,170 @@
+"""Which topics there are: what our topics file says, reconciled with the directories found.
+
+For a topic of ours the file is the truth: it is written before the first partition directory is
+made and marks a topic as deleted before the first one goes. So a crash in between leaves either a
+topic whose missing partitions are made at the next start, or a deleted one whose directories are
+then put away. Directories that the file does not know are a broker's: their topics are adopted,
+with unlimited retention, because Kafka's defaults would delete somebody's data at the first pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+
+from engine.checkpoint.partition_metadata import format_topic_id
+from engine.checkpoint.topics_file import TopicEntry
+from engine.config import LogConfig
+from engine.errors import InconsistentTopicId, InvalidTopicName, PolicyViolation
+from engine.fs.names import MAX_TOPIC_LENGTH, is_valid_topic_name
+from engine.topic_keys import ADOPTED_DEFAULTS
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+INTERNAL_PREFIX: Final = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `overrides` are canonical: Kafka's names and spelling, sorted."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    """One more than the highest partition; of an adopted topic some below may not be here."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    adopted: bool = False
+    """Whether it was found in a broker's directory; its configuration was never known."""
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is a broker's own: kept and served, but not listed."""
+        return self.name.startswith(INTERNAL_PREFIX)
+
+    def log_config(self, defaults: Mapping[str, str]) -> LogConfig:
+        """Return what the topic's logs work with: its overrides over those of every topic."""
+        adopted = ADOPTED_DEFAULTS if self.adopted else {}
+        return LogConfig.of({**defaults, **adopted, **self.overrides})
+
+    @property
+    def entry(self) -> TopicEntry:
+        """The topic as the topics file has it."""
+        return TopicEntry(self.topic_id, self.partitions, self.overrides, self.adopted)
+
+    @classmethod
+    def of_entry(cls, name: str, entry: TopicEntry) -> Self:
+        return cls(name, entry.id, entry.partitions, entry.config, entry.adopted)
+
+
+def new_topic_id() -> str:
+    """Return an id that no topic has had; like Kafka's, it never begins with a dash."""
+    while (topic_id := format_topic_id(uuid.uuid4().bytes)).startswith("-"):
+        pass
+    return topic_id
+
+
+def ensure_valid_name(name: str) -> None:
+    """Raise InvalidTopicName unless the name may be given to a topic here."""
+    if not is_valid_topic_name(name):
+        raise InvalidTopicName(
+            f"{name!r} is not a topic name: 1 to {MAX_TOPIC_LENGTH} of letters, digits, '.', '_' "
+            "and '-', but not '.' or '..'",
+            topic=name,
+        )
+    if name.startswith(INTERNAL_PREFIX):
+        raise InvalidTopicName(
+            f"{name!r} begins with {INTERNAL_PREFIX!r}, which is kept for a broker's own topics",
+            topic=name,
+        )
+
+
+def ensure_may_be_changed(topic: Topic) -> None:
+    """Raise PolicyViolation for a broker's own topic."""
+    if topic.is_internal:
+        raise PolicyViolation(
+            f"{topic.name} belongs to the broker that wrote this directory and is not changed",
+            topic=topic.name,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What a start has to do before it can open the logs."""
+
+    topics: Mapping[str, Topic]
+    unmarked: tuple[TopicPartition, ...]
+    """Partitions of our topics without a directory, or whose directory has no topic id: a crash
+    came before they were made, or half-way."""
+    leftovers: tuple[TopicPartition, ...]
+    """Directories of topics that were being deleted when a crash came."""
+
+
+def reconcile(
+    recorded: Mapping[str, TopicEntry], found: Mapping[TopicPartition, str | None]
+) -> Reconciled:
+    """Decide which topics there are.
+
+    `recorded` is what the topics file says, `found` the topic ids in the partition directories,
+    None where there is none. Raises InconsistentTopicId if directories of one topic disagree.
+    """
+    deleted = {name: entry.id for name, entry in recorded.items() if entry.deleted}
+    leftovers = {
+        log
+        for log, topic_id in found.items()
+        if log.topic in deleted and topic_id in {None, deleted[log.topic]}
+    }
+    served = {log: topic_id for log, topic_id in found.items() if log not in leftovers}
+    topics = {
+        name: Topic.of_entry(name, entry) for name, entry in recorded.items() if not entry.deleted
+    }
+    for name, directories in _by_topic(served).items():
+        topics[name] = _reconcile_topic(name, topics.get(name), directories)
+    unmarked = [
+        log
+        for topic in topics.values()
+        if not topic.adopted
+        for log in (TopicPartition(topic.name, number) for number in range(topic.partitions))
+        if served.get(log) is None
+    ]
+    return Reconciled(topics, tuple(unmarked), tuple(sorted(leftovers)))
+
+
+def _by_topic(
+    found: Mapping[TopicPartition, str | None],
+) -> dict[str, dict[TopicPartition, str | None]]:
+    by_topic: dict[str, dict[TopicPartition, str | None]] = {}
+    for log, topic_id in sorted(found.items()):
+        by_topic.setdefault(log.topic, {})[log] = topic_id
+    return by_topic
+
+
+def _reconcile_topic(
+    name: str, recorded: Topic | None, directories: Mapping[TopicPartition, str | None]
+) -> Topic:
+    """Return the topic as its directories and, if there is one, its record have it."""
+    topic_id = _common_id(directories)
+    partitions = 1 + max(log.partition for log in directories)
+    if recorded is None:
+        _LOG.info("adopting topic %s with %d partition directories", name, len(directories))
+        return Topic(name, topic_id or new_topic_id(), partitions, adopted=True)
+    if topic_id is not None and topic_id != recorded.topic_id:
+        # A broker served the directories meanwhile and knows the topic by its own id.
+        _LOG.warning("topic %s has id %s now, was %s", name, topic_id, recorded.topic_id)
+        recorded = replace(recorded, topic_id=topic_id)
+    return replace(recorded, partitions=max(partitions, recorded.partitions))
+
+
+def _common_id(directories: Mapping[TopicPartition, str | None]) -> str | None:
+    ids = {topic_id: str(log) for log, topic_id in directories.items() if topic_id is not None}
+    if len(ids) > 1:
+        raise InconsistentTopicId(
+            "directories of one topic carry different topic ids: "
+            + ", ".join(f"{directory} {topic_id}" for topic_id, directory in ids.items())
+            + "; move those that do not belong here out of the data directory",
+            directories=sorted(ids.values()),
+        )
+    return next(iter(ids), None)

@@ -1,0 +1,142 @@
+"""Everything of one data directory, composed, started and stopped in order; what `app` opens.
+
+Started: scheduler, logs, committer, periodic passes. Stopped in reverse: the committer drains, so
+that everything appended is on disk, then nothing runs in the background any more, then the logs are
+closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.background.committer import Committer, OnCommit, OnFailure
+from engine.background.expiry import expire_producers
+from engine.background.retention import run_retention_pass
+from engine.clock import Clock, SystemClock
+from engine.config import EngineConfig
+from engine.errors import StorageError
+from engine.fs.filesystem import PosixFileSystem
+from engine.fs.port import FileSystem
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.manager.opening import ProgressListener
+from engine.metrics import NullRecorder, Recorder
+from engine.scheduler import Scheduler, Task, ThreadScheduler
+
+_LOG = logging.getLogger(__name__)
+
+
+class Runtime:
+    """One data directory at work. Thread-safe; `open` once, `close` once.
+
+    `on_commit` and `on_failure` are called on the flusher thread, see `Committer`. A scheduler that
+    is passed in is its owner's to start and stop.
+    """
+
+    def __init__(
+        self,
+        data_directory: Path,
+        config: EngineConfig | None = None,
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+        recorder: Recorder | None = None,
+        on_commit: OnCommit | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        self.config = config or EngineConfig()
+        clock = clock or SystemClock()
+        self._own_scheduler: ThreadScheduler | None = None
+        if scheduler is None:
+            scheduler = self._own_scheduler = ThreadScheduler(clock)
+        self._scheduler = scheduler
+        self.manager = LogManager(
+            data_directory,
+            fs=fs or PosixFileSystem(),
+            clock=clock,
+            scheduler=self._scheduler,
+            recorder=recorder or NullRecorder(),
+            config=self.config,
+        )
+        self.committer = Committer(
+            self.config, clock, on_commit or _ignore_commit, on_failure or _ignore_failure
+        )
+        self._life = threading.Lock()
+        self._tasks: list[Task] = []
+        self._is_ready = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all logs are open and appends and reads may begin."""
+        return self._is_ready
+
+    def open(self, progress: ProgressListener | None = None) -> None:
+        """Open every log and start the background work; raises what `LogManager.open` raises.
+
+        May take long after a crash: `manager.recovery_progress` tells how far it is, and `close` on
+        another thread gives it up.
+        """
+        with self._life:
+            if self._own_scheduler is not None:
+                self._own_scheduler.start()
+            try:
+                self.manager.open(progress)
+            except BaseException:
+                self._stop_scheduler()
+                raise
+            self.committer.start()
+            self._start_passes()
+            self._is_ready = True
+
+    def close(self) -> None:
+        """Flush everything, close all logs and let go of the directory; may be repeated."""
+        self.manager.interrupt()
+        with self._life:
+            self._is_ready = False
+            self.committer.stop()
+            for task in self._tasks:
+                task.cancel()
+            self._stop_scheduler()
+            self.manager.close()
+
+    def _stop_scheduler(self) -> None:
+        if self._own_scheduler is not None:
+            self._own_scheduler.stop()
+
+    def _start_passes(self) -> None:
+        config = self.config
+        passes = (
+            ("log-retention", config.retention_check_interval_ms, self._run_retention),
+            ("log-checkpoints", config.checkpoint_interval_ms, self._write_checkpoints),
+            ("producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire),
+        )
+        self._tasks += [
+            self._scheduler.every(name, period_ms, work, delay_ms=config.initial_task_delay_ms)
+            for name, period_ms, work in passes
+        ]
+
+    def _run_retention(self) -> None:
+        if not self.manager.health.is_offline:
+            run_retention_pass(self.manager.logs())
+
+    def _write_checkpoints(self) -> None:
+        if not self.manager.health.is_offline:
+            try:
+                self.manager.checkpoint()
+            except StorageError as error:
+                _LOG.error("checkpoints were not written: %s", error)
+
+    def _expire(self) -> None:
+        expire_producers(self.manager.logs())
+
+
+def _ignore_commit(logs: Sequence[tuple[Log, int]]) -> None:
+    """Nobody waits for commits."""
+
+
+def _ignore_failure(logs: Sequence[Log], error: StorageError) -> None:
+    """Nobody waits for commits; the health of the directory has reported the failure."""
