@@ -35,7 +35,7 @@ class ReadRequest:
 class _Piece(NamedTuple):
     data: Buffer
     first: BatchPosition
-    last: BatchPosition
+    next_offset: int
     is_complete: bool
     """Whether the segment holds nothing more below the bound."""
 
@@ -93,7 +93,7 @@ def fetch(
         pieces.append(piece)
         path = path or _path_of(segment, request.offset, piece.first)
         budget -= len(piece.data)
-        next_offset = piece.last.last_offset + 1
+        next_offset = piece.next_offset
         if request.end_offset is not None and next_offset >= request.end_offset:
             ended_by = ReadEnd.END_OFFSET
             break
@@ -129,11 +129,10 @@ def _read_segment(
     if size > budget and not (is_first and request.minimum_one_batch):
         return ReadEnd.MAX_BYTES
     limit = min(end, max(first.end, first.position + budget))
-    stop = _stop_position(request, segment, first, end)
-    limit = min(limit, stop)
-    last = segment.whole_batches(first, limit, end, cached_only=request.cached_only)
-    data = segment.read(first.position, last.end, cached_only=request.cached_only)
-    return _Piece(data, first, last, is_complete=last.end >= end)
+    limit = min(limit, _stop_position(request, segment, first, end))
+    stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
+    data = segment.read(first.position, stop.position, cached_only=request.cached_only)
+    return _Piece(data, first, stop.offset, is_complete=stop.position >= end)
 
 
 def _readable_end(segment: Segment, bound: OffsetMetadata) -> int:

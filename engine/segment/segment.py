@@ -176,26 +176,24 @@ class Segment:
             start = self.indexes.offset.floor_by_position(end - 1).position if end > 0 else 0
         return self.records.batch_at_or_after(offset, start, end, cached_only=cached_only)
 
-    def whole_batches(
+    def end_of_batches(
         self, first: BatchPosition, limit: int, end: int, *, cached_only: bool = False
-    ) -> BatchPosition:
-        """Return the last batch that ends at or before position `limit`, from `first` on.
+    ) -> OffsetPosition:
+        """Return where the batches from `first` on that fit before position `limit` end.
 
-        `first` itself is returned where even it ends beyond `limit`. `end` is where the readable
-        batches of this segment stop.
+        `first` itself always fits. The offset is the one to read on from, the position that of the
+        next batch. `end` is where the readable batches of this segment stop.
         """
-        last = first
-        start = self.indexes.offset.floor_by_position(limit).position
-        for at, header in self.records.headers(
-            max(start, first.position), end, cached_only=cached_only
-        ):
+        result = OffsetPosition(first.last_offset + 1, first.end)
+        start = max(first.position, self.indexes.offset.floor_by_position(limit).position)
+        for at, header in self.records.headers(start, end, cached_only=cached_only):
             batch_end = at + header.size_bytes
             if batch_end > limit and at > first.position:
-                break
-            last = BatchPosition(header.base_offset, header.last_offset, at, batch_end)
+                return OffsetPosition(header.base_offset, at)
+            result = OffsetPosition(header.next_offset, batch_end)
             if batch_end >= limit:
                 break
-        return last
+        return result
 
     def read(self, position: int, end: int, *, cached_only: bool = False) -> Buffer:
         """Return the batches in [position, end), verified if they were found on disk.
