@@ -51,6 +51,7 @@ class OffsetIndex(MappedIndex):
 
         IndexFull, OffsetsOutOfOrder or SegmentOverflow; then nothing has changed.
         """
+        self._ensure_open()
         if self._count >= self._max_entries:
             raise IndexFull(f"{self.path} is full", file=str(self.path), entries=self._count)
         if self._count and offset <= self._last.offset:

@@ -55,6 +55,7 @@ class TimeIndex(MappedIndex):
         seals the segment: it may use the last slot. IndexFull, OffsetsOutOfOrder, SegmentOverflow,
         or ValueError for a timestamp that went back; then nothing has changed.
         """
+        self._ensure_open()
         last = self._last
         if self._count >= self._max_entries - 1 and not skip_full:
             raise self._full()
