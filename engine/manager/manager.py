@@ -213,7 +213,7 @@ class LogManager:
     # -- changes -----------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, *, partitions: int, overrides: Mapping[str, ConfigValue]
+        self, name: str, partitions: int, overrides: Mapping[str, ConfigValue]
     ) -> tuple[Topic, bool]:
         """Return the topic and whether it was made now; one that exists must be the same.
 
@@ -241,7 +241,6 @@ class LogManager:
     def update_topic(
         self,
         name: str,
-        *,
         changes: Mapping[str, ConfigValue] | None = None,
         partitions: int | None = None,
     ) -> Topic:
