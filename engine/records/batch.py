@@ -29,7 +29,7 @@ from engine.records.header import (
     parse_header,
 )
 from engine.records.record import Record, decode_records
-from engine.types import NO_TIMESTAMP, Buffer
+from engine.types import Buffer
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -94,9 +94,8 @@ class BatchView:
     ) -> Iterator[CompiledRecord]:
         """Yield the records as the compiled codec makes them, for code that handles millions.
 
-        A missing timestamp is None. Wrong content raises one of `compiled.DECODING_ERRORS`, or
-        passes where `check` would not let it: this is for batches that were checked on their way
-        in.
+        Their attributes are those of `Record`. Wrong content raises one of `DECODING_ERRORS`, or
+        passes where `check` would not let it: this is for batches checked on their way in.
         """
         if self.header.records_count == 0:
             return iter(())
@@ -115,13 +114,8 @@ class BatchView:
         yielded = 0
         try:
             for record in iterate(self.buffer, payload):
-                timestamp = record.timestamp
                 yield Record(
-                    record.offset,
-                    NO_TIMESTAMP if timestamp is None else timestamp,
-                    record.key,
-                    record.value,
-                    record.headers,
+                    record.offset, record.timestamp, record.key, record.value, record.headers
                 )
                 yielded += 1
         except DECODING_ERRORS:

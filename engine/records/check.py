@@ -138,9 +138,7 @@ def _prove(batch: BatchView, payload: memoryview, rules: _Rules) -> int | None:
     try:
         for index, record in enumerate(iterate(batch.buffer, payload)):
             timestamp = record.timestamp
-            if timestamp is None:
-                timestamp = NO_TIMESTAMP
-            elif not earliest <= timestamp <= latest:
+            if not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
                 return None
             key = record.key
             if key is None and requires_keys:

@@ -34,12 +34,12 @@ _PADDING: Final = bytes(64)
 
 
 class CompiledRecord(Protocol):
-    """What iteration yields: `Record` but for the timestamp, which is None instead of -1."""
+    """What iteration yields: an object with the attributes of `Record`."""
 
     @property
     def offset(self) -> int: ...
     @property
-    def timestamp(self) -> int | None: ...
+    def timestamp(self) -> int: ...
     @property
     def key(self) -> bytes | None: ...
     @property

@@ -14,6 +14,7 @@ the content checksum is passed over (the batch's own covers everything).
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 import cramjam
@@ -51,16 +52,9 @@ _MASK: Final = 0xFFFF_FFFF
 def compress_frame(data: Buffer, level: int | None = None) -> bytes:
     """Return one frame of 64 KiB blocks; a block that does not shrink is stored as it is."""
     view = memoryview(data)
-    parts: list[Buffer] = [_WRITTEN_HEADER]
-    for start in range(0, len(view), _BLOCK_BYTES):
-        raw = view[start : start + _BLOCK_BYTES]
-        block = _compress_block(raw, level)
-        if len(block) < len(raw):
-            parts += (_UINT32_LE.pack(len(block)), block)
-        else:
-            parts += (_UINT32_LE.pack(len(raw) | _STORED), raw)
-    parts.append(_END_MARK)
-    return b"".join(parts)
+    is_default = level is None or level == DEFAULT_LEVEL
+    blocks = _fast_blocks(view) if is_default else _thorough_blocks(view, level)
+    return b"".join((_WRITTEN_HEADER, *blocks, _END_MARK))
 
 
 def decompress_frame(frame: Buffer, limit_bytes: int) -> bytearray:
@@ -114,14 +108,33 @@ def xxhash32(data: Buffer) -> int:
     return accumulator ^ accumulator >> 16
 
 
-def _compress_block(raw: memoryview, level: int | None) -> Buffer:
-    if level is None or level == DEFAULT_LEVEL:
-        block = cramjam.lz4.compress_block(raw, store_size=False)
-    else:
-        block = cramjam.lz4.compress_block(
-            raw, mode="high_compression", compression=level, store_size=False
-        )
-    return memoryview(block)
+def _fast_blocks(data: memoryview) -> Iterator[Buffer]:
+    """Yield size and bytes of each block, as Kafka's default compressor makes them."""
+    for start in range(0, len(data), _BLOCK_BYTES):
+        raw = data[start : start + _BLOCK_BYTES]
+        block = memoryview(cramjam.lz4.compress_block(raw, store_size=False))
+        if len(block) < len(raw):
+            yield _UINT32_LE.pack(len(block))
+            yield block
+        else:
+            yield _UINT32_LE.pack(len(raw) | _STORED)
+            yield raw
+
+
+def _thorough_blocks(data: memoryview, level: int | None) -> Iterator[Buffer]:
+    """Yield the blocks of a frame that the library made, without the checksums that it adds.
+
+    Its compressor of single blocks knows no levels.
+    """
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))
+    frame = memoryview(compressor.finish())
+    flags, block_max, position = _read_descriptor(frame)
+    assert block_max == _BLOCK_BYTES, "the descriptor that we write must hold"
+    while size := _read_uint32(frame, position):
+        end = position + 4 + (size & ~_STORED)
+        yield frame[position:end]
+        position = end + (4 if flags & _BLOCK_CHECKSUM else 0)
 
 
 def _decompress_block(block: memoryview, scratch: memoryview) -> memoryview:

@@ -2,6 +2,9 @@
 
 from typing import Final
 
+from engine.records.builder import NewRecord
+from engine.records.record import Headers
+
 T: Final = 1_700_000_000_000
 
 ONE_RECORD: Final = bytes.fromhex(
@@ -19,7 +22,7 @@ TRANSACTIONAL: Final = bytes.fromhex(
 )
 """B: three records of producer 4000 with headers, nulls and times out of order."""
 
-TRANSACTIONAL_RECORDS: Final = [
+TRANSACTIONAL_RECORDS: Final[list[tuple[int, int, bytes | None, bytes | None, Headers]]] = [
     (100, T, b"k1", b"hello", []),
     (101, T + 150, b"k2", None, [("h1", b"v"), ("h2", None)]),
     (102, T - 20, None, b"world", []),
@@ -70,13 +73,17 @@ ALL: Final = {
     "commit-3000": COMMIT_3000,
 }
 
-TWO_RECORDS: Final = [(283843, b"key1", b"value1", []), (1234, b"key2", b"value2", [])]
+TWO_RECORDS: Final[list[NewRecord]] = [
+    (283843, b"key1", b"value1", []),
+    (1234, b"key2", b"value2", []),
+]
 """The records of Kafka's own checksum test, for which it gives the numbers below."""
 
 TWO_RECORDS_CRC: Final = 3_851_219_455
 TWO_RECORDS_LZ4_CRC: Final = 2_745_969_314
 
-MAGIC_1: Final = bytes.fromhex(
-    "0000000000000007 0000001c 00000000 01 00 0000018bcfe56800 ffffffff 00000006"
-) + b"legacy"
+MAGIC_1: Final = (
+    bytes.fromhex("0000000000000007 0000001c 00000000 01 00 0000018bcfe56800 ffffffff 00000006")
+    + b"legacy"
+)
 """A message of the format before: 34 + 6 bytes, shorter than a header of magic 2."""

@@ -25,7 +25,7 @@ from engine.records.header import (
 )
 from tests.unit.engine.records import examples
 
-HELLO_WORLD = [
+HELLO_WORLD: list[tuple[object, ...]] = [
     (0, examples.T, b"k1", b"hello", []),
     (1, examples.T + 1, b"k2", b"world", []),
 ]
@@ -107,7 +107,7 @@ def test_the_old_formats_have_no_view() -> None:
 
 
 def test_a_record_without_timestamp_reports_minus_one() -> None:
-    """The codec's None becomes the number that the format uses."""
+    """The number that the format uses for none is what a reader gets."""
     batch = build_batch([(-1, None, b"a", [])])
     assert [record.timestamp for record in BatchView(batch).records()] == [-1]
 
@@ -138,7 +138,7 @@ def test_stamps_go_to_the_batch_at_the_position() -> None:
 
 
 def test_log_append_time_changes_type_maximum_and_checksum_only() -> None:
-    """The worked example: base timestamp and records stay, and every record reports the new time."""
+    """Base timestamp and records stay as they are, and every record reports the new time."""
     batch = bytearray(examples.ONE_RECORD)
     stamp_max_timestamp(batch, 0, TimestampType.LOG_APPEND_TIME, 1_700_000_005_000)
     assert batch[17:23].hex() == "6dfe40a90008"
@@ -180,7 +180,9 @@ def test_a_wrong_count_is_found_while_reading(count: int) -> None:
 
 def test_records_before_a_fault_come_out_once() -> None:
     """When the compiled codec gives up, the plain one goes on where it stood."""
-    records = build_batch([(5, b"k", b"1", []), (6, b"k", b"2", [("h", b"x")]), (7, None, b"3", [])])
+    records = build_batch(
+        [(5, b"k", b"1", []), (6, b"k", b"2", [("h", b"x")]), (7, None, b"3", [])]
+    )
     records[records.index(b"h")] = 0xFF  # no UTF-8: the compiled codec refuses the record
     stamp_crc(records, 0, len(records))
     read = list(BatchView(records).records())

@@ -104,7 +104,9 @@ def test_keys_and_values_may_be_any_buffer() -> None:
 def test_missing_timestamps_stay_missing(timestamps: list[int]) -> None:
     """-1 in any place comes back as -1, the first place included."""
     records: list[NewRecord] = [(timestamp, None, memoryview(b"v"), []) for timestamp in timestamps]
-    batch = BatchView(build_batch(records, base_offset=9, producer_id=1, producer_epoch=0, base_sequence=0))
+    batch = BatchView(
+        build_batch(records, base_offset=9, producer_id=1, producer_epoch=0, base_sequence=0)
+    )
     batch.ensure_intact()
     read = list(batch.records())
     assert [record.timestamp for record in read] == timestamps

@@ -249,9 +249,10 @@ def test_a_damaged_payload_is_corrupt() -> None:
 def test_the_batch_is_not_changed() -> None:
     """Checking reads: the bytes are the client's before and after."""
     view = BatchView(examples.TRANSACTIONAL)
-    batch = encode_batch(view.header._replace(base_offset=0), [
-        record._replace(offset=index) for index, record in enumerate(view.records())
-    ])
+    batch = encode_batch(
+        view.header._replace(base_offset=0),
+        [record._replace(offset=index) for index, record in enumerate(view.records())],
+    )
     before = bytes(batch)
     check(batch, bounds=None)
     assert batch == before

@@ -153,7 +153,7 @@ def test_a_length_that_no_batch_has_is_corrupt(length: int) -> None:
 
 @pytest.mark.parametrize("length", [14, 48])
 def test_a_length_below_the_header_of_magic_2_is_corrupt(length: int) -> None:
-    """A batch that claims to end inside its own header is refused before its fields are believed."""
+    """A batch that claims to end inside its own header is refused before its fields count."""
     with pytest.raises(CorruptBatch, match="too short"):
         parse_header(with_length(length))
 

@@ -1,0 +1,150 @@
+"""LZ4 frames: Kafka's own form, every form that it reads, and what it refuses."""
+
+import struct
+
+import cramjam
+import pytest
+
+from engine.errors import CorruptBatch
+from engine.records.lz4 import compress_frame, decompress_frame, xxhash32
+
+LIMIT = 10_000_000
+TEXT = b"a line that repeats itself, " * 10_000  # 280,000 bytes, five blocks
+RANDOM = bytes((index * 7919 >> 3) & 0xFF ^ (index * 104_729 >> 11) & 0xFF for index in range(300))
+
+
+def frame(
+    *blocks: bytes,
+    flags: int = 0x60,
+    descriptor: int = 0x40,
+    extra: bytes = b"",
+    end: bytes = bytes(4),
+) -> bytes:
+    """Return a frame around blocks that carry their size and all that belongs to them."""
+    head = bytes([flags, descriptor]) + extra
+    return b"\x04\x22\x4d\x18" + head + bytes([xxhash32(head) >> 8 & 0xFF]) + b"".join(blocks) + end
+
+
+def stored(content: bytes, trailer: bytes = b"") -> bytes:
+    return struct.pack("<I", len(content) | 0x8000_0000) + content + trailer
+
+
+def packed(content: bytes, trailer: bytes = b"") -> bytes:
+    block = bytes(cramjam.lz4.compress_block(content, store_size=False))
+    return struct.pack("<I", len(block)) + block + trailer
+
+
+@pytest.mark.parametrize(
+    ("data", "digest"),
+    [
+        (b"", 0x02CC5D05),
+        (b"a", 0x550D7456),
+        (b"abc", 0x32D153FF),
+        (b"Nobody inspects the spammish repetition", 0xE2293B2F),
+    ],
+)
+def test_the_hash_is_xxhash32(data: bytes, digest: int) -> None:
+    """The published digests with seed 0: no lanes, no words, and all of both."""
+    assert xxhash32(data) == digest
+
+
+def test_what_is_written_is_kafkas_frame() -> None:
+    """Independent blocks of 64 KiB without sizes or checksums, then the end mark."""
+    written = compress_frame(TEXT)
+    assert written[:7].hex() == "04224d18604082"
+    assert written[-4:] == bytes(4)
+    position, blocks = 7, 0
+    while size := struct.unpack_from("<I", written, position)[0]:
+        position += 4 + size
+        blocks += 1
+    assert blocks == -(-len(TEXT) // 65_536)
+    assert position == len(written) - 4
+
+
+def test_a_block_that_does_not_shrink_is_stored() -> None:
+    """As Kafka does, with the top bit of its size set."""
+    assert compress_frame(RANDOM) == frame(stored(RANDOM))
+
+
+def test_nothing_is_an_empty_frame() -> None:
+    """No bytes make a descriptor and an end mark, and come back as none."""
+    assert compress_frame(b"") == frame()
+    assert decompress_frame(frame(), LIMIT) == b""
+
+
+@pytest.mark.parametrize("level", [None, 1, 9, 12, 17])
+@pytest.mark.parametrize("data", [b"x", RANDOM, TEXT], ids=["one", "random", "text"])
+def test_every_level_reads_back(data: bytes, level: int | None) -> None:
+    """Kafka's levels 1 to 17 are accepted, and what they write is the same data."""
+    assert decompress_frame(compress_frame(data, level), LIMIT) == data
+
+
+def test_the_default_level_is_the_fast_compressor() -> None:
+    """Level 9 and no level write the same, any other level compresses harder."""
+    assert compress_frame(TEXT, 9) == compress_frame(TEXT)
+    varied = " ".join(str(number * number) for number in range(5_000)).encode()
+    thorough = compress_frame(varied, 17)
+    assert len(thorough) < len(compress_frame(varied))
+    assert thorough[:7] == compress_frame(varied)[:7]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        frame(packed(TEXT[:1000])),
+        frame(stored(TEXT[:500]), packed(TEXT[500:1000])),
+        frame(packed(TEXT[:1000]), flags=0x68, extra=struct.pack("<Q", 1000)),
+        frame(packed(TEXT[:1000]), flags=0x64, end=bytes(4) + b"abcd"),
+        frame(packed(TEXT[:1000]), descriptor=0x70),
+        frame(
+            packed(
+                TEXT[:1000],
+                struct.pack(
+                    "<I", xxhash32(bytes(cramjam.lz4.compress_block(TEXT[:1000], store_size=False)))
+                ),
+            ),
+            flags=0x70,
+        ),
+    ],
+    ids=["plain", "mixed", "content-size", "content-checksum", "4-MiB-blocks", "block-checksum"],
+)
+def test_every_optional_part_of_a_frame_is_understood(read: bytes) -> None:
+    """What other writers put into a frame does not stand in the way of its content."""
+    assert decompress_frame(memoryview(read), LIMIT) == TEXT[:1000]
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (b"", "magic"),
+        (frame()[:6], "magic"),
+        (b"\x02\x21\x4c\x18" + frame()[4:], "magic"),  # the legacy frame
+        (frame(flags=0x40), "independent"),
+        (frame(flags=0xA0), "version 1"),
+        (frame(flags=0x61), "undefined"),
+        (frame(descriptor=0xC0), "undefined"),
+        (frame(descriptor=0x41), "undefined"),
+        (frame(descriptor=0x30), "undefined"),
+        (frame(flags=0x68, extra=bytes(8))[:14], "inside its descriptor"),
+        (frame()[:6] + b"\x00" + frame()[7:], "wrong hash"),
+        (frame(end=b""), "before its end mark"),
+        (frame(packed(TEXT[:1000]), end=bytes(3)), "before its end mark"),
+        (frame(stored(bytes(65_537))), "too large or cut short"),
+        (frame(struct.pack("<I", 100) + b"short")[:-4], "too large or cut short"),
+        (frame(packed(TEXT[:1000], b"abcd"), flags=0x70), "wrong checksum"),
+        (frame(struct.pack("<I", 5) + b"\xff\xff\xff\xff\xff"), "damaged"),
+        (frame(packed(bytes(65_537))), "damaged"),  # more than a block may hold
+        (frame() + b"x", "ends at byte 11 of 12"),
+        (frame(flags=0x64), "ends at byte 15 of 11"),
+    ],
+)
+def test_what_kafka_could_not_read_is_corrupt(read: bytes, message: str) -> None:
+    """Each rule of Kafka's reader has a frame that breaks it and nothing else."""
+    with pytest.raises(CorruptBatch, match=message):
+        decompress_frame(read, LIMIT)
+
+
+def test_reading_stops_with_the_block_that_passes_the_limit() -> None:
+    """The rest of a frame is not even decompressed, so what is wrong there does not show."""
+    bomb = frame(*[packed(bytes(65_536))] * 3, b"nonsense")
+    assert len(decompress_frame(bomb, 100_000)) == 2 * 65_536
