@@ -12,16 +12,14 @@ from itertools import chain
 from typing import TypeAlias
 
 from engine.errors import InvalidRequestValue
-from engine.records.batch import BatchView, stamp_crc
+from engine.records.batch import BatchView, stamp_crc, stamp_offset_and_epoch
 from engine.records.compiled import CompiledBuilder, new_builder
 from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES, compress
 from engine.records.header import (
     CODEC_MASK,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
-    MAGIC_2,
     TIMESTAMP_TYPE_MASK,
-    TRANSACTIONAL_MASK,
     BatchHeader,
     Codec,
     TimestampType,
@@ -70,29 +68,22 @@ def build_batch(
     first = next(remaining, None)
     if first is None:
         return bytearray()
-    attributes = codec | (TRANSACTIONAL_MASK if is_transactional else 0)
+    builder = new_builder(producer_id, producer_epoch, base_sequence, is_transactional)
+    if first[0] == NO_TIMESTAMP:  # which the compiled builder takes for "no record yet"
+        batch = _build_untimed(builder, [first, *remaining])
+    else:
+        batch = _build_all(builder, chain((first,), remaining))
+    if codec is Codec.NONE and timestamp_type is TimestampType.CREATE_TIME:
+        stamp_offset_and_epoch(batch, 0, base_offset, leader_epoch)
+        return batch
+    header = parse_header(batch)
+    attributes = header.attributes | codec
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_MASK
-    template = BatchHeader(
-        base_offset=base_offset,
-        length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC_2,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=0,
-        base_timestamp=first[0],
-        max_timestamp=first[0],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=0,
+    return _assemble(
+        header._replace(base_offset=base_offset, leader_epoch=leader_epoch, attributes=attributes),
+        compress(codec, memoryview(batch)[HEADER_BYTES:], level),
     )
-    if first[0] == NO_TIMESTAMP:  # which the compiled builder takes for "no record yet"
-        return _encode_untimed(template, (first, *remaining), level)
-    builder = new_builder()
-    _append_all(builder, chain((first,), remaining))
-    return _finish(builder.build(), template, level)
 
 
 def encode_batch(
@@ -141,52 +132,28 @@ def recompress_batch(
     return _assemble(batch.header._replace(attributes=attributes), payload)
 
 
-def _append_all(builder: CompiledBuilder, records: Iterable[NewRecord]) -> None:
+def _build_all(builder: CompiledBuilder, records: Iterable[NewRecord]) -> bytearray:
     """Encode the records one after the other; this loop is what building a batch costs."""
     append = builder.append
     for delta, (timestamp, key, value, headers) in enumerate(records):
         if timestamp < NO_TIMESTAMP:
-            _refuse_timestamp(timestamp)
+            raise InvalidRequestValue(f"timestamp {timestamp} is negative and not -1")
         append(delta, timestamp, key, value, headers if type(headers) is list else list(headers))
+    _ensure_size(builder.size())
+    return builder.build()
 
 
-def _finish(batch: bytearray, template: BatchHeader, level: int | None) -> bytearray:
-    """Give a batch of the compiled builder the header fields of the template, and its codec."""
-    _ensure_size(len(batch))
-    built = parse_header(batch)
-    header = template._replace(
-        length=built.length,
-        last_offset_delta=built.last_offset_delta,
-        max_timestamp=built.max_timestamp,
-        records_count=built.records_count,
+def _build_untimed(builder: CompiledBuilder, records: Sequence[NewRecord]) -> bytearray:
+    """Encode records of which the first has no timestamp: all deltas count from -1."""
+    header = parse_header(_build_all(builder, records))
+    max_timestamp = max(timestamp for timestamp, *_ in records)
+    return encode_batch(
+        header._replace(base_timestamp=NO_TIMESTAMP, max_timestamp=max_timestamp),
+        (
+            Record(offset, timestamp, _to_bytes(key), _to_bytes(value), headers)
+            for offset, (timestamp, key, value, headers) in enumerate(records)
+        ),
     )
-    if header.codec is not Codec.NONE:
-        return _assemble(header, compress(header.codec, memoryview(batch)[HEADER_BYTES:], level))
-    batch[:HEADER_BYTES] = pack_header(header)
-    stamp_crc(batch, 0, len(batch))
-    return batch
-
-
-def _encode_untimed(
-    template: BatchHeader, records: Sequence[NewRecord], level: int | None
-) -> bytearray:
-    """Encode records of which the first has no timestamp: the deltas count from -1."""
-    for timestamp, *_ in records:
-        if timestamp < NO_TIMESTAMP:
-            _refuse_timestamp(timestamp)
-    header = template._replace(
-        last_offset_delta=len(records) - 1,
-        max_timestamp=max(timestamp for timestamp, *_ in records),
-    )
-    placed = (
-        Record(offset, timestamp, _to_bytes(key), _to_bytes(value), headers)
-        for offset, (timestamp, key, value, headers) in enumerate(records, template.base_offset)
-    )
-    return encode_batch(header, placed, level=level)
-
-
-def _refuse_timestamp(timestamp: int) -> None:
-    raise InvalidRequestValue(f"timestamp {timestamp} is negative and not -1")
 
 
 def _to_bytes(content: Buffer | None) -> bytes | None:

@@ -84,22 +84,19 @@ def iterate(batch: Buffer, payload: Buffer) -> Iterator[CompiledRecord]:
 
 
 def new_builder(
-    *,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
-    is_transactional: bool = False,
+    is_transactional: bool = False,  # noqa: FBT001, FBT002 - called for every small append
 ) -> CompiledBuilder:
     """Return a builder of an uncompressed batch, of any size; offsets given to it are deltas."""
-    return cast(
-        "CompiledBuilder",
-        default_records.DefaultRecordBatchBuilder(
-            MAGIC_2,
-            Codec.NONE,
-            is_transactional,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            INT64_MAX,
-        ),
+    builder: CompiledBuilder = default_records.DefaultRecordBatchBuilder(
+        MAGIC_2,
+        Codec.NONE,
+        is_transactional,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        INT64_MAX,
     )
+    return builder
