@@ -163,6 +163,24 @@ class LocalLog:
         self.remove_segments(self.segments.above(offset))
         self.segments.active.truncate_to_offset(offset, now_ms=self.context.clock.now_ms())
 
+    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        """Put complete and synced `.cleaned` segments in the place of old ones.
+
+        The outputs become `.swap` from the last to the first, so that a start after a crash can
+        tell a complete set from an incomplete one; see `engine.log.leftovers`. Kafka's
+        `LocalLog.replaceSegments`.
+        """
+        ascending = sorted(new, key=lambda segment: segment.base_offset)
+        for segment in reversed(ascending):
+            segment.change_suffix(names.SWAP_SUFFIX)
+        self.context.fs.sync_directory(self.directory)
+        self.segments.replace(ascending, old)
+        for segment in sorted(old, key=lambda segment: segment.base_offset):
+            self.retire(segment)
+        for segment in ascending:
+            segment.change_suffix("")
+        self.context.fs.sync_directory(self.directory)
+
     def restart_at(self, offset: int) -> None:
         """Remove everything and go on with one empty segment at `offset`.
 

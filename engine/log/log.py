@@ -2,7 +2,7 @@
 
 An append is analysed before the lock, then, under it: placed, judged, written, applied. A commit
 syncs without the lock and then raises the high watermark to where the log ended before the sync.
-Readers take one value of the watermarks and one snapshot of the segments, and no lock.
+What readers do, without the lock, is in `engine.log.reader`.
 """
 
 from __future__ import annotations
@@ -16,38 +16,31 @@ from engine.errors import (
     InvalidRequestValue,
     OffsetBeyondLogEnd,
     StorageOffline,
-    StoredDataCorrupt,
 )
 from engine.guard import GuardedLock
-from engine.log import lookup, retention
+from engine.log import retention
 from engine.log.analysis import AnalysisLimits, analyse
 from engine.log.context import LogContext
 from engine.log.loader import Loader, LoadRequest
-from engine.log.read import ReadRequest, fetch
+from engine.log.reader import LogReader
 from engine.log.results import (
     Appended,
-    Fetched,
     LogTag,
     Recovery,
     RemovedSegment,
     RollResult,
-    SegmentInfo,
 )
 from engine.log.state import LogState
-from engine.segment.file_records import NotCached
 from engine.state.producer_entry import ProducerEntry
 from engine.state.verdict import Duplicate
-from engine.state.watermarks import Watermarks
 from engine.types import (
     AppendOrigin,
     Buffer,
-    FetchIsolation,
-    TimestampAndOffset,
     TopicPartition,
 )
 
 
-class Log:
+class Log(LogReader):
     """One partition: an append-only sequence of batches with four offsets. Thread-safe."""
 
     def __init__(
@@ -58,11 +51,8 @@ class Log:
         state: LogState,
         recovery: Recovery,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
+        super().__init__(context, topic_partition, topic_id, state)
         self.recovery = recovery
-        self._context = context
-        self._state = state
         self._lock = GuardedLock()
         self._naming = threading.Lock()  # while held, the directory keeps its name; taken first
         self._last_flush_ms = context.clock.monotonic_ms()
@@ -85,78 +75,10 @@ class Log:
         state = LogState(context, topic_partition, request, loaded)
         return cls(context, topic_partition, topic_id, state, loaded.recovery)
 
-    # -- where the log is --------------------------------------------------------------------
-
-    @property
-    def watermarks(self) -> Watermarks:
-        """All four offsets, from one moment."""
-        return self._state.watermarks
-
-    @property
-    def tag(self) -> LogTag:
-        """What tells this state of the log's end from every other."""
-        return self._state.tag
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch stamped into what is appended."""
-        return self._state.leader_epoch
-
-    @property
-    def log_id(self) -> str:
-        """Changes whenever an offset might come to mean another record."""
-        return f"{self.topic_id}.{self._state.leader_epoch}"
-
-    @property
-    def config(self) -> LogConfig:
-        """What the log works with now; see `update_config`."""
-        return self._state.local.config
-
-    @property
-    def directory(self) -> Path:
-        """Where the log lies now."""
-        return self._state.local.directory
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below is on disk with its indexes, and believed after a crash."""
-        return self._state.recovery_point
-
     @property
     def last_flush_ms(self) -> int:
         """When the log was last flushed, on the monotonic clock."""
         return self._last_flush_ms
-
-    @property
-    def unflushed_messages(self) -> int:
-        """Offsets from the recovery point to the log end."""
-        return self._state.watermarks.log_end_offset - self._state.recovery_point
-
-    @property
-    def has_uncommitted(self) -> bool:
-        """Whether a commit would show readers something new."""
-        marks = self._state.watermarks
-        return marks.high.offset < marks.end.offset
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all `.log` files."""
-        return self._state.local.segments.size_bytes
-
-    @property
-    def segments_count(self) -> int:
-        """How many segments there are, the active one included."""
-        return len(self._state.local.segments)
-
-    @property
-    def first_segment_base_offset(self) -> int:
-        """The log start may lie above it, within the first segment."""
-        return self._state.local.segments.first_base_offset
-
-    @property
-    def highest_producer_id(self) -> int:
-        """The greatest id that ever wrote here, as far as the state remembers; -1 if none."""
-        return self._state.producers.highest_producer_id
 
     # -- append ------------------------------------------------------------------------------
 
@@ -285,65 +207,6 @@ class Log:
         if not self._is_closed and not self._context.health.is_offline:
             self.flush()
 
-    # -- read --------------------------------------------------------------------------------
-
-    def read(
-        self,
-        offset: int,
-        *,
-        max_bytes: int,
-        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
-        end_offset: int | None = None,
-        minimum_one_batch: bool = True,
-        cached_only: bool = False,
-    ) -> Fetched | None:
-        """Return whole batches from the one that holds `offset` on, below the reader's bound.
-
-        None if `cached_only` and the disk would be needed. Raises OffsetBelowLogStart,
-        OffsetBeyondLogEnd, StoredDataCorrupt. Takes no lock.
-        """
-        request = ReadRequest(
-            offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only
-        )
-        state = self._state
-        # Segments after watermarks: what the watermarks promise is then surely in the snapshot.
-        marks = state.watermarks
-        try:
-            with self._context.health.reading():
-                fetched = fetch(request, state.local.segments.snapshot, marks, state.leader_epoch)
-        except NotCached:
-            return None
-        except StoredDataCorrupt:
-            self._context.recorder.corrupt_data_found(self.topic_partition)
-            raise
-        if fetched.data:
-            self._context.recorder.read(self.topic_partition, size_bytes=len(fetched.data))
-        return fetched
-
-    def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """Return the first committed record of at least that time, if there is one."""
-        marks = self._state.watermarks
-        found = lookup.first_at_or_after(
-            timestamp_ms,
-            self._state.local.segments.snapshot,
-            log_start_offset=marks.log_start_offset,
-            limit_bytes=self._context.config.max_decompressed_batch_bytes,
-        )
-        return found if found is not None and found.offset < marks.high_watermark else None
-
-    def max_timestamp(self) -> TimestampAndOffset | None:
-        """Return the first record with the largest time, if it is committed."""
-        marks = self._state.watermarks
-        found = lookup.with_max_timestamp(
-            self._state.local.segments.snapshot,
-            limit_bytes=self._context.config.max_decompressed_batch_bytes,
-        )
-        return found if found is not None and found.offset < marks.high_watermark else None
-
-    def segments_info(self) -> list[SegmentInfo]:
-        """Return all segments, oldest first."""
-        return self._state.describe_segments()
-
     def producers(self) -> tuple[ProducerEntry, ...]:
         """Return the producers that are not expired, by id."""
         with self._lock:
@@ -401,6 +264,34 @@ class Log:
                 )
             self._state.raise_log_start(target)
             return self._state.watermarks.log_start_offset
+
+    def truncate_to(self, offset: int) -> int:
+        """Take the log end back to `offset`, in a new leader epoch; return the log end.
+
+        Afterwards it is durable: what was cut cannot come back after a power cut. Above the log end
+        nothing happens. Raises InvalidRequestValue for a negative offset.
+        """
+        if offset < 0:
+            raise InvalidRequestValue(f"a log cannot end at {offset}")
+        state = self._state
+        with self._lock:
+            self._ensure_open()
+            was_cut = state.truncate_to(offset)
+            if was_cut:
+                state.begin_epoch()
+        if was_cut:
+            self.flush()
+        return state.watermarks.log_end_offset
+
+    def truncate_fully(self, offset: int) -> None:
+        """Remove everything and go on at `offset`, in a new leader epoch; durable afterwards."""
+        if offset < 0:
+            raise InvalidRequestValue(f"a log cannot start at {offset}")
+        with self._lock:
+            self._ensure_open()
+            self._state.truncate_fully(offset)
+            self._state.begin_epoch()
+        self.flush()
 
     def expire_producers(self) -> int:
         """Forget idle producers; return how many."""

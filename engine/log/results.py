@@ -57,7 +57,7 @@ class Fetched(NamedTuple):
     first_offset: int | None
     """The base offset of the first batch; None if there is none."""
     next_offset: int
-    """Where to read on; exclusive end of what is here, above the offset asked for unless empty."""
+    """Where to read on: above the offset asked for, unless nothing was there."""
     watermarks: Watermarks
     leader_epoch: int
     ended_by: ReadEnd

@@ -6,6 +6,7 @@ are placed, when a segment rolls, what moves when an offset moves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine.errors import PreconditionFailed, UnexpectedAppendOffset
@@ -13,6 +14,7 @@ from engine.log.analysis import Incoming
 from engine.log.context import LogContext
 from engine.log.loader import LoadedLog, LoadRequest
 from engine.log.local import LocalLog
+from engine.log.rebuild import rebuild_producers
 from engine.log.results import Appended, LogTag, SegmentInfo
 from engine.records.batch import stamp_offset_and_epoch
 from engine.records.header import BatchHeader
@@ -266,6 +268,86 @@ class LogState:
             self.local.remove_later(
                 lambda: self._context.fs.remove(retired, missing_ok=True), f"snapshot {offset}"
             )
+
+    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        """Put compacted or split segments in the place of old ones; their snapshots follow."""
+        with self._context.health.writing():
+            self.local.replace_segments(new, old)
+            kept = {segment.base_offset for segment in new}
+            for segment in old:
+                if segment.base_offset not in kept:
+                    self._retire_snapshot(segment.base_offset)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Take the log end back to `offset`; return whether anything was cut.
+
+        A batch that holds `offset` goes whole, yet the log end is `offset`. The high watermark
+        moves first: no reader looks where bytes are about to go. Kafka's `UnifiedLog.truncateTo`.
+        """
+        if offset >= self.watermarks.log_end_offset:
+            self.epochs.truncate_from_end(self.watermarks.log_end_offset)
+            return False
+        self.truncations += 1
+        marks = self.watermarks
+        if marks.high_watermark > offset:
+            start = min(marks.log_start_offset, offset)
+            self.watermarks = Watermarks(start, OffsetMetadata(offset), marks.end)
+        with self._context.health.writing():
+            if self.local.segments.first_base_offset > offset:
+                self._restart_at(offset)
+            else:
+                self._cut_to(offset)
+            self._rebuild_producers()
+        return True
+
+    def _cut_to(self, offset: int) -> None:
+        removed = self.local.segments.above(offset)
+        self.local.truncate_to_offset(offset)
+        for segment in removed:
+            self._retire_snapshot(segment.base_offset)
+        self.epochs.truncate_from_end(offset)
+        self._end_at(offset)
+
+    def truncate_fully(self, offset: int) -> None:
+        """Remove everything and go on at `offset`; Kafka's `truncateFullyAndStartAt`.
+
+        Readers meanwhile find nothing rather than what is about to go.
+        """
+        self.truncations += 1
+        with self._context.health.writing():
+            self._restart_at(offset)
+            self._rebuild_producers()
+
+    def _restart_at(self, offset: int) -> None:
+        self.local.restart_at(offset)
+        self.epochs.clear_and_flush()
+        self.producers.truncate_fully(offset)
+        self.watermarks = Watermarks.empty_at(offset, offset)
+        self._end_at(offset)
+
+    def _end_at(self, offset: int) -> None:
+        self.watermarks = self.watermarks.truncated(self.local.end_metadata(offset))
+        self.recovery_point = min(self.recovery_point, offset)
+        self.tag = LogTag(self.leader_epoch, offset, self._crc_of_last_batch())
+
+    def _rebuild_producers(self) -> None:
+        rebuild_producers(
+            self.producers,
+            self.local.segments,
+            log_start_offset=self.watermarks.log_start_offset,
+            end_offset=self.watermarks.log_end_offset,
+            now_ms=self._context.clock.now_ms(),
+            reload_after_clean=False,
+        )
+        self.refresh_first_unstable()
+
+    def begin_epoch(self) -> None:
+        """Raise the leader epoch: what is read from here on is another log to every cache."""
+        self.leader_epoch += 1
+        end_offset = self.watermarks.log_end_offset
+        with self._context.health.writing():
+            self.epochs.assign(self.leader_epoch, end_offset)
+        self.tag = self.tag._replace(leader_epoch=self.leader_epoch)
 
     def move_to(self, directory: Path) -> None:
         """Note that the directory was renamed."""

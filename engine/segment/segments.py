@@ -49,6 +49,14 @@ class Segments:
         if self._by_base_offset.pop(base_offset, None) is not None:
             self._publish()
 
+    def replace(self, added: Iterable[Segment], removed: Iterable[Segment]) -> None:
+        """Take segments out and put others in, at one instant for readers."""
+        for segment in removed:
+            del self._by_base_offset[segment.base_offset]
+        for segment in added:
+            self._by_base_offset[segment.base_offset] = segment
+        self._publish()
+
     def clear(self) -> None:
         self._by_base_offset.clear()
         self._publish()

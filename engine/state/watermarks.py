@@ -88,6 +88,12 @@ class Watermarks:
         """Raise the log start; it never passes the high watermark."""
         return replace(self, log_start_offset=max(log_start_offset, self.log_start_offset))
 
+    def truncated(self, end: OffsetMetadata) -> Watermarks:
+        """Move the log end back, and whatever lies above it; transactions are looked up anew."""
+        assert end.offset <= self.end.offset, "append to move the log end forward"
+        high = end if self.high.offset >= end.offset else self.high
+        return Watermarks(min(self.log_start_offset, end.offset), high, end)
+
     def with_first_unstable(self, first_unstable: OffsetMetadata | None) -> Watermarks:
         """Note where the earliest undecided transaction begins."""
         if first_unstable == self.first_unstable:

@@ -1,0 +1,172 @@
+"""The half of a log that needs no lock: where it is, and what it holds.
+
+Readers take one value of the watermarks and one snapshot of the segments. Deleted segments stay
+readable for whoever took the snapshot; only truncation takes bytes from under a reader, who then
+looks again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.config import LogConfig
+from engine.errors import StoredDataCorrupt
+from engine.log import lookup
+from engine.log.context import LogContext
+from engine.log.read import ReadRequest, fetch
+from engine.log.results import Fetched, LogTag, SegmentInfo
+from engine.log.state import LogState
+from engine.segment.file_records import NotCached
+from engine.state.watermarks import Watermarks
+from engine.types import FetchIsolation, TimestampAndOffset, TopicPartition
+
+
+class LogReader:
+    """One partition, seen by readers. Thread-safe, and nothing here waits for a writer."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        topic_partition: TopicPartition,
+        topic_id: str,
+        state: LogState,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self._context = context
+        self._state = state
+
+    # -- where the log is --------------------------------------------------------------------
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """All four offsets, from one moment."""
+        return self._state.watermarks
+
+    @property
+    def tag(self) -> LogTag:
+        """What tells this state of the log's end from every other."""
+        return self._state.tag
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch stamped into what is appended."""
+        return self._state.leader_epoch
+
+    @property
+    def log_id(self) -> str:
+        """Changes whenever an offset might come to mean another record."""
+        return f"{self.topic_id}.{self._state.leader_epoch}"
+
+    @property
+    def config(self) -> LogConfig:
+        """What the log works with now; see `update_config`."""
+        return self._state.local.config
+
+    @property
+    def directory(self) -> Path:
+        """Where the log lies now."""
+        return self._state.local.directory
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk with its indexes, and believed after a crash."""
+        return self._state.recovery_point
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Offsets from the recovery point to the log end."""
+        return self._state.watermarks.log_end_offset - self._state.recovery_point
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether a commit would show readers something new."""
+        marks = self._state.watermarks
+        return marks.high.offset < marks.end.offset
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all `.log` files."""
+        return self._state.local.segments.size_bytes
+
+    @property
+    def segments_count(self) -> int:
+        """How many segments there are, the active one included."""
+        return len(self._state.local.segments)
+
+    @property
+    def first_segment_base_offset(self) -> int:
+        """The log start may lie above it, within the first segment."""
+        return self._state.local.segments.first_base_offset
+
+    @property
+    def highest_producer_id(self) -> int:
+        """The greatest id that ever wrote here, as far as the state remembers; -1 if none."""
+        return self._state.producers.highest_producer_id
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+        end_offset: int | None = None,
+        minimum_one_batch: bool = True,
+        cached_only: bool = False,
+    ) -> Fetched | None:
+        """Return whole batches from the one that holds `offset` on, below the reader's bound.
+
+        None if `cached_only` and the disk would be needed. Raises OffsetBelowLogStart,
+        OffsetBeyondLogEnd, StoredDataCorrupt. Takes no lock.
+        """
+        request = ReadRequest(
+            offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only
+        )
+        state = self._state
+        # Segments after watermarks: what the watermarks promise is then surely in the snapshot.
+        truncations = state.truncations
+        marks = state.watermarks
+        try:
+            with self._context.health.reading():
+                fetched = fetch(request, state.local.segments.snapshot, marks, state.leader_epoch)
+        except NotCached:
+            return None
+        except StoredDataCorrupt:
+            if truncations != state.truncations:  # the bytes went while they were read
+                return self.read(
+                    offset,
+                    max_bytes=max_bytes,
+                    isolation=isolation,
+                    end_offset=end_offset,
+                    minimum_one_batch=minimum_one_batch,
+                    cached_only=cached_only,
+                )
+            self._context.recorder.corrupt_data_found(self.topic_partition)
+            raise
+        if fetched.data:
+            self._context.recorder.read(self.topic_partition, size_bytes=len(fetched.data))
+        return fetched
+
+    def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """Return the first committed record of at least that time, if there is one."""
+        marks = self._state.watermarks
+        found = lookup.first_at_or_after(
+            timestamp_ms,
+            self._state.local.segments.snapshot,
+            log_start_offset=marks.log_start_offset,
+            limit_bytes=self._context.config.max_decompressed_batch_bytes,
+        )
+        return found if found is not None and found.offset < marks.high_watermark else None
+
+    def max_timestamp(self) -> TimestampAndOffset | None:
+        """Return the first record with the largest time, if it is committed."""
+        marks = self._state.watermarks
+        found = lookup.with_max_timestamp(
+            self._state.local.segments.snapshot,
+            limit_bytes=self._context.config.max_decompressed_batch_bytes,
+        )
+        return found if found is not None and found.offset < marks.high_watermark else None
+
+    def segments_info(self) -> list[SegmentInfo]:
+        """Return all segments, oldest first."""
+        return self._state.describe_segments()
