@@ -80,17 +80,20 @@ class ProducerEntry(NamedTuple):
     def with_batch(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
         """Return the state after a data batch; another epoch forgets the batches of this one."""
         batch = BatchMetadata(
-            last_sequence=header.last_sequence,
-            last_offset=header.last_offset,
-            offset_delta=header.last_offset_delta,
-            timestamp=header.max_timestamp,
+            header.last_sequence,
+            header.last_offset,
+            header.last_offset_delta,
+            header.max_timestamp,
         )
         kept = self.batches if self.producer_epoch == header.producer_epoch else ()
-        return self._replace(
-            producer_epoch=header.producer_epoch,
-            last_timestamp=header.max_timestamp,
-            batches=(*kept[1 - CACHED_BATCHES :], batch),
-            seen_ms=now_ms,
+        return ProducerEntry(  # not _replace, which takes three times as long
+            self.producer_id,
+            header.producer_epoch,
+            self.coordinator_epoch,
+            header.max_timestamp,
+            self.transaction_first_offset,
+            (*kept[1 - CACHED_BATCHES :], batch),
+            now_ms,
         )
 
     def with_marker(self, producer_epoch: int, marker: EndMarker, now_ms: int) -> ProducerEntry:

@@ -118,7 +118,8 @@ class ProducerStates:
                 if header.is_control:
                     staging.stage_marker(header, markers.get(index))
                 else:
-                    self._ensure_verified(staging.entry(header.producer_id), header, origin, guard)
+                    if self.transaction_verification and origin is not AppendOrigin.REPLICATION:
+                        self._ensure_verified(staging.entry(header.producer_id), header, guard)
                     lowest_sequence = self._verifications.lowest_sequence(header.producer_id)
                     staging.stage_data(header, lowest_sequence)
             staging.bytes_before += header.size_bytes
@@ -127,8 +128,7 @@ class ProducerStates:
     def apply(self, accepted: Accepted) -> Sequence[CompletedTransaction]:
         """Publish what was judged; the batches are in the log.
 
-        Returns the transactions that their markers ended, in order. For each, ask
-        `last_stable_offset_for`, write the transaction index, then call `complete_transaction`.
+        Returns the transactions that their markers ended, in order, each for `decide`.
         """
         if accepted.entries:
             self._entries.update(accepted.entries)
@@ -139,18 +139,14 @@ class ProducerStates:
                 self._verifications.clear(producer_id)
         return accepted.completed
 
-    def last_stable_offset_for(self, completed: CompletedTransaction) -> int:
-        """Return what the transaction index stores as last stable offset for this transaction."""
-        return self._transactions.last_stable_offset_for(completed)
-
-    def complete_transaction(self, completed: CompletedTransaction) -> None:
-        """Count a transaction as decided; until replicated it holds the last stable offset."""
-        self._transactions.complete(completed)
-
     def decide(self, completed: CompletedTransaction) -> AbortedTransaction | None:
-        """Count a transaction as decided; return its entry for the transaction index, if aborted."""
-        last_stable_offset = self.last_stable_offset_for(completed)
-        self.complete_transaction(completed)
+        """Count a transaction as decided; returns its entry for the transaction index, if aborted.
+
+        It holds the last stable offset down until its marker lies below the high watermark.
+        """
+        # Before it is completed, because its own producer does not count.
+        last_stable_offset = self._transactions.last_stable_offset_for(completed)
+        self._transactions.complete(completed)
         if not completed.is_aborted:
             return None
         return AbortedTransaction(
@@ -357,14 +353,11 @@ class ProducerStates:
         self,
         entry: ProducerEntry,
         header: BatchHeader,
-        origin: AppendOrigin,
         guard: VerificationGuard | None,
     ) -> None:
-        """Refuse the first batch of a transaction that nobody verified, where that is asked for."""
+        """Refuse the first batch of a transaction that nobody verified."""
         if (
-            self.transaction_verification
-            and header.is_transactional
-            and origin is not AppendOrigin.REPLICATION
+            header.is_transactional
             and entry.transaction_first_offset is None
             and not self._verifications.is_proved_by(entry.producer_id, guard)
         ):

@@ -66,6 +66,18 @@ class Staging:
     place in the segment, if `start` says where the append begins.
     """
 
+    __slots__ = (
+        "_completed",
+        "_entries",
+        "_live",
+        "_now_ms",
+        "_opened",
+        "_origin",
+        "_start",
+        "_transactional_ids",
+        "bytes_before",
+    )
+
     def __init__(
         self,
         live: Mapping[int, ProducerEntry],

@@ -135,16 +135,8 @@ class ProducerLog:
 
     def _publish(self, verdict: Accepted, headers: Sequence[BatchHeader]) -> None:
         for completed in self.states.apply(verdict):
-            last_stable_offset = self.states.last_stable_offset_for(completed)
-            if completed.is_aborted:
-                self.aborted.append(
-                    AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        last_stable_offset,
-                    )
-                )
-            self.states.complete_transaction(completed)
+            aborted = self.states.decide(completed)
+            if aborted is not None:
+                self.aborted.append(aborted)
         self.states.map_end_offset = headers[-1].next_offset
         self.states.check_invariants()

@@ -216,7 +216,7 @@ def test_full_truncation_forgets_everything(log: ProducerLog) -> None:
 def test_lateness_survives_a_reload_and_ends_with_truncation(
     log: ProducerLog, reload: Reload, clock: ManualClock
 ) -> None:
-    """As testHasLateTransactionInitializedAfterReload, …UpdatedAfterPartial/FullTruncation."""
+    """The oldest open one counts (testHasLateTransactionInitializedAfterReload and two more)."""
     log.append(plain_batch(offset=0))
     log.states.take_snapshot(sync=False)
     log.append(data_batch(offset=1, sequence=0, transactional=True))
