@@ -1,0 +1,1 @@
+"""The HTTP service: the only place that knows HTTP and the event loop."""

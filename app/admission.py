@@ -1,0 +1,118 @@
+"""How much may be at work at once, and whether the service takes requests at all.
+
+Everything that a request can make the process hold is counted here before it is held: requests, bytes of
+bodies, bytes of answers, waiting readers. Belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from engine.errors import Overloaded, Recovering
+
+from app.problems import Draining
+from app.settings import Settings
+
+
+class Phase(enum.Enum):
+    """Where the service is in its life."""
+
+    RECOVERING = "recovering"
+    READY = "ready"
+    DRAINING = "draining"
+
+
+class Admission:
+    """Counts what is held, against the named limits of the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.phase = Phase.RECOVERING
+        self.requests = 0
+        self.body_bytes = 0
+        self.answer_bytes = 0
+        self.waiting_readers = 0
+
+    def admit(self) -> Ticket:
+        """Let a request in; raises Recovering, Draining or Overloaded."""
+        if self.phase is not Phase.READY:
+            if self.phase is Phase.DRAINING:
+                raise Draining("the service is stopping")
+            raise Recovering("the logs are being opened; /readyz tells the progress")
+        if self.requests >= self._settings.max_in_flight_requests:
+            raise _full("max_in_flight_requests", self._settings.max_in_flight_requests)
+        self.requests += 1
+        return Ticket(self)
+
+    def ensure_body_bytes(self, size_bytes: int) -> None:
+        """Raise Overloaded unless so many more bytes of bodies may be held."""
+        if self.body_bytes + size_bytes > self._settings.max_in_flight_bytes:
+            raise _full("max_in_flight_bytes", self._settings.max_in_flight_bytes)
+
+    def ensure_answer_bytes(self, size_bytes: int) -> None:
+        """Raise Overloaded unless so many more bytes of answers may be held.
+
+        One answer alone is always let through: at least one batch is returned, however large.
+        """
+        limit = self._settings.max_in_flight_answer_bytes
+        if self.answer_bytes and self.answer_bytes + size_bytes > limit:
+            raise _full("max_in_flight_answer_bytes", limit)
+
+    def ensure_reader(self) -> None:
+        """Raise Overloaded unless one more reader may wait."""
+        if self.waiting_readers >= self._settings.max_waiting_readers:
+            raise _full("max_waiting_readers", self._settings.max_waiting_readers)
+
+
+class Ticket:
+    """What one request holds; `close` gives all of it back."""
+
+    __slots__ = ("_admission", "_answer_bytes", "_body_bytes", "_waits")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._body_bytes = 0
+        self._answer_bytes = 0
+        self._waits = False
+
+    def hold_body(self, size_bytes: int) -> None:
+        """Count bytes of the body that are about to be held; raises Overloaded."""
+        self._admission.ensure_body_bytes(size_bytes)
+        self._admission.body_bytes += size_bytes
+        self._body_bytes += size_bytes
+
+    def hold_answer(self, size_bytes: int) -> None:
+        """Count bytes of the answer that are about to be held; raises Overloaded."""
+        self._admission.ensure_answer_bytes(size_bytes)
+        self._admission.answer_bytes += size_bytes
+        self._answer_bytes += size_bytes
+
+    def settle_answer(self, size_bytes: int) -> None:
+        """Correct what `hold_answer` assumed to the answer's true size."""
+        self._admission.answer_bytes += size_bytes - self._answer_bytes
+        self._answer_bytes = size_bytes
+
+    def park(self) -> None:
+        """Become a waiting reader instead of a request at work; raises Overloaded."""
+        if not self._waits:
+            self._admission.ensure_reader()
+            self._admission.waiting_readers += 1
+            self._admission.requests -= 1
+            self._waits = True
+
+    def resume(self) -> None:
+        """Become a request at work again, even above the limit: its reader has waited enough."""
+        if self._waits:
+            self._admission.waiting_readers -= 1
+            self._admission.requests += 1
+            self._waits = False
+
+    def close(self) -> None:
+        self.resume()
+        self._admission.requests -= 1
+        self._admission.body_bytes -= self._body_bytes
+        self._admission.answer_bytes -= self._answer_bytes
+
+
+def _full(limit: str, value: int) -> Overloaded:
+    return Overloaded(f"{limit} ({value}) is reached", limit=limit, limit_value=value)

@@ -1,0 +1,101 @@
+"""`tidelog`: the service and its document here, the HTTP client's commands in `app.client`."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from app.client import commands
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+# What serves is loaded by the commands that serve: the client's commands answer at once.
+
+app = typer.Typer(
+    name="tidelog",
+    help="A durable commit log that speaks plain HTTP; on disk it is Apache Kafka's log.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+commands.register(app)
+
+
+@app.command()
+def serve(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the logs are; made if it is not there.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
+    *,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond loopback without credentials.")
+    ] = False,
+) -> None:
+    """Run the service in the foreground."""
+    if not insecure and not is_loopback(host):
+        _refuse(
+            f"{host} can be reached from other machines and no credentials are configured: "
+            "listen on 127.0.0.1, or say --insecure if something in front keeps others out"
+        )
+    from app.logging_setup import configure_logging
+    from app.server import run
+
+    settings = _settings(data_dir)
+    configure_logging(settings.log_level)
+    try:
+        failure = run(settings, host=host, port=port)
+    except EngineError as error:
+        _refuse(f"the settings are not valid: {error}")
+    if failure is not None:
+        _refuse(f"the data directory cannot be opened: {failure}")
+
+
+@app.command()
+def openapi() -> None:
+    """Print the OpenAPI document."""
+    from app.factory import document_text
+
+    typer.echo(document_text(), nl=False)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _settings(data_dir: Path | None) -> Settings:
+    from pydantic import ValidationError
+
+    from app.settings import Settings
+
+    try:
+        return Settings() if data_dir is None else Settings(data_directory=data_dir)
+    except ValidationError as error:
+        _refuse(f"the settings are not valid: {error}")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    typer.echo(f"tidelog: {sentence}", err=True)
+    raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

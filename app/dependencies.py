@@ -1,0 +1,238 @@
+"""What routes ask for: bounded bodies, parsed headers, media types."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from engine.errors import CorruptBatch, TooLarge
+from engine.records.compression import decompress
+from engine.records.header import Codec
+from engine.types import Buffer
+
+from app.admission import Ticket
+from app.answers import JSON, NDJSON, RECORD_BATCH, Receive
+from app.problems import (
+    DigestMismatch,
+    InvalidBody,
+    MalformedRequest,
+    NotAcceptable,
+    RequestTimedOut,
+    UnsupportedMediaType,
+)
+from app.tail import ClientGone
+
+M = TypeVar("M", bound=BaseModel)
+
+RECORD_TYPES: Final = (JSON, NDJSON)
+BATCH_TYPES: Final = (RECORD_BATCH, b"application/octet-stream")
+_CODECS: Final = {"gzip": Codec.GZIP, "zstd": Codec.ZSTD}
+_DIGESTS: Final = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
+_DIGEST: Final = re.compile(r"\s*([a-z0-9-]+)=:([A-Za-z0-9+/=]*):\s*")
+
+
+async def collect_body(
+    receive: Receive,
+    ticket: Ticket,
+    *,
+    declared: int | None,
+    limit: tuple[str, int],
+    timeout_ms: int,
+) -> Buffer:
+    """Return the whole body, counted while it streams: bytes if it came at once, else one bytearray.
+
+    Raises TooLarge as soon as it is known, before anything beyond the limit is held, Overloaded,
+    RequestTimedOut, and ClientGone if the client hung up.
+    """
+    if declared is not None and declared > limit[1]:
+        raise _too_large(limit, declared)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        _hold(ticket, limit, len(body), len(body))
+        return body
+    _hold(ticket, limit, len(body), len(body))
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await _collect_rest(receive, ticket, limit, bytearray(body))
+    except TimeoutError:
+        raise RequestTimedOut(f"the body did not arrive within {timeout_ms} ms") from None
+
+
+async def _collect_rest(
+    receive: Receive, ticket: Ticket, limit: tuple[str, int], body: bytearray
+) -> bytearray:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk: bytes = message.get("body", b"")
+        _hold(ticket, limit, len(chunk), len(body) + len(chunk))
+        body += chunk
+        if not message.get("more_body"):
+            return body
+
+
+def _hold(ticket: Ticket, limit: tuple[str, int], more: int, total: int) -> None:
+    if total > limit[1]:
+        raise _too_large(limit, total)
+    if more:
+        ticket.hold_body(more)
+
+
+def _too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:
+    name, limit_bytes = limit
+    return TooLarge(
+        f"the body is larger than {name} ({limit_bytes})",
+        limit=name,
+        limit_bytes=limit_bytes,
+        actual_bytes=actual_bytes,
+    )
+
+
+def decode_body(body: Buffer, encoding: str, *, limit: tuple[str, int]) -> Buffer:
+    """Return the body without its Content-Encoding, never more than the limit of a body.
+
+    Raises UnsupportedMediaType, MalformedRequest if it is damaged, TooLarge beyond the limit.
+    """
+    codec = _CODECS.get(encoding)
+    if codec is None:
+        raise UnsupportedMediaType(
+            f"Content-Encoding {encoding} is not taken here",
+            headers={"accept-encoding": "gzip, zstd"},
+            accepted_encodings=["gzip", "identity", "zstd"],
+        )
+    try:
+        return bytearray(decompress(codec, body, limit[1]))
+    except CorruptBatch as error:
+        raise MalformedRequest(f"the body is not {encoding}: {error}") from None
+    except TooLarge as error:
+        actual = error.facts().get("actual_bytes")
+        assert isinstance(actual, int)
+        raise _too_large(limit, actual) from None
+
+
+def check_digest(body: Buffer, header: str) -> None:
+    """Compare the body with its Content-Digest (RFC 9530), as it was sent.
+
+    Raises DigestMismatch, and MalformedRequest for a header without a digest known here.
+    """
+    compared = 0
+    for member in header.split(","):
+        match = _DIGEST.fullmatch(member)
+        if match is None:
+            raise MalformedRequest("Content-Digest is not of RFC 9530", header="content-digest")
+        algorithm = _DIGESTS.get(match[1])
+        if algorithm is None:
+            continue
+        try:
+            expected = base64.b64decode(match[2], validate=True)
+        except binascii.Error:
+            raise MalformedRequest(
+                "Content-Digest is not base64", header="content-digest"
+            ) from None
+        if algorithm(body).digest() != expected:
+            raise DigestMismatch(f"the body does not have the {match[1]} digest it was sent with")
+        compared += 1
+    if not compared:
+        raise MalformedRequest(
+            "Content-Digest needs sha-256 or sha-512",
+            headers={"want-content-digest": "sha-256=1, sha-512=1"},
+            header="content-digest",
+        )
+
+
+def media_type_of(header: bytes | None, accepted: tuple[bytes, ...]) -> bytes:
+    """Return the body's media type without parameters; the first accepted one if none is given.
+
+    Raises UnsupportedMediaType with what is accepted.
+    """
+    if header is None:
+        return accepted[0]
+    media_type = header.partition(b";")[0].strip().lower()
+    if media_type not in accepted:
+        names = [name.decode() for name in accepted]
+        raise UnsupportedMediaType(
+            f"media type {media_type.decode('latin-1')!r} is not taken here",
+            headers={"accept-post": ", ".join(names)},
+            accepted=names,
+        )
+    return media_type
+
+
+def negotiate(header: bytes | None, offered: tuple[bytes, ...]) -> bytes:
+    """Return the offered media type the client likes best; the first one if it does not say.
+
+    Raises NotAcceptable with what is offered.
+    """
+    if header is None or header in {b"*/*", b""}:
+        return offered[0]
+    if header in offered:
+        return header
+    weights = _weights(header)
+    best = max(offered, key=lambda media_type: _quality(media_type, weights))  # first among equals
+    if _quality(best, weights) > 0:
+        return best
+    names = [name.decode() for name in offered]
+    raise NotAcceptable("none of the accepted media types can be made here", accepted=names)
+
+
+def _weights(header: bytes) -> Mapping[bytes, float]:
+    weights: dict[bytes, float] = {}
+    for part in header.lower().split(b","):
+        media_type, *parameters = (piece.strip() for piece in part.split(b";"))
+        weight = 1.0
+        for parameter in parameters:
+            if parameter.startswith(b"q="):
+                weight = _weight(parameter[2:])
+        weights[media_type] = weight
+    return weights
+
+
+def _weight(text: bytes) -> float:
+    try:
+        return min(1.0, max(0.0, float(text)))
+    except ValueError:
+        return 0.0
+
+
+def _quality(media_type: bytes, weights: Mapping[bytes, float]) -> float:
+    family = media_type.partition(b"/")[0] + b"/*"
+    for name in (media_type, family, b"*/*"):
+        if name in weights:
+            return weights[name]
+    return 0.0
+
+
+def parse_model(body: Buffer, model: type[M]) -> M:
+    """Return an administrative body as its model.
+
+    Raises MalformedRequest if it is not JSON, InvalidBody with one entry a fault if it is and not this.
+    """
+    try:
+        return model.model_validate_json(bytes(body))
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        if faults[0]["type"] == "json_invalid":
+            raise MalformedRequest(f"the body is not JSON: {faults[0]['msg']}") from None
+        raise InvalidBody(
+            "the body is not what this operation takes",
+            errors=[
+                {
+                    "index": None,
+                    "field": ".".join(map(str, fault["loc"])) or None,
+                    "code": fault["type"],
+                    "detail": fault["msg"],
+                }
+                for fault in faults
+            ],
+        ) from None

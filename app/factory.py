@@ -1,0 +1,129 @@
+"""`create_app(settings)`: the whole service as one ASGI callable; importing this does nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from engine.errors import EngineError
+
+from app.answers import AnswerResponse
+from app.commits import CommitTimedOut
+from app.lifespan import lifespan
+from app.middleware import App, Frame
+from app.openapi import document
+from app.operations.service import Service
+from app.problems import (
+    MalformedRequest,
+    MethodNotAllowed,
+    RouteNotFound,
+    ServiceError,
+    problem_answer,
+)
+from app.routes import ROUTERS
+from app.settings import Settings
+from app.tail import ClientGone
+
+CLIENT_CLOSED_REQUEST = 499  # nobody reads it; it is what the access log shows
+
+
+def create_api(service: Service, on_failure: Callable[[], None] | None = None) -> FastAPI:
+    """Return the FastAPI application: every operation, without the fast lane in front.
+
+    `on_failure` is called on the event loop if the data directory cannot be opened.
+    """
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        async with lifespan(service, on_failure or _ignore):
+            yield
+
+    api = FastAPI(
+        title="tidelog",
+        version=version("tidelog"),
+        summary="A durable commit log that speaks plain HTTP",
+        description="On disk it is Apache Kafka's log, byte for byte. Committed means on disk.",
+        lifespan=life,
+        redirect_slashes=False,
+        docs_url="/docs",
+        redoc_url=None,
+    )
+    api.state.service = service
+    for router in ROUTERS:
+        api.include_router(router)
+    for kind in (EngineError, ServiceError, CommitTimedOut, Exception):
+        api.add_exception_handler(kind, _explain)
+    api.add_exception_handler(RequestValidationError, _explain_validation)
+    api.add_exception_handler(HTTPException, _explain_http)
+    api.add_exception_handler(ClientGone, _say_nothing)
+    api.openapi = partial(document, api)  # type: ignore[method-assign]  # FastAPI documents this way
+    return api
+
+
+def document_text() -> str:
+    """Return the OpenAPI document as it is committed; opens no data directory."""
+    api = create_api(Service(Settings(data_directory=Path("unused"))))
+    return json.dumps(api.openapi(), indent=2, ensure_ascii=False) + "\n"
+
+
+def framed(api: FastAPI, service: Service) -> App:
+    """Return the application with what happens to every request around it."""
+    return Frame(api, service)
+
+
+def _ignore() -> None:
+    """Nobody has to be told."""
+
+
+async def _explain(request: Request, error: Exception) -> Response:
+    return AnswerResponse(
+        problem_answer(
+            error,
+            path=request.scope["path"],
+            trace=dict(request.scope["headers"]).get(b"traceparent"),
+        )
+    )
+
+
+async def _explain_validation(request: Request, error: Exception) -> Response:
+    """Translate FastAPI's list of faults in path, query and headers."""
+    assert isinstance(error, RequestValidationError)
+    faults = [
+        {
+            "index": None,
+            "field": ".".join(map(str, fault["loc"])),
+            "code": fault["type"],
+            "detail": fault["msg"],
+        }
+        for fault in error.errors()
+    ]
+    detail = "; ".join(f"{fault['field']}: {fault['detail']}" for fault in faults)
+    return await _explain(request, MalformedRequest(detail, errors=faults))
+
+
+async def _explain_http(request: Request, error: Exception) -> Response:
+    """Translate what the framework itself refuses: unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"]
+    if error.status_code == 405:
+        allowed = dict(error.headers or {})
+        explained: ServiceError = MethodNotAllowed(
+            f"{request.method} is not allowed on {path}", headers=allowed
+        )
+    elif error.status_code == 404:
+        explained = RouteNotFound(f"there is nothing at {path}")
+    else:
+        explained = MalformedRequest(str(error.detail))
+    return await _explain(request, explained)
+
+
+async def _say_nothing(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)

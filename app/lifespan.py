@@ -1,0 +1,39 @@
+"""Opens the runtime while the service already answers, and closes everything in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from app.admission import Phase
+from app.operations.service import Service
+
+_LOG = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def lifespan(service: Service, on_failure: Callable[[], None]) -> AsyncIterator[None]:
+    """Start opening the logs; at the end write the clean-shutdown marker.
+
+    Recovery may take long, so the application starts at once and answers 503 with progress. If the logs
+    cannot be opened the reason is kept in `service.failure` and `on_failure` is called.
+    """
+    opening = asyncio.create_task(_open(service, on_failure))
+    try:
+        yield
+    finally:
+        await service.close()  # which has an opening that is under way give up
+        await opening
+
+
+async def _open(service: Service, on_failure: Callable[[], None]) -> None:
+    try:
+        await service.open()
+    except Exception as error:
+        if service.admission.phase is Phase.DRAINING:
+            return
+        service.failure = error
+        _LOG.exception("the data directory could not be opened")
+        on_failure()

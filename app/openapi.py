@@ -1,0 +1,124 @@
+"""The OpenAPI document: what FastAPI generates, with shared error responses and nothing it made up."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from app.problems import INTERNAL, KINDS
+from schemas.fetch import RecordOut
+from schemas.maintenance import DeleteRecords
+from schemas.problems import Problem
+from schemas.produce import RecordIn, RecordsIn
+from schemas.topics import PutTopic, UpdateTopic
+
+Json: TypeAlias = dict[str, Any]
+
+PROBLEM_TYPE: Final = "application/problem+json"
+READ_BY_HAND: Final = (
+    PutTopic,
+    UpdateTopic,
+    DeleteRecords,
+    RecordsIn,
+    RecordIn,
+    RecordOut,
+    Problem,
+)
+"""Models of bodies that operations read or write themselves, which FastAPI does not meet."""
+
+TAGS: Final = (
+    {"name": "topics", "description": "Create, describe, configure and delete topics"},
+    {"name": "produce", "description": "Append records and batches"},
+    {"name": "consume", "description": "Read records and batches"},
+    {"name": "offsets", "description": "Where logs start, are committed and end"},
+    {"name": "segments", "description": "The files of a log"},
+    {"name": "maintenance", "description": "Roll, flush, retention, deletion of records"},
+    {"name": "producers", "description": "Identities for idempotent appends"},
+    {"name": "service", "description": "Health, metrics and limits"},
+)
+
+
+def document(app: FastAPI) -> Json:
+    """Return the OpenAPI document of the application; made once, then remembered by it."""
+    if app.openapi_schema is None:
+        made: Json = get_openapi(
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            description=app.description,
+            routes=app.routes,
+            tags=[dict(tag) for tag in TAGS],
+            license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        )
+        _add_models(made)
+        _share_problems(made)
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def _add_models(made: Json) -> None:
+    schemas: Json = made["components"]["schemas"]
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in READ_BY_HAND],
+        ref_template="#/components/schemas/{model}",
+    )
+    for name, schema in definitions["$defs"].items():
+        schemas.setdefault(name, schema)
+    for name in ("HTTPValidationError", "ValidationError"):  # our 400s are problem documents
+        schemas.pop(name, None)
+    made["components"]["schemas"] = dict(sorted(schemas.items()))
+
+
+def _share_problems(made: Json) -> None:
+    """Move every error response to a component, with an example for each code it can carry."""
+    shared: dict[str, Json] = {}
+    for path in made["paths"].values():
+        for operation in path.values():
+            responses: Json = operation["responses"]
+            for status, response in list(responses.items()):
+                content = response.get("content", {})
+                if PROBLEM_TYPE in content:
+                    name = HTTPStatus(int(status)).phrase.replace(" ", "").replace("-", "")
+                    shared[name] = _problem_response(int(status))
+                    responses[status] = {"$ref": f"#/components/responses/{name}"}
+                elif "HTTPValidationError" in str(content):
+                    del responses[status]
+    made["components"]["responses"] = dict(sorted(shared.items()))
+
+
+def _problem_response(status: int) -> Json:
+    kinds = {kind.code: kind for kind in (*KINDS.values(), INTERNAL) if kind.status == status}
+    examples = {
+        code: {
+            "value": {
+                "type": f"urn:tidelog:problem:{code}",
+                "title": kind.title,
+                "status": status,
+                "detail": kind.title,
+                "instance": "/v1/topics/flights",
+                "code": code,
+                "retryable": kind.retryable,
+                "side_effects": kind.side_effects,
+                "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+            }
+        }
+        for code, kind in sorted(kinds.items())
+    }
+    response: Json = {
+        "description": HTTPStatus(status).phrase,
+        "content": {
+            PROBLEM_TYPE: {
+                "schema": {"$ref": "#/components/schemas/Problem"},
+                "examples": examples,
+            }
+        },
+    }
+    if any(kind.headers for kind in kinds.values()):
+        response["headers"] = {
+            "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
+        }
+    return response

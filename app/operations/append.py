@@ -1,0 +1,276 @@
+"""Append: parsed parameters and body bytes in, a receipt out. Fast lane and routes call the same functions.
+
+Small appends run on the event loop: a write into the page cache is cheaper than a hop to a thread and back.
+Large and compressed ones are taken apart on a worker. Whoever wants `acks=all` waits for the flush
+round that carries it; no thread waits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from engine.errors import EngineError, InvalidRecord
+from engine.log.results import Appended
+from engine.records.builder import NewRecord, build_batch
+from engine.records.header import ATTRIBUTES_POSITION, CODEC_MASK, Codec
+from engine.types import NO_PRODUCER_ID, Buffer
+
+from app.answers import Answer, json_answer
+from app.commits import CommitTimedOut
+from app.operations.exchange import Exchange
+from app.operations.service import Service
+from app.problems import MalformedRequest, kind_of, problem_members
+from app.translate.calls import AppendCall, ensure_no_conditions, with_headers
+from app.translate.partitioner import partition_of
+from app.translate.receipts import Place, append_headers, receipt_body, to_json
+from app.translate.records_in import new_records, parse_records
+
+INLINE_RECORDS: Final = 256
+"""More new records than these are built into a batch on a worker."""
+
+_STATUS: Final = {"0": 202, "1": 201, "all": 201}
+
+
+async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
+    """Append the records of a JSON or NDJSON body as one batch."""
+    service = exchange.service
+    is_ndjson = exchange.brings_ndjson()
+    call = with_headers(call, exchange.head)
+    body = await exchange.body()
+    if len(body) <= service.settings.inline_append_bytes:
+        appended = _append_records(service, place, call, body, is_ndjson=is_ndjson)
+    else:
+        appended = await service.workers.write(
+            lambda: _append_records(service, place, call, body, is_ndjson=is_ndjson)
+        )
+    return await _receipt(service, place, call, appended, b"records")
+
+
+async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
+    """Append record batches exactly as the client encoded them: all of them, or none."""
+    service = exchange.service
+    exchange.ensure_batches()
+    call = with_headers(call, exchange.head)
+    if call.producer_id != NO_PRODUCER_ID:
+        raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
+    body = await exchange.body()
+    if not body:
+        raise InvalidRecord("there is no batch in the body")
+    data = body if isinstance(body, bytearray) else bytearray(body)  # stamped in place
+    if len(data) <= service.settings.inline_append_bytes and not _is_compressed(data):
+        appended = _append_bytes(service, place, call, data, checked=False)
+    else:
+        appended = await service.workers.write(
+            lambda: _append_bytes(service, place, call, data, checked=False)
+        )
+    return await _receipt(service, place, call, appended, b"batches")
+
+
+async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall) -> Answer:
+    """Append records to the partitions that Kafka's partitioner picks for their keys."""
+    service = exchange.service
+    places = service.places(topic)
+    is_ndjson = exchange.brings_ndjson()
+    ensure_no_conditions(exchange.head)
+    body = await exchange.body()
+    sticky = service.sticky_partition(topic, len(places))
+    if len(body) <= service.settings.inline_append_bytes:
+        spread = _spread(service, places, body, sticky, is_ndjson=is_ndjson)
+    else:
+        spread = await service.workers.write(
+            lambda: _spread(service, places, body, sticky, is_ndjson=is_ndjson)
+        )
+    for index, part in spread.parts.items():
+        spread.outcomes[index] = await _append_part(service, places[index], call, part)
+    return await _topic_receipt(service, topic, call, spread)
+
+
+class _Outcome(NamedTuple):
+    appended: Appended | None
+    error: Exception | None
+
+
+class _Spread(NamedTuple):
+    """Which of a topic's places each record goes to, the parts, and what became of each part."""
+
+    places: Sequence[Place]
+    chosen: Sequence[int]
+    parts: Mapping[int, Sequence[NewRecord]]
+    outcomes: dict[int, _Outcome]
+
+
+def _spread(
+    service: Service, places: Sequence[Place], body: Buffer, sticky: int, *, is_ndjson: bool
+) -> _Spread:
+    """Judge all records, then deal them out: their faults are told together, nothing is written."""
+    records = parse_records(
+        body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request
+    )
+    made = new_records(records, now_ms=service.clock.now_ms(), config=places[0].log.config)
+    chosen: list[int] = []
+    parts: dict[int, list[NewRecord]] = defaultdict(list)
+    for record in made:
+        key = record[1]
+        index = sticky if key is None else partition_of(bytes(key), len(places))
+        chosen.append(index)
+        parts[index].append(record)
+    return _Spread(places, chosen, parts, {})
+
+
+async def _append_part(
+    service: Service, place: Place, call: AppendCall, records: Sequence[NewRecord]
+) -> _Outcome:
+    try:
+        if len(records) <= INLINE_RECORDS:
+            return _Outcome(_append_new(service, place, call, records), None)
+        appended = await service.workers.write(lambda: _append_new(service, place, call, records))
+    except EngineError as error:
+        return _Outcome(None, error)
+    return _Outcome(appended, None)
+
+
+def _append_records(
+    service: Service, place: Place, call: AppendCall, body: Buffer, *, is_ndjson: bool
+) -> Appended:
+    records = parse_records(
+        body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request
+    )
+    made = new_records(records, now_ms=service.clock.now_ms(), config=place.log.config)
+    return _append_new(service, place, call, made)
+
+
+def _append_new(
+    service: Service, place: Place, call: AppendCall, records: Sequence[NewRecord]
+) -> Appended:
+    """Build one batch, in the codec the topic asks for, and append it."""
+    codec, level = _codec_of(place)
+    batch = build_batch(
+        records,
+        codec=codec,
+        level=level,
+        producer_id=call.producer_id,
+        producer_epoch=call.producer_epoch,
+        base_sequence=call.base_sequence,
+    )
+    return _append_bytes(service, place, call, batch, checked=True)
+
+
+def _append_bytes(
+    service: Service, place: Place, call: AppendCall, data: bytearray, *, checked: bool
+) -> Appended:
+    return service.runtime.committer.append(
+        place.log,
+        data,
+        acks_all=call.acks == "all",
+        checked=checked,
+        expected_end_offset=call.expected_end_offset,
+        expected_tag=call.expected_tag,
+    )
+
+
+def _codec_of(place: Place) -> tuple[Codec, int | None]:
+    """Return what the topic wants its batches compressed with; the producer's choice is none."""
+    config = place.log.config
+    kind = config.compression_type
+    if kind in {"producer", "uncompressed"}:
+        return Codec.NONE, None
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return Codec.of_label(kind), levels.get(kind)
+
+
+def _is_compressed(data: bytearray) -> bool:
+    """Whether the first batch has a codec; a body too short to tell is refused by the log."""
+    position = ATTRIBUTES_POSITION + 1
+    return len(data) > position and bool(data[position] & CODEC_MASK)
+
+
+async def _wait_for_disk(service: Service, place: Place, call: AppendCall, last: int) -> None:
+    if call.acks == "all":
+        committed = service.commits.wait(place.log, last + 1)
+        if committed is not None:
+            await committed
+
+
+async def _receipt(
+    service: Service, place: Place, call: AppendCall, appended: Appended, kind: bytes
+) -> Answer:
+    await _wait_for_disk(service, place, call, appended.last_offset)
+    marks = place.log.watermarks
+    status = 200 if appended.is_duplicate else _STATUS[call.acks]
+    headers = append_headers(place, appended, marks, kind)
+    return Answer(status, headers, receipt_body(place, appended, marks, call.acks))
+
+
+async def _topic_receipt(service: Service, topic: str, call: AppendCall, spread: _Spread) -> Answer:
+    """Answer for several partitions: 207 only if some of them failed and others did not."""
+    outcomes = spread.outcomes
+    for partition, outcome in outcomes.items():
+        if outcome.appended is not None:
+            try:
+                await _wait_for_disk(
+                    service, spread.places[partition], call, outcome.appended.last_offset
+                )
+            except (EngineError, CommitTimedOut) as error:
+                outcomes[partition] = _Outcome(None, error)
+    failures = [outcome.error for outcome in outcomes.values() if outcome.error is not None]
+    if len(failures) == len(outcomes):
+        raise failures[0]
+    receipts = [
+        receipt_body(
+            spread.places[partition], appended, spread.places[partition].log.watermarks, call.acks
+        )
+        for partition, (appended, _) in sorted(outcomes.items())
+        if appended is not None
+    ]
+    body = b'{"topic":"%b","count":%d,"acks":"%b","partitions":[%b],"records":[%b]}' % (
+        topic.encode(),
+        sum(appended.count for appended, _ in outcomes.values() if appended is not None),
+        call.acks.encode(),
+        b",".join(receipts),
+        b",".join(_record_outcomes(spread)),
+    )
+    return json_answer(body, status=207 if failures else _STATUS[call.acks])
+
+
+def _record_outcomes(spread: _Spread) -> list[bytes]:
+    """Return one object a record in input order: its offset, or what went wrong."""
+    next_offsets = {
+        partition: outcome.appended.base_offset
+        for partition, outcome in spread.outcomes.items()
+        if outcome.appended is not None
+    }
+    told = {
+        partition: _failure(spread.places[partition].partition, outcome.error)
+        for partition, outcome in spread.outcomes.items()
+        if outcome.error is not None
+    }
+    shown = []
+    for partition in spread.chosen:
+        if partition in told:
+            shown.append(told[partition])
+        else:
+            number = spread.places[partition].partition
+            shown.append(b'{"partition":%d,"offset":%d}' % (number, next_offsets[partition]))
+            next_offsets[partition] += 1
+    return shown
+
+
+def _failure(partition: int, error: Exception) -> bytes:
+    members = problem_members(error)
+    kind = kind_of(error)
+    return to_json(
+        {
+            "partition": partition,
+            "status": kind.status,
+            "code": kind.code,
+            "detail": members["detail"],
+            "retryable": kind.retryable,
+            "side_effects": kind.side_effects,
+        }
+    )

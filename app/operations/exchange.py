@@ -1,0 +1,107 @@
+"""One request on its way through an operation: its headers, its ticket, and the way to its body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.types import Buffer
+
+from app.admission import Ticket
+from app.answers import JSON, NDJSON, Receive
+from app.dependencies import (
+    BATCH_TYPES,
+    RECORD_TYPES,
+    check_digest,
+    collect_body,
+    decode_body,
+    media_type_of,
+    negotiate,
+)
+from app.operations.service import Service
+from app.problems import MalformedRequest
+
+
+class Exchange:
+    """What fast lane and routes hand to an operation. `close` when the answer has been sent."""
+
+    __slots__ = ("_ticket", "head", "receive", "service")
+
+    def __init__(self, service: Service, head: Mapping[bytes, bytes], receive: Receive) -> None:
+        """Admit the request; raises Recovering, Draining or Overloaded."""
+        self._ticket = service.admission.admit()
+        self.service = service
+        self.head = head
+        self.receive = receive
+
+    @property
+    def ticket(self) -> Ticket:
+        return self._ticket
+
+    def close(self) -> None:
+        """Give back everything the request holds."""
+        self._ticket.close()
+
+    async def body(self) -> Buffer:
+        """Return the body, whole, decoded, and compared with its digest."""
+        settings = self.service.settings
+        return await self._body(("max_request_bytes", settings.max_request_bytes))
+
+    async def control_body(self) -> Buffer:
+        """Return the body of an administrative request: JSON, and small."""
+        media_type_of(self.head.get(b"content-type"), (JSON, b"application/merge-patch+json"))
+        settings = self.service.settings
+        return await self._body(("max_control_bytes", settings.max_control_bytes))
+
+    async def _body(self, limit: tuple[str, int]) -> Buffer:
+        head = self.head
+        service = self.service
+        body = await collect_body(
+            self.receive,
+            self._ticket,
+            declared=_declared_bytes(head),
+            limit=limit,
+            timeout_ms=service.settings.body_timeout_ms,
+        )
+        digest = head.get(b"content-digest")
+        encoding = head.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+        if digest is None and encoding == "identity":
+            return body
+
+        def unpack() -> Buffer:
+            if digest is not None:
+                check_digest(body, digest.decode("latin-1"))
+            if encoding == "identity":
+                return body
+            return decode_body(body, encoding, limit=limit)
+
+        if len(body) <= service.settings.inline_append_bytes and encoding == "identity":
+            return unpack()
+        unpacked = await service.workers.write(unpack)
+        if unpacked is not body:
+            self._ticket.hold_body(len(unpacked))
+        return unpacked
+
+    def brings_ndjson(self) -> bool:
+        """Whether the body is NDJSON; raises UnsupportedMediaType unless it is that or JSON."""
+        return media_type_of(self.head.get(b"content-type"), RECORD_TYPES) == NDJSON
+
+    def ensure_batches(self) -> None:
+        """Raise UnsupportedMediaType unless the body is said to be record batches."""
+        media_type_of(self.head.get(b"content-type"), BATCH_TYPES)
+
+    def wants_ndjson(self) -> bool:
+        """Whether records are wanted as NDJSON; raises NotAcceptable if neither that nor JSON is."""
+        return negotiate(self.head.get(b"accept"), RECORD_TYPES) == NDJSON
+
+    def ensure_takes_batches(self) -> None:
+        """Raise NotAcceptable if the client would not take record batches."""
+        negotiate(self.head.get(b"accept"), BATCH_TYPES)
+
+
+def _declared_bytes(head: Mapping[bytes, bytes]) -> int | None:
+    text = head.get(b"content-length")
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 19:
+        raise MalformedRequest("Content-Length is not a number", header="content-length")
+    return int(text)

@@ -1,0 +1,164 @@
+"""What the operations work with: one object that holds the runtime and everything around it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from engine.clock import Clock, SystemClock
+from engine.errors import PartitionNotFound, StorageError, TopicNotFound
+from engine.fs.filesystem import FileSystem, PosixFileSystem
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.runtime import Runtime
+from engine.types import TopicPartition
+
+from app.admission import Admission, Phase
+from app.commits import Commits
+from app.offload import Workers
+from app.settings import Settings
+from app.tail import Tail
+from app.telemetry import Telemetry
+from app.translate.receipts import Place
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_PLACES: Final = 65_536
+"""Partitions and paths that are remembered; beyond it the memory starts anew."""
+
+
+class Target(NamedTuple):
+    """What a hot path stands for: the last piece of the path, and the partition."""
+
+    kind: str
+    place: Place
+
+
+class Service:
+    """The engine's runtime with what HTTP needs around it; one per application.
+
+    Everything but `runtime` belongs to the event loop.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        fs: FileSystem | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.admission = Admission(settings)
+        self.telemetry = Telemetry()
+        self.tail = Tail()
+        self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
+        self.workers = Workers(settings)
+        self.runtime = Runtime(
+            settings.data_directory,
+            settings.engine_config(),
+            fs=fs or PosixFileSystem(),
+            clock=self.clock,
+            recorder=self.telemetry,
+            on_commit=self.commits.committed,
+            on_failure=self._flush_failed,
+        )
+        self.failure: BaseException | None = None
+        """Why the data directory could not be opened; the process ends with it."""
+        self._places: dict[tuple[str, int], Place] = {}
+        self._sticky: dict[str, int] = {}
+        self.targets: dict[str, Target] = {}
+        """What the fast lane remembers of paths; see `Target`."""
+        self._gauges()
+
+    @property
+    def manager(self) -> LogManager:
+        """Topics and logs; none until they are open."""
+        return self.runtime.manager
+
+    async def open(self) -> None:
+        """Open all logs on a thread of their own; requests are answered 503 until it is done."""
+        self.commits.attach(asyncio.get_running_loop())
+        await asyncio.to_thread(self.runtime.open)
+        self.telemetry.watch_logs(self.manager.logs)
+        if self.admission.phase is Phase.RECOVERING:
+            self.admission.phase = Phase.READY
+            _LOG.info("ready", extra={"topics": len(self.manager.topics())})
+
+    def drain(self) -> None:
+        """Refuse new requests and let long polls answer now; those at work end normally."""
+        self.admission.phase = Phase.DRAINING
+        self.tail.wake_all()
+
+    async def close(self) -> None:
+        """Flush, write checkpoints and the clean-shutdown marker, and end all threads."""
+        self.drain()
+        await asyncio.to_thread(self.runtime.close)
+        self.workers.close()
+
+    def readiness(self) -> dict[str, object]:
+        """Return whether requests are served, and why not."""
+        phase = self.admission.phase
+        if phase is Phase.RECOVERING:
+            progress = self.manager.recovery_progress
+            recovery = {"opened_logs": progress.opened_logs, "total_logs": progress.total_logs}
+            return {"status": phase.value, "recovery": recovery}
+        health = self.manager.health
+        if phase is Phase.READY and health.is_offline:
+            return {"status": "offline", "detail": str(health.cause)}
+        return {"status": phase.value}
+
+    def place(self, topic: str, partition: int) -> Place:
+        """Return one partition; raises TopicNotFound or PartitionNotFound."""
+        key = (topic, partition)
+        place = self._places.get(key)
+        if place is None:
+            log = self.manager.log(TopicPartition(topic, partition))
+            if len(self._places) >= MAX_PLACES:
+                self._places.clear()
+            place = self._places[key] = Place(topic, partition, log)
+        return place
+
+    def places(self, topic: str) -> list[Place]:
+        """Return the partitions of a topic that are here; raises TopicNotFound."""
+        found = []
+        for partition in range(self.manager.topic(topic).partitions):
+            try:
+                found.append(self.place(topic, partition))
+            except PartitionNotFound:
+                continue  # a directory that was adopted need not have all of them
+        return found
+
+    def sticky_partition(self, topic: str, partitions: int) -> int:
+        """Return where records without a key go this time: one partition a request, in turn."""
+        partition = (self._sticky.get(topic, -1) + 1) % partitions
+        self._sticky[topic] = partition
+        return partition
+
+    def forget(self, topic: str) -> None:
+        """Drop what is remembered of a topic that was deleted; whoever waits on it is told."""
+        self._sticky.pop(topic, None)
+        gone = [key for key in self._places if key[0] == topic]
+        self.targets.clear()
+        logs = [self._places.pop(key).log for key in gone]
+        self.commits.abandon(logs, TopicNotFound(f"topic {topic} was deleted", topic=topic))
+
+    async def administer(self, work: Callable[[], T]) -> T:
+        """Run administrative work on its threads."""
+        return await self.workers.administer(work)
+
+    def _flush_failed(self, logs: Sequence[Log], error: StorageError) -> None:
+        self.commits.failed(logs, error)
+
+    def _gauges(self) -> None:
+        gauge = self.telemetry.gauge
+        admission = self.admission
+        gauge("in_flight_requests", "Requests at work", lambda: admission.requests)
+        gauge("in_flight_body_bytes", "Bytes of bodies held", lambda: admission.body_bytes)
+        gauge("in_flight_answer_bytes", "Bytes of answers held", lambda: admission.answer_bytes)
+        gauge("waiting_readers", "Long polls that wait", lambda: self.tail.waiting)
+        gauge("waiting_appends", "Appends that wait for the disk", lambda: self.commits.waiting)

@@ -1,0 +1,139 @@
+"""Topics: create or verify, describe, configure, delete, list."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+from engine.topic_keys import effective
+from engine.errors import PreconditionFailed
+from engine.manager.topics import Topic
+
+from app.answers import Answer, json_answer
+from app.operations.service import Service
+from app.problems import MalformedRequest
+from app.translate.receipts import Place, to_json
+from schemas.topics import PutTopic, UpdateTopic
+
+
+async def put_topic(service: Service, name: str, wanted: PutTopic, *, create_only: bool) -> Answer:
+    """Create the topic, or verify that it is as wanted: 201 or 200."""
+    manager = service.manager
+
+    topic, created = await service.administer(
+        lambda: manager.create_topic(
+            name, partitions=wanted.partitions, overrides=dict(wanted.config)
+        )
+    )
+    if create_only and not created:
+        raise PreconditionFailed(f"topic {name} exists", topic=name)
+    location = (b"location", b"/v1/topics/" + name.encode())
+    return json_answer(
+        to_json(_described(service, topic)), status=201 if created else 200, headers=[location]
+    )
+
+
+async def get_topic(service: Service, name: str) -> Answer:
+    """Describe a topic with the configuration in force."""
+    return json_answer(to_json(_described(service, service.manager.topic(name))))
+
+
+async def update_topic(service: Service, name: str, patch: UpdateTopic) -> Answer:
+    """Apply a merge patch to the configuration, and add partitions."""
+    manager = service.manager
+    topic = await service.administer(
+        lambda: manager.update_topic(name, changes=dict(patch.config), partitions=patch.partitions)
+    )
+    return json_answer(to_json(_described(service, topic)))
+
+
+async def delete_topic(service: Service, name: str) -> Answer:
+    """Take the topic away at once; its files go later."""
+    manager = service.manager
+    await service.administer(lambda: manager.delete_topic(name))
+    service.forget(name)
+    return Answer(204, [], b"")
+
+
+def list_topics(service: Service, *, prefix: str, page_size: int, page_token: str | None) -> Answer:
+    """Return one page of topics in the order of their names; a broker's own are left out."""
+    after = "" if page_token is None else _decode_token(page_token)
+    names = sorted(
+        name
+        for name, topic in service.manager.topics().items()
+        if name.startswith(prefix) and name > after and not topic.is_internal
+    )
+    page = names[: min(page_size, service.settings.max_page_size)]
+    topics = service.manager.topics()
+    shown = [
+        {
+            "topic": name,
+            "topic_id": topics[name].topic_id,
+            "partitions": topics[name].partitions,
+        }
+        for name in page
+        if name in topics
+    ]
+    more = len(names) > len(page)
+    token = _encode_token(page[-1]) if more else None
+    return json_answer(to_json({"topics": shown, "next_page_token": token}))
+
+
+async def list_partitions(service: Service, name: str) -> Answer:
+    """Describe all partitions of a topic."""
+    places = service.places(name)
+    partitions = await service.administer(lambda: [describe_partition(place) for place in places])
+    return json_answer(to_json({"topic": name, "partitions": partitions}))
+
+
+async def get_partition(service: Service, place: Place) -> Answer:
+    """Describe one partition."""
+    return json_answer(to_json(await service.administer(lambda: describe_partition(place))))
+
+
+def describe_partition(place: Place) -> Mapping[str, object]:
+    """Return offsets, bytes, segments, epoch and producers of one partition."""
+    log = place.log
+    marks = log.watermarks
+    return {
+        "log_start_offset": marks.log_start_offset,
+        "high_watermark": marks.high_watermark,
+        "last_stable_offset": marks.last_stable_offset,
+        "log_end_offset": marks.log_end_offset,
+        "topic": place.topic,
+        "partition": place.partition,
+        "leader_epoch": log.leader_epoch,
+        "recovery_point": log.recovery_point,
+        "size_bytes": log.size_bytes,
+        "segments": log.segments_count,
+        "active_producers": len(log.producers()),
+        "log_id": log.log_id,
+    }
+
+
+def _described(service: Service, topic: Topic) -> Mapping[str, object]:
+    overrides = {**service.settings.default_topic_config, **topic.overrides}
+    values = effective(overrides, adopted=topic.adopted)
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "adopted": topic.adopted,
+        "config": {
+            name: {"value": entry.value, "source": entry.source} for name, entry in values.items()
+        },
+    }
+
+
+def _encode_token(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def _decode_token(token: str) -> str:
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise MalformedRequest(
+            "page_token is not one that a list answer gave", parameter="page_token"
+        ) from None

@@ -1,0 +1,238 @@
+"""Every error to its problem document: one table, keyed by exception type, complete by assertion.
+
+One of Kafka's numbers can have several statuses (1 is 410 or 416), so the number is not the key.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from engine import errors as engine_errors
+from engine.errors import EngineError, ErrorCode, InvalidRecord, leaf_errors
+from engine.log.results import LogTag
+
+from app.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
+from app.commits import CommitTimedOut
+
+_LOG = logging.getLogger(__name__)
+
+RETRY_AFTER: Final = (b"retry-after", b"1")
+MAX_ERRORS_LISTED: Final = 100
+
+
+class ServiceError(Exception):
+    """What the service itself refuses; keyword arguments are facts for programs."""
+
+    def __init__(
+        self, message: str, *, headers: Mapping[str, str] | None = None, **facts: object
+    ) -> None:
+        super().__init__(message)
+        self.headers = headers or {}
+        self._facts = facts
+
+    def facts(self) -> Mapping[str, object]:
+        return self._facts
+
+
+class MalformedRequest(ServiceError):
+    """JSON, a query or a header that cannot be read."""
+
+
+class InvalidBody(ServiceError):
+    """JSON that can be read and is not what the operation takes."""
+
+
+class RouteNotFound(ServiceError):
+    """No such path."""
+
+
+class MethodNotAllowed(ServiceError):
+    """The path exists, the method does not."""
+
+
+class NotAcceptable(ServiceError):
+    """None of the media types the client accepts can be made."""
+
+
+class UnsupportedMediaType(ServiceError):
+    """The body's type or encoding is not taken here."""
+
+
+class DigestMismatch(ServiceError):
+    """The body is not the one its Content-Digest was made of."""
+
+
+class RequestTimedOut(ServiceError):
+    """The body did not arrive in time."""
+
+
+class Draining(ServiceError):
+    """The service is stopping."""
+
+
+class Kind(NamedTuple):
+    """What all problems of one kind share."""
+
+    status: int
+    code: str
+    title: str
+    retryable: bool = False
+    side_effects: Literal["none", "unknown"] = "none"
+    headers: Headers = []
+
+
+_E = engine_errors
+
+KINDS: Final[Mapping[type[Exception], Kind]] = {
+    MalformedRequest: Kind(400, "malformed_request", "The request cannot be read"),
+    InvalidBody: Kind(422, "invalid_request", "The body is not what this operation takes"),
+    RouteNotFound: Kind(404, "route_not_found", "No such path"),
+    MethodNotAllowed: Kind(405, "method_not_allowed", "The method is not allowed here"),
+    NotAcceptable: Kind(406, "not_acceptable", "No acceptable media type"),
+    RequestTimedOut: Kind(
+        408, "request_timeout", "The body did not arrive in time", retryable=True
+    ),
+    UnsupportedMediaType: Kind(415, "unsupported_media_type", "Unsupported media type"),
+    DigestMismatch: Kind(422, "corrupt_batch", "The digest does not match", retryable=True),
+    Draining: Kind(503, "draining", "The service is stopping", retryable=True, headers=[RETRY_AFTER]),
+    CommitTimedOut: Kind(
+        504, "append_outcome_unknown", "The disk has not confirmed the append",
+        retryable=True, side_effects="unknown",
+    ),
+    _E.CorruptBatch: Kind(422, "corrupt_batch", "The batch is damaged", retryable=True),
+    _E.InvalidRecord: Kind(422, "invalid_record", "A record is not acceptable"),
+    _E.InvalidTimestamp: Kind(422, "invalid_timestamp", "A timestamp is out of bounds"),
+    _E.UnsupportedMagic: Kind(415, "unsupported_media_type", "Unsupported message format"),
+    _E.UnsupportedCompression: Kind(415, "unsupported_media_type", "Unsupported compression"),
+    _E.TooLarge: Kind(413, "too_large", "A limit is passed"),
+    _E.BatchSetTooLarge: Kind(413, "too_large", "A limit is passed"),
+    _E.InvalidConfig: Kind(422, "invalid_config", "The configuration is not valid"),
+    _E.InvalidTopicName: Kind(422, "invalid_topic_name", "The topic name is not valid"),
+    _E.PolicyViolation: Kind(422, "policy_violation", "The topic's policy forbids this"),
+    _E.InvalidRequestValue: Kind(422, "invalid_request", "A value can never be right"),
+    _E.OffsetsOutOfOrder: Kind(422, "invalid_record", "Offsets do not ascend"),
+    _E.OffsetBelowLogStart: Kind(410, "offset_below_log_start", "The offset is gone"),
+    _E.OffsetBeyondLogEnd: Kind(
+        416, "offset_beyond_log_end", "The offset is not there yet", retryable=True
+    ),
+    _E.UnexpectedAppendOffset: Kind(409, "unexpected_offset", "Bytes start below the log end"),
+    _E.SequenceGap: Kind(409, "sequence_gap", "The sequence is not the next one"),
+    _E.ProducerFenced: Kind(403, "producer_fenced", "A newer producer epoch has written"),
+    _E.CoordinatorFenced: Kind(403, "producer_fenced", "A newer coordinator has written"),
+    _E.InvalidTransactionState: Kind(
+        409, "invalid_transaction_state", "The transaction does not allow this"
+    ),
+    _E.ProducerNotFound: Kind(404, "producer_not_found", "No such producer"),
+    _E.TopicNotFound: Kind(404, "topic_not_found", "No such topic"),
+    _E.PartitionNotFound: Kind(404, "partition_not_found", "No such partition"),
+    _E.SegmentNotFound: Kind(404, "segment_not_found", "No such segment"),
+    _E.TopicConflict: Kind(409, "topic_conflict", "The topic exists and differs"),
+    _E.PreconditionFailed: Kind(412, "precondition_failed", "The log end is not where expected"),
+    _E.LogReplaced: Kind(409, "log_replaced", "The log is not the one of this URL"),
+    _E.Overloaded: Kind(503, "overloaded", "A bounded queue is full", retryable=True, headers=[RETRY_AFTER]),
+    _E.Recovering: Kind(503, "recovering", "The logs are being opened", retryable=True, headers=[RETRY_AFTER]),
+    _E.StorageOffline: Kind(
+        503, "storage_offline", "The disk failed; no more writes until a restart",
+        retryable=True, side_effects="unknown", headers=[RETRY_AFTER],
+    ),
+    _E.StorageFull: Kind(507, "storage_full", "No space is left", retryable=True),
+    _E.StoredDataCorrupt: Kind(500, "stored_data_corrupt", "Stored data is damaged"),
+    # The following are met at start and in the background; a request that meets one is answered too.
+    _E.CorruptIndex: Kind(500, "stored_data_corrupt", "An index is damaged"),
+    _E.IndexFull: Kind(500, "internal_error", "An index is full"),
+    _E.CorruptSnapshot: Kind(500, "stored_data_corrupt", "A snapshot is damaged"),
+    _E.CorruptCheckpoint: Kind(500, "stored_data_corrupt", "A checkpoint is damaged"),
+    _E.InconsistentTopicId: Kind(500, "stored_data_corrupt", "A directory is of another topic"),
+    _E.DirectoryLocked: Kind(503, "storage_offline", "Another process owns the data directory"),
+    _E.InvalidDataDirectory: Kind(503, "storage_offline", "The data directory is not usable"),
+    _E.SegmentOverflow: Kind(500, "internal_error", "An offset is too far for its segment"),
+}  # fmt: skip
+
+INTERNAL: Final = Kind(
+    500, "internal_error", "The request failed inside the service", side_effects="unknown"
+)
+
+_MISSING = set(leaf_errors(EngineError)) - KINDS.keys()
+assert not _MISSING, f"every engine error needs a status: {_MISSING}"
+
+
+def kind_of(error: Exception) -> Kind:
+    """Return the kind of the nearest class that has one; an unexpected error is internal."""
+    for ancestor in type(error).__mro__:
+        kind = KINDS.get(ancestor)
+        if kind is not None:
+            return kind
+    return INTERNAL
+
+
+def problem_members(error: Exception) -> dict[str, object]:
+    """Return what the document says about the error itself, without where and when."""
+    kind = kind_of(error)
+    members: dict[str, object] = {
+        "type": f"urn:tidelog:problem:{kind.code}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": str(error) if kind is not INTERNAL else "an unexpected error was logged",
+        "code": kind.code,
+        "retryable": kind.retryable,
+        "side_effects": kind.side_effects,
+    }
+    kafka_code = (
+        error.kafka_code if isinstance(error, EngineError) else _KAFKA_CODES.get(type(error))
+    )
+    if kafka_code is not None:
+        members["kafka_error_code"] = int(kafka_code)
+        members["kafka_error"] = kafka_code.name
+    if isinstance(error, InvalidRecord) and error.errors:
+        members["errors"] = [_listed(entry) for entry in error.errors[:MAX_ERRORS_LISTED]]
+    if isinstance(error, EngineError | ServiceError):
+        for name, value in error.facts().items():
+            if isinstance(value, LogTag):
+                members["etag"] = etag_of(*value).decode()
+            else:
+                members.setdefault(name, value)
+    return members
+
+
+def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -> Answer:
+    """Return the problem document of an error; one that nobody expected is logged with its stack.
+
+    `trace` is the request's traceparent, whose trace id the document and the log line carry.
+    """
+    kind = kind_of(error)
+    members = problem_members(error)
+    members["instance"] = path
+    members["trace_id"] = _trace_id(trace)
+    if kind.status >= 500 and kind.status != 503:
+        _LOG.error("%s: %s", path, error, exc_info=error, extra={"trace_id": members["trace_id"]})
+    headers: Headers = [(b"content-type", PROBLEM), NO_STORE, *kind.headers]
+    if isinstance(error, ServiceError):
+        headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    return Answer(kind.status, headers, msgspec.json.encode(members, enc_hook=_encode))
+
+
+def _trace_id(trace: bytes | None) -> str:
+    pieces = (trace or b"").split(b"-")
+    if len(pieces) == 4 and len(pieces[1]) == 32 and pieces[1].isalnum():
+        return pieces[1].decode()
+    return secrets.token_hex(16)
+
+
+_KAFKA_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
+    UnsupportedMediaType: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    DigestMismatch: ErrorCode.CORRUPT_MESSAGE,
+    CommitTimedOut: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+def _listed(entry: Mapping[str, object]) -> dict[str, object]:
+    return {"index": None, "field": None, "code": "invalid", "detail": "", **entry}
+
+
+def _encode(value: Any) -> object:  # noqa: ANN401  # whatever an error carries can be said somehow
+    return str(value)

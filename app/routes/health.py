@@ -1,0 +1,63 @@
+"""Liveness, readiness, metrics and limits: answered whatever the service is doing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+
+from app.admission import Phase
+from app.answers import NO_STORE, Answer, AnswerResponse, json_answer
+from app.routes.shared import ServiceDep, answers
+from app.translate.receipts import to_json
+from schemas.health import Limits, Liveness, Readiness
+
+router = APIRouter(tags=["service"])
+
+
+@router.get(
+    "/livez", operation_id="getLiveness", responses=answers(200, Liveness, "The process answers")
+)
+async def get_liveness() -> AnswerResponse:
+    """Tell that the process answers; it may still be recovering."""
+    return AnswerResponse(json_answer(b'{"status":"live"}'))
+
+
+@router.get(
+    "/readyz",
+    operation_id="getReadiness",
+    responses={
+        **answers(200, Readiness, "Requests are served"),
+        **answers(503, Readiness, "Recovering, draining, or the disk is offline"),
+    },
+)
+async def get_readiness(service: ServiceDep) -> AnswerResponse:
+    """Tell whether requests are served, and while recovering how far it has come."""
+    report = service.readiness()
+    status = 200 if report["status"] == Phase.READY.value else 503
+    return AnswerResponse(json_answer(to_json(report), status=status))
+
+
+@router.get(
+    "/metrics",
+    operation_id="getMetrics",
+    responses={
+        200: {
+            "description": "Prometheus' text format",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def get_metrics(service: ServiceDep) -> AnswerResponse:
+    """Tell everything that is counted, in Prometheus' text format."""
+    body = await asyncio.to_thread(service.telemetry.exposition)
+    content_type = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+    return AnswerResponse(Answer(200, [content_type, NO_STORE], body))
+
+
+@router.get(
+    "/v1/limits", operation_id="getLimits", responses=answers(200, Limits, "Limits by name")
+)
+async def get_limits(service: ServiceDep) -> AnswerResponse:
+    """Tell every limit by the name that the 413 and 503 answers use."""
+    return AnswerResponse(json_answer(to_json({"limits": service.settings.limits()})))

@@ -1,0 +1,91 @@
+"""Segments, roll, flush, retention, deletion of records."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.answers import AnswerResponse
+from app.dependencies import parse_model
+from app.operations import maintenance as operations
+from app.routes.shared import ExchangeDep, PlaceDep, answers, body_of, problems
+from schemas.maintenance import (
+    DeleteRecords,
+    DeleteRecordsReport,
+    FlushReport,
+    RetentionParameters,
+    RetentionReport,
+    RollReport,
+    SegmentList,
+)
+
+router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}")
+
+
+@router.get(
+    "/segments",
+    operation_id="listSegments",
+    tags=["segments"],
+    responses={**answers(200, SegmentList, "The segments, oldest first"), **problems(404)},
+)
+async def list_segments(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """List the segments of a log."""
+    return AnswerResponse(await operations.list_segments(exchange.service, place))
+
+
+@router.post(
+    "/roll",
+    operation_id="rollSegment",
+    tags=["maintenance"],
+    responses={**answers(200, RollReport, "What became of the segment"), **problems(404, 507)},
+)
+async def roll_segment(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Seal the active segment and open the next; an empty one stays."""
+    return AnswerResponse(await operations.roll_segment(exchange.service, place))
+
+
+@router.post(
+    "/flush",
+    operation_id="flushLog",
+    tags=["maintenance"],
+    responses={**answers(200, FlushReport, "What is on disk now"), **problems(404, 507)},
+)
+async def flush_log(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Put everything on disk, indexes and snapshots too."""
+    return AnswerResponse(await operations.flush_log(exchange.service, place))
+
+
+@router.post(
+    "/retention",
+    operation_id="runRetention",
+    tags=["maintenance"],
+    responses={**answers(200, RetentionReport, "What was removed"), **problems(404, 507)},
+)
+async def run_retention(
+    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[RetentionParameters, Query()]
+) -> AnswerResponse:
+    """Remove the segments that are due, or with `dry_run` only tell which and why."""
+    answer = await operations.run_retention(exchange.service, place, dry_run=parameters.dry_run)
+    return AnswerResponse(answer)
+
+
+@router.post(
+    "/delete-records",
+    operation_id="deleteRecords",
+    tags=["maintenance"],
+    responses={
+        **answers(200, DeleteRecordsReport, "The marks now"),
+        **problems(404, 413, 415, 416, 422, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema={"$ref": "#/components/schemas/DeleteRecords"},
+        example={"before_offset": 1000},
+    ),
+)
+async def delete_records(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Give up the records below an offset; -1 is the high watermark."""
+    wanted = parse_model(await exchange.control_body(), DeleteRecords)
+    answer = await operations.delete_records(exchange.service, place, wanted.before_offset)
+    return AnswerResponse(answer)

@@ -1,0 +1,114 @@
+"""Append and read records as JSON and NDJSON."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from app.answers import AnswerResponse
+from app.operations import append, read
+from app.routes.shared import (
+    APPEND_HEADERS,
+    READ_HEADERS,
+    ExchangeDep,
+    PlaceDep,
+    TopicPath,
+    answers,
+    problems,
+)
+from app.translate.calls import AppendCall, read_call
+from schemas.fetch import ReadRecordsParameters, RecordPage
+from schemas.produce import AppendParameters, AppendReceipt, TopicAppendReceipt
+
+router = APIRouter(prefix="/v1/topics")
+
+EXAMPLE = {"records": [{"key": "AA", "value": {"flight": 1141, "arr_delay": 33}}]}
+RECORDS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"$ref": "#/components/schemas/RecordsIn"},
+                "example": EXAMPLE,
+            },
+            "application/x-ndjson": {
+                "schema": {"type": "string", "description": "One RecordIn a line"},
+                "example": '{"key":"AA","value":1}\n{"key":"UA","value":2}\n',
+            },
+        },
+    }
+}
+
+APPENDED = {
+    **answers(201, AppendReceipt, "Appended; with acks=all it is on disk"),
+    **answers(200, AppendReceipt, "A duplicate: the offsets of the first time"),
+    **answers(202, AppendReceipt, "Taken with acks=0"),
+    **problems(403, 404, 408, 409, 412, 413, 415, 422, 504, 507),
+}
+
+
+@router.post(
+    "/{topic}/records",
+    operation_id="appendTopicRecords",
+    tags=["produce"],
+    responses={
+        **answers(201, TopicAppendReceipt, "Appended"),
+        **answers(202, TopicAppendReceipt, "Taken with acks=0"),
+        **answers(207, TopicAppendReceipt, "Some partitions failed; one entry a record"),
+        **problems(404, 408, 409, 413, 415, 422, 504, 507),
+    },
+    openapi_extra=RECORDS_BODY,
+)
+async def append_topic_records(
+    exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[AppendParameters, Query()]
+) -> AnswerResponse:
+    """Append records to the partitions of their keys, as Kafka's partitioner picks them."""
+    call = AppendCall(parameters.acks)
+    return AnswerResponse(await append.append_topic_records(exchange, topic, call))
+
+
+@router.post(
+    "/{topic}/partitions/{partition}/records",
+    operation_id="appendRecords",
+    tags=["produce"],
+    dependencies=[APPEND_HEADERS],
+    responses=APPENDED,
+    openapi_extra=RECORDS_BODY,
+)
+async def append_records(
+    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[AppendParameters, Query()]
+) -> AnswerResponse:
+    """Append records to one partition as one batch: all of it, or nothing."""
+    call = AppendCall(parameters.acks)
+    return AnswerResponse(await append.append_records(exchange, place, call))
+
+
+@router.get(
+    "/{topic}/partitions/{partition}/records",
+    operation_id="readRecords",
+    tags=["consume"],
+    dependencies=[READ_HEADERS],
+    responses={
+        200: {
+            "model": RecordPage,
+            "description": "Records from the offset on",
+            "content": {
+                "application/x-ndjson": {
+                    "schema": {"type": "string", "description": "One RecordOut a line"}
+                }
+            },
+        },
+        304: {"description": "An immutable page that the client has"},
+        **problems(404, 406, 409, 410, 413, 416),
+    },
+)
+async def read_records(
+    request: Request,
+    exchange: ExchangeDep,
+    place: PlaceDep,
+    parameters: Annotated[ReadRecordsParameters, Query()],
+) -> AnswerResponse:
+    """Read records as JSON or NDJSON, waiting for new ones if `max_wait_ms` says so."""
+    call = read_call(parameters, request.scope["query_string"])
+    return AnswerResponse(await read.read_records(exchange, place, call))

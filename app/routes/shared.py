@@ -1,0 +1,109 @@
+"""What the routes have in common: their dependencies, and how their answers are documented."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Annotated, Any, Final, TypeAlias
+
+from fastapi import Depends, Header, Path, Request
+
+from app.operations.exchange import Exchange
+from app.operations.service import Service
+from app.translate.receipts import Place
+from schemas.base import Model
+from schemas.common import PartitionNumber, TopicName
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceDep = Annotated[Service, Depends(_service)]
+
+
+async def _exchange(request: Request, service: ServiceDep) -> AsyncIterator[Exchange]:
+    """Admit the request; what it holds is given back when its answer has been sent."""
+    exchange = Exchange(service, dict(request.scope["headers"]), request.receive)
+    try:
+        yield exchange
+    finally:
+        exchange.close()
+
+
+ExchangeDep = Annotated[Exchange, Depends(_exchange)]
+TopicPath = Annotated[TopicName, Path()]
+
+
+async def _place(
+    exchange: ExchangeDep, topic: TopicPath, partition: Annotated[PartitionNumber, Path()]
+) -> Place:
+    return exchange.service.place(topic, partition)
+
+
+PlaceDep = Annotated[Place, Depends(_place)]
+
+
+async def _append_headers(
+    producer_id: Annotated[
+        str | None, Header(description="Idempotent append; all three Producer-* headers or none")
+    ] = None,
+    producer_epoch: Annotated[str | None, Header()] = None,
+    producer_sequence: Annotated[
+        str | None, Header(description="Sequence of the first record")
+    ] = None,
+    if_match: Annotated[
+        str | None, Header(description="Append only if the log end has this ETag, else 412")
+    ] = None,
+    expected_offset: Annotated[
+        str | None, Header(description="Append only if this is the log end offset, else 412")
+    ] = None,
+    content_digest: Annotated[
+        str | None, Header(description="RFC 9530; compared before anything is written")
+    ] = None,
+) -> None:
+    """Document the headers of an append; the operation reads them itself."""
+
+
+async def _read_headers(
+    if_none_match: Annotated[
+        str | None, Header(description="The ETag of an immutable answer: 304 without a look")
+    ] = None,
+) -> None:
+    """Document the headers of a read; the operation reads them itself."""
+
+
+APPEND_HEADERS: Final = Depends(_append_headers)
+READ_HEADERS: Final = Depends(_read_headers)
+
+
+def problems(*statuses: int) -> Responses:
+    """Return documentation of errors; each status is one shared component of the document."""
+    everywhere = (400, 500, 503)
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {
+                "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+            },
+        }
+        for status in sorted({*everywhere, *statuses})
+    }
+
+
+def answers(status: int, model: type[Model], description: str) -> Responses:
+    """Return documentation of a JSON answer."""
+    return {status: {"model": model, "description": description}}
+
+
+def body_of(*media_types: str, schema: dict[str, Any], example: object = None) -> dict[str, Any]:
+    """Return documentation of a body that the operation reads itself."""
+    content: dict[str, Any] = {}
+    for media_type in media_types:
+        content[media_type] = {"schema": schema}
+        if example is not None:
+            content[media_type]["example"] = example
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,129 @@
+"""Topics: create, list, describe, configure, delete; and their partitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+
+from app.answers import AnswerResponse
+from app.dependencies import parse_model
+from app.operations import topics as operations
+from app.routes.shared import ExchangeDep, PlaceDep, TopicPath, answers, body_of, problems
+from schemas.topics import (
+    ListParameters,
+    Partition,
+    PartitionList,
+    PutTopic,
+    Topic,
+    TopicList,
+    UpdateTopic,
+)
+
+router = APIRouter(prefix="/v1/topics", tags=["topics"])
+
+
+@router.get(
+    "",
+    operation_id="listTopics",
+    responses={**answers(200, TopicList, "One page of topics"), **problems()},
+)
+async def list_topics(
+    exchange: ExchangeDep, parameters: Annotated[ListParameters, Query()]
+) -> AnswerResponse:
+    """List topics in the order of their names; a broker's internal ones are left out."""
+    answer = operations.list_topics(
+        exchange.service,
+        prefix=parameters.prefix,
+        page_size=parameters.page_size,
+        page_token=parameters.page_token,
+    )
+    return AnswerResponse(answer)
+
+
+@router.put(
+    "/{topic}",
+    operation_id="putTopic",
+    responses={
+        **answers(201, Topic, "Created"),
+        **answers(200, Topic, "It exists and is as wanted"),
+        **problems(409, 412, 413, 415, 422, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema={"$ref": "#/components/schemas/PutTopic"},
+        example={"partitions": 4, "config": {"retention.ms": "-1"}},
+    ),
+)
+async def put_topic(
+    exchange: ExchangeDep,
+    topic: TopicPath,
+    if_none_match: Annotated[str | None, Header(description="`*`: create only, else 412")] = None,
+) -> AnswerResponse:
+    """Create a topic, or verify that it is as wanted: 201 new, 200 same, 409 other."""
+    wanted = parse_model(await exchange.control_body(), PutTopic)
+    answer = await operations.put_topic(
+        exchange.service, topic, wanted, create_only=if_none_match == "*"
+    )
+    return AnswerResponse(answer)
+
+
+@router.get(
+    "/{topic}",
+    operation_id="getTopic",
+    responses={**answers(200, Topic, "The topic"), **problems(404)},
+)
+async def get_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Describe a topic: id, partitions, and each configuration value with its source."""
+    return AnswerResponse(await operations.get_topic(exchange.service, topic))
+
+
+@router.patch(
+    "/{topic}",
+    operation_id="updateTopic",
+    responses={
+        **answers(200, Topic, "The topic as it is now"),
+        **problems(404, 409, 413, 415, 422, 507),
+    },
+    openapi_extra=body_of(
+        "application/merge-patch+json",
+        "application/json",
+        schema={"$ref": "#/components/schemas/UpdateTopic"},
+        example={"config": {"retention.ms": None}},
+    ),
+)
+async def update_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Merge a patch into the configuration; more partitions are allowed, fewer are not."""
+    patch = parse_model(await exchange.control_body(), UpdateTopic)
+    return AnswerResponse(await operations.update_topic(exchange.service, topic, patch))
+
+
+@router.delete(
+    "/{topic}",
+    operation_id="deleteTopic",
+    status_code=204,
+    responses={204: {"description": "It is gone"}, **problems(404, 422, 507)},
+)
+async def delete_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Delete a topic: gone at once, its files a little later."""
+    return AnswerResponse(await operations.delete_topic(exchange.service, topic))
+
+
+@router.get(
+    "/{topic}/partitions",
+    operation_id="listPartitions",
+    responses={**answers(200, PartitionList, "All partitions"), **problems(404)},
+)
+async def list_partitions(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Describe all partitions: offsets, bytes, segments, epoch, producers."""
+    return AnswerResponse(await operations.list_partitions(exchange.service, topic))
+
+
+@router.get(
+    "/{topic}/partitions/{partition}",
+    operation_id="getPartition",
+    responses={**answers(200, Partition, "The partition"), **problems(404)},
+)
+async def get_partition(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Describe one partition."""
+    return AnswerResponse(await operations.get_partition(exchange.service, place))

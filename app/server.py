@@ -1,0 +1,77 @@
+"""The process: settings in, uvicorn running, stopped gracefully. Loaded only by what serves."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from app.factory import create_api, framed
+from app.fast_lane import FastLane
+from app.middleware import App
+from app.operations.service import Service
+from app.settings import Settings
+
+GRACE_SECONDS = 30
+"""What is at work when a signal comes has so long to end."""
+
+
+def compose(service: Service, on_failure: Callable[[], None] | None = None) -> App:
+    """Return the whole service: the fast lane in front of the framed application."""
+    return FastLane(framed(create_api(service, on_failure), service), service)
+
+
+class Server(uvicorn.Server):
+    """Tells the service to drain as soon as a signal asks it to stop.
+
+    Otherwise long polls would keep their connections, and the process, for as long as they wait.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note that the process shall end; runs between two steps of the event loop."""
+        self._service.drain()
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then print the address: with port 0 nobody else knows it."""
+        await super().startup(sockets)
+        for server in self.servers:
+            for bound in server.sockets:
+                host, port = bound.getsockname()[:2]
+                shown = f"[{host}]" if ":" in host else host
+                sys.stdout.write(f"tidelog listens on http://{shown}:{port}\n")
+        sys.stdout.flush()
+
+
+def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
+    """Serve until a signal comes; return why the data directory could not be opened, if so."""
+    service = Service(settings)
+    config = uvicorn.Config(
+        compose(service, _stop),
+        host=host,
+        port=port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        backlog=2048,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    Server(config, service).run()
+    return service.failure
+
+
+def _stop() -> None:
+    signal.raise_signal(signal.SIGTERM)

@@ -1,0 +1,217 @@
+"""Parameters of the hot operations as frozen values, and their fast parsers.
+
+The fast parsers understand what clients usually send. For anything else, malformed or merely odd, they return
+None: the request then goes to FastAPI, whose models judge it and explain what is wrong. So there is one
+place that refuses, and a fast lane that never guesses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from engine.log.results import LogTag
+from engine.types import (
+    INT32_MAX,
+    INT64_MAX,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    FetchIsolation,
+)
+
+from app.problems import MalformedRequest
+from schemas.fetch import ReadParameters, ReadRecordsParameters
+
+
+class AppendCall(NamedTuple):
+    """How a body is to be appended."""
+
+    acks: str = "all"
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    expected_end_offset: int | None = None
+    expected_tag: LogTag | None = None
+
+
+class OffsetSpec(NamedTuple):
+    """Where a read starts: a number, or a place that the log knows."""
+
+    offset: int | None = None
+    place: str = ""
+    timestamp: int = 0
+
+
+class ReadCall(NamedTuple):
+    """What is to be read. Ends are exclusive; None means the service's default."""
+
+    start: OffsetSpec
+    max_bytes: int | None = None
+    min_bytes: int = 1
+    max_wait_ms: int = 0
+    end_offset: int | None = None
+    isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    on_out_of_range: str = "error"
+    log_id: str | None = None
+    explain: bool = False
+    max_records: int | None = None
+    encoding: str | None = None
+    offsets_as_text: bool = False
+    query: bytes = b""
+    """As it came, for the link to the next page and for the tag of an immutable answer."""
+
+
+INT16_MAX: Final = 2**15 - 1
+
+_NUMBER: Final = re.compile(rb"[0-9]{1,18}")
+_ETAG: Final = re.compile(r'"(\d{1,10})-(\d{1,19})-([0-9a-f]{8})"')
+
+
+def parse_etag(text: str) -> LogTag:
+    """Return the end of a log that an ETag stands for; raises MalformedRequest."""
+    match = _ETAG.fullmatch(text.strip())
+    if match is None:
+        raise MalformedRequest(
+            "If-Match takes the ETag of an offsets answer or of an append", header="if-match"
+        )
+    return LogTag(int(match[1]), int(match[2]), int(match[3], 16))
+
+
+def parse_offset(text: str) -> OffsetSpec:
+    """Return where `text` says to start; its form has been checked."""
+    if text.isdigit():
+        return OffsetSpec(_within(int(text), "offset"))
+    if text.startswith("ts:"):
+        return OffsetSpec(None, "ts", _within(int(text[3:]), "offset"))
+    return OffsetSpec(None, text)
+
+
+def _within(number: int, name: str) -> int:
+    if number > INT64_MAX:
+        raise MalformedRequest(f"{name} does not fit in 64 bits", parameter=name)
+    return number
+
+
+def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
+    """Return the call that validated parameters make."""
+    call = ReadCall(
+        parse_offset(parameters.offset),
+        parameters.max_bytes,
+        parameters.min_bytes,
+        parameters.max_wait_ms,
+        parameters.end_offset,
+        FetchIsolation(parameters.isolation),
+        parameters.on_out_of_range,
+        parameters.log_id,
+        parameters.explain == "1",
+        query=query,
+    )
+    if isinstance(parameters, ReadRecordsParameters):
+        call = call._replace(
+            max_records=parameters.max_records,
+            encoding=parameters.encoding,
+            offsets_as_text=parameters.offsets == "string",
+        )
+    return call
+
+
+_READ_NUMBERS: Final = {
+    b"max_bytes": "max_bytes",
+    b"min_bytes": "min_bytes",
+    b"max_wait_ms": "max_wait_ms",
+    b"end_offset": "end_offset",
+}
+_ISOLATIONS: Final = {isolation.value.encode(): isolation for isolation in FetchIsolation}
+_PLACES: Final = {
+    b"earliest": OffsetSpec(None, "earliest"),
+    b"latest": OffsetSpec(None, "latest"),
+}
+
+
+def fast_read_call(query: bytes) -> ReadCall | None:
+    """Return the call of a usual query string; None if FastAPI had better look at it."""
+    start = _PLACES[b"earliest"]
+    values: dict[str, object] = {}
+    for part in query.split(b"&") if query else ():
+        name, _, value = part.partition(b"=")
+        number = _READ_NUMBERS.get(name)
+        if name == b"offset" and "offset" not in values:
+            values["offset"] = True
+            known = _PLACES.get(value)
+            if known is None and _NUMBER.fullmatch(value) is None:
+                return None
+            start = known or OffsetSpec(int(value))
+        elif number is not None and number not in values and _NUMBER.fullmatch(value):
+            values[number] = int(value)
+        elif name == b"isolation" and value in _ISOLATIONS and "isolation" not in values:
+            values["isolation"] = _ISOLATIONS[value]
+        elif name == b"log_id" and value.replace(b".", b"").replace(b"-", b"").isalnum():
+            values["log_id"] = value.decode()
+        else:
+            return None
+    values.pop("offset", None)
+    if values.get("isolation") is FetchIsolation.LOG_END:
+        return None
+    return ReadCall(start, query=query, **values)  # type: ignore[arg-type]  # the table ties names to types
+
+
+_APPEND_CALLS: Final = {
+    b"": AppendCall(),
+    b"acks=0": AppendCall("0"),
+    b"acks=1": AppendCall("1"),
+    b"acks=all": AppendCall(),
+}
+
+
+def fast_append_call(query: bytes) -> AppendCall | None:
+    """Return the call of a usual query string; None if FastAPI had better look at it."""
+    return _APPEND_CALLS.get(query)
+
+
+_PRODUCER_HEADERS: Final = (b"producer-id", b"producer-epoch", b"producer-sequence")
+
+
+def with_headers(call: AppendCall, head: Mapping[bytes, bytes]) -> AppendCall:
+    """Return the call with what the request's headers ask for.
+
+    Raises MalformedRequest for a header that cannot be read, and for a producer that is not complete.
+    """
+    given = [name for name in _PRODUCER_HEADERS if name in head]
+    if given:
+        if len(given) < len(_PRODUCER_HEADERS):
+            raise MalformedRequest(
+                "Producer-Id, Producer-Epoch and Producer-Sequence come together or not at all",
+                header=given[0].decode(),
+            )
+        call = call._replace(
+            producer_id=_header_number(head, b"producer-id", INT64_MAX),
+            producer_epoch=_header_number(head, b"producer-epoch", INT16_MAX),
+            base_sequence=_header_number(head, b"producer-sequence", INT32_MAX),
+        )
+    if b"expected-offset" in head:
+        expected = _header_number(head, b"expected-offset", INT64_MAX)
+        call = call._replace(expected_end_offset=expected)
+    if b"if-match" in head:
+        call = call._replace(expected_tag=parse_etag(head[b"if-match"].decode("latin-1")))
+    return call
+
+
+def ensure_no_conditions(head: Mapping[bytes, bytes]) -> None:
+    """Refuse what makes no sense for an append over several partitions."""
+    for name in (*_PRODUCER_HEADERS, b"expected-offset", b"if-match"):
+        if name in head:
+            raise MalformedRequest(
+                f"{name.decode()} is about one partition; append to that one instead",
+                header=name.decode(),
+            )
+
+
+def _header_number(head: Mapping[bytes, bytes], name: bytes, greatest: int) -> int:
+    text = head[name].strip()
+    if not text.isdigit() or len(text) > 19 or int(text) > greatest:
+        raise MalformedRequest(
+            f"{name.decode()} must be an integer from 0 to {greatest}", header=name.decode()
+        )
+    return int(text)

@@ -1,0 +1,216 @@
+"""What operations answer, as bytes: receipts, marks and pages, joined without a model in between.
+
+The models in `schemas` describe these bytes; the contract tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from engine.log.log import Log
+from engine.log.results import Appended, Fetched, LogTag, ReadEnd
+from engine.state.watermarks import Watermarks
+from engine.types import FetchIsolation
+
+from app.answers import NO_STORE, Headers, etag_of
+from app.translate.calls import ReadCall
+from app.translate.records_out import Rendered
+
+
+class Place:
+    """One partition as HTTP sees it: its log, and what of its answers never changes."""
+
+    __slots__ = ("log", "page_prefix", "partition", "path", "receipt_prefix", "topic")
+
+    def __init__(self, topic: str, partition: int, log: Log) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.log = log
+        self.path = b"/v1/topics/%b/partitions/%d/" % (topic.encode(), partition)
+        self.receipt_prefix = b'{"topic":"%b","partition":%d,"base_offset":' % (
+            topic.encode(),
+            partition,
+        )
+        self.page_prefix = b'{"topic":"%b","partition":%d,"records":[' % (topic.encode(), partition)
+
+
+def receipt_body(place: Place, appended: Appended, marks: Watermarks, acks: str) -> bytes:
+    """Return the receipt of one append; `marks` are as they are when it is answered."""
+    return (
+        b'%b%d,"last_offset":%d,"count":%d,"timestamp":%d,"duplicate":%b,"acks":"%b",'
+        b'"log_start_offset":%d,"high_watermark":%d,"log_end_offset":%d}'
+        % (
+            place.receipt_prefix,
+            appended.base_offset,
+            appended.last_offset,
+            appended.count,
+            appended.timestamp,
+            b"true" if appended.is_duplicate else b"false",
+            acks.encode(),
+            marks.log_start_offset,
+            marks.high_watermark,
+            marks.log_end_offset,
+        )
+    )
+
+
+def append_headers(place: Place, appended: Appended, marks: Watermarks, kind: bytes) -> Headers:
+    """Return the headers of a receipt: where to read what was written, and the marks."""
+    tag = appended.tag
+    log_id = place.log.log_id.encode()
+    next_offset = appended.last_offset + 1
+    location = b"%b%b?offset=%d&end_offset=%d&log_id=%b" % (
+        place.path, kind, appended.base_offset, next_offset, log_id,
+    )  # fmt: skip
+    link = b'<%b%b?offset=%d&log_id=%b>; rel="next"' % (place.path, kind, next_offset, log_id)
+    return [
+        (b"content-type", b"application/json"),
+        NO_STORE,
+        (b"location", location),
+        (b"etag", etag_of(*tag)),
+        *mark_headers(marks, tag.leader_epoch, next_offset),
+        (b"link", link),
+    ]
+
+
+def mark_headers(marks: Watermarks, leader_epoch: int, next_offset: int) -> Headers:
+    """Return where the log is, all from one snapshot."""
+    return [
+        (b"log-start-offset", b"%d" % marks.log_start_offset),
+        (b"log-high-watermark", b"%d" % marks.high_watermark),
+        (b"log-last-stable-offset", b"%d" % marks.last_stable_offset),
+        (b"log-end-offset", b"%d" % marks.log_end_offset),
+        (b"log-next-offset", b"%d" % next_offset),
+        (b"log-leader-epoch", b"%d" % leader_epoch),
+    ]
+
+
+def offsets_body(marks: Watermarks, leader_epoch: int, recovery_point: int) -> bytes:
+    """Return all marks of one log."""
+    return (
+        b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
+        b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d}'
+        % (
+            marks.log_start_offset,
+            marks.high_watermark,
+            marks.last_stable_offset,
+            marks.log_end_offset,
+            leader_epoch,
+            recovery_point,
+        )
+    )
+
+
+def offsets_headers(marks: Watermarks, tag: LogTag) -> Headers:
+    """Return the headers of an offsets answer; its ETag is what If-Match takes on appends."""
+    return [
+        (b"etag", etag_of(*tag)),
+        *mark_headers(marks, tag.leader_epoch, marks.high_watermark),
+    ]
+
+
+def page_body(
+    place: Place, fetched: Fetched, rendered: Rendered, next_offset: int, *, as_text: bool
+) -> bytes:
+    """Return a page of records as one JSON object."""
+    marks = fetched.watermarks
+    number = b'"%d"' if as_text else b"%d"
+    suffix = b"".join(
+        (
+            b'],"next_offset":', number, b',"log_start_offset":', number, b',"high_watermark":', number,
+            b',"last_stable_offset":', number, b',"log_end_offset":', number, b',"leader_epoch":%d}',
+        )
+    )  # fmt: skip
+    return b"".join(
+        (
+            place.page_prefix,
+            b",".join(rendered.records),
+            suffix
+            % (
+                next_offset,
+                marks.log_start_offset,
+                marks.high_watermark,
+                marks.last_stable_offset,
+                marks.log_end_offset,
+                fetched.leader_epoch,
+            ),
+        )
+    )
+
+
+def lines_body(records: Iterable[bytes]) -> bytes:
+    """Return records as NDJSON."""
+    return b"".join(part for record in records for part in (record, b"\n"))
+
+
+def read_headers(
+    place: Place, call: ReadCall, fetched: Fetched, next_offset: int, kind: bytes
+) -> Headers:
+    """Return the headers of a read but for type and caching."""
+    headers = mark_headers(fetched.watermarks, fetched.leader_epoch, next_offset)
+    headers.append((b"link", _next_link(place, call, next_offset, kind)))
+    if call.explain:
+        headers.append((b"log-explain", _explanation(fetched)))
+    return headers
+
+
+def _next_link(place: Place, call: ReadCall, next_offset: int, kind: bytes) -> bytes:
+    """Return the URL that reads on: the same parameters from the next offset, of this log."""
+    kept = [
+        part
+        for part in call.query.split(b"&")
+        if part and part.partition(b"=")[0] not in {b"offset", b"log_id"}
+    ]
+    query = b"&".join([b"offset=%d" % next_offset, *kept, b"log_id=" + place.log.log_id.encode()])
+    return b'<%b%b?%b>; rel="next"' % (place.path, kind, query)
+
+
+def _explanation(fetched: Fetched) -> bytes:
+    ended_by = fetched.ended_by.value.encode()
+    path = fetched.path
+    if path is None:
+        return b"ended_by=%b" % ended_by
+    return (
+        b"segment_base_offset=%d; index_entry_offset=%d; index_entry_position=%d; position=%d; "
+        b"scanned_bytes=%d; ended_by=%b" % (*path, ended_by)
+    )
+
+
+def is_immutable(
+    place: Place, call: ReadCall, fetched: Fetched, next_offset: int, *, cut_short: bool
+) -> bool:
+    """Whether this answer will be the same for ever.
+
+    It must be about this very log, start at a number, end because of a bound in the URL and not because
+    data ran out, lie wholly below what its readers may see, and compaction must not touch it.
+    """
+    if call.log_id is None or call.start.offset is None or call.explain:
+        return False
+    if not cut_short and fetched.ended_by is ReadEnd.LOG_BOUND:
+        return False
+    if place.log.config.is_compacted or call.start.offset < fetched.watermarks.log_start_offset:
+        return False
+    marks = fetched.watermarks
+    committed = call.isolation is FetchIsolation.TXN_COMMITTED
+    bound = marks.last_stable_offset if committed else marks.high_watermark
+    return next_offset <= bound
+
+
+def immutable_etag(call: ReadCall, media_type: bytes) -> bytes | None:
+    """Return the strong tag that an immutable answer to this call has; None if it can have none.
+
+    It is made of the question alone, so that a 304 needs no look at the data.
+    """
+    if call.log_id is None or call.start.offset is None or call.explain:
+        return None
+    question = b"\n".join((call.query, media_type))
+    digest = hashlib.blake2s(question, digest_size=12).hexdigest()
+    return b'"%b.%d.%b"' % (call.log_id.encode(), call.start.offset, digest.encode())
+
+
+def to_json(value: object) -> bytes:
+    """Return a value of plain members as JSON."""
+    return msgspec.json.encode(value)

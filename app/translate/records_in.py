@@ -1,0 +1,244 @@
+"""Records in JSON to records for a batch: values stay the bytes that were sent.
+
+A body is taken apart with msgspec's raw values, so nothing inside a key or value is ever parsed into Python
+objects or written anew. What is wrong with records is collected and told with their indexes.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Raw
+
+from engine.config import LogConfig
+from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
+from engine.records.builder import NewRecord
+from engine.records.check import TimestampBounds
+from engine.types import INT64_MAX, Buffer
+
+from app.problems import MAX_ERRORS_LISTED, MalformedRequest
+
+Encoding = Literal["json", "utf8", "base64"]
+
+_ABSENT: Final = Raw()
+_NULL: Final = b"null"
+_QUOTE: Final = ord('"')
+_BACKSLASH: Final = ord("\\")
+
+
+class HeaderIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One header of a record as sent."""
+
+    key: str
+    value: Raw
+    encoding: Encoding | None = None
+
+
+class RecordIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One record as sent; an absent key or value is an empty `Raw`."""
+
+    value: Raw = _ABSENT
+    key: Raw = _ABSENT
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)] | None = None
+    headers: list[HeaderIn] | None = None
+    key_encoding: Encoding | None = None
+    value_encoding: Encoding | None = None
+
+
+class RecordsIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The body of a JSON append."""
+
+    records: list[RecordIn]
+
+
+class _RawRecordsIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: list[Raw]
+
+
+_BODY: Final = msgspec.json.Decoder(RecordsIn)
+_LINES: Final = msgspec.json.Decoder(RecordIn)
+_RAW_BODY: Final = msgspec.json.Decoder(_RawRecordsIn)
+_TEXT: Final = msgspec.json.Decoder(str)
+_PLACE: Final = re.compile(r" - at `\$(?:\.records)?(?:\[(\d+)\])?\.?([^`]*)`$")
+
+
+def parse_records(body: Buffer, *, is_ndjson: bool, max_records: int) -> Sequence[RecordIn]:
+    """Return the records of a body.
+
+    Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it is and holds no records or others
+    than records, TooLarge beyond `max_records`, before it has taken them apart.
+    """
+    try:
+        str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
+        _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
+        records = _LINES.decode_lines(body) if is_ndjson else _BODY.decode(body).records
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedRequest(f"the body is not JSON in UTF-8: {error}") from None
+    except RecursionError:
+        raise MalformedRequest("the body is nested too deeply") from None
+    if not records:
+        raise InvalidRecord("there is no record in the body")
+    return records
+
+
+def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) -> list[NewRecord]:
+    """Return the records ready for a batch of a topic with this configuration.
+
+    Raises InvalidTimestamp if all that is wrong are times, else InvalidRecord; both list the records
+    concerned, and nothing is written.
+    """
+    made: list[NewRecord] = []
+    faults: list[dict[str, object]] = []
+    requires_keys = config.is_compacted
+    bounds = None if config.uses_append_time else timestamp_bounds(config, now_ms)
+    for index, record in enumerate(records):
+        try:
+            key = _content(record.key, record.key_encoding, "key")
+            value = _value(record)
+            headers = _headers(record.headers) if record.headers else ()
+            if key is None and requires_keys:
+                raise _Fault("key", "invalid_record", "a compacted topic needs keys")
+            timestamp = record.timestamp
+            if timestamp is None:
+                timestamp = now_ms
+            elif bounds is not None and not bounds.earliest <= timestamp <= bounds.latest:
+                _refuse_timestamp(timestamp, bounds)
+        except _Fault as fault:
+            faults.append(fault.at(index))
+            if len(faults) == MAX_ERRORS_LISTED:
+                break
+        else:
+            made.append((timestamp, key, value, headers))
+    if faults:
+        _refuse(faults)
+    return made
+
+
+def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
+    """Return the times a topic accepts now."""
+    return TimestampBounds.around(
+        now_ms,
+        before_max_ms=config.timestamp_before_max_ms,
+        after_max_ms=config.timestamp_after_max_ms,
+    )
+
+
+class _Fault(Exception):
+    """What is wrong with one field of a record."""
+
+    def __init__(self, field: str, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.field = field
+        self.code = code
+
+    def at(self, index: int) -> dict[str, object]:
+        return {"index": index, "field": self.field, "code": self.code, "detail": str(self)}
+
+
+def _value(record: RecordIn) -> bytes | None:
+    """Return the stored bytes of the value: as sent, unless an encoding says otherwise."""
+    raw = bytes(record.value)
+    if not raw:
+        raise _Fault("value", "missing", "there is no value; null makes a tombstone")
+    if raw == _NULL:
+        return None
+    encoding = record.value_encoding
+    if encoding is None or encoding == "json":
+        return raw
+    return _DECODERS[encoding](raw, "value")
+
+
+def _content(field: Raw, encoding: Encoding | None, name: str) -> bytes | None:
+    """Return the bytes of a key or header value: a string's text, anything else as its JSON."""
+    raw = bytes(field)
+    if not raw or raw == _NULL:
+        return None
+    if encoding is None:
+        return _text(raw, name) if raw[0] == _QUOTE else raw
+    return _DECODERS[encoding](raw, name)
+
+
+def _headers(headers: Sequence[HeaderIn]) -> list[tuple[str, bytes | None]]:
+    return [
+        (header.key, _content(header.value, header.encoding, f"headers[{index}]"))
+        for index, header in enumerate(headers)
+    ]
+
+
+def _text(raw: bytes, field: str) -> bytes:
+    if raw[0] != _QUOTE:
+        raise _Fault(field, "not_a_string", "utf8 and base64 take a JSON string")
+    if _BACKSLASH not in raw:
+        return raw[1:-1]
+    return _TEXT.decode(raw).encode()
+
+
+def _base64(raw: bytes, field: str) -> bytes:
+    try:
+        return binascii.a2b_base64(_text(raw, field), strict_mode=True)
+    except binascii.Error as error:
+        raise _Fault(field, "not_base64", f"not base64: {error}") from None
+
+
+def _json(raw: bytes, _field: str) -> bytes:
+    return raw
+
+
+_DECODERS: Final[Mapping[str, Callable[[bytes, str], bytes]]] = {
+    "json": _json,
+    "utf8": _text,
+    "base64": _base64,
+}
+
+
+def _ensure_record_count(body: Buffer, *, is_ndjson: bool, max_records: int) -> None:
+    """Refuse more records than are taken apart at once; counting braces settles nearly all bodies."""
+    if body.count(b"{") <= max_records:  # type: ignore[union-attr]  # bodies are bytes or bytearray
+        return
+    if is_ndjson:
+        count = body.count(b"\n") + 1  # type: ignore[union-attr]
+    else:
+        count = len(_RAW_BODY.decode(body).records)
+    if count > max_records:
+        raise TooLarge(
+            f"{count} records are more than max_records_per_request ({max_records})",
+            limit="max_records_per_request",
+            limit_bytes=max_records,
+            actual_bytes=count,
+        )
+
+
+def _invalid(error: msgspec.ValidationError) -> InvalidRecord:
+    """Translate msgspec's sentence, which ends in a JSON path, to the index and field it names."""
+    message = str(error)
+    place = _PLACE.search(message)
+    index = place[1] if place else None
+    entry = {
+        "index": int(index) if index else None,
+        "field": (place[2] or None) if place else None,
+        "code": "invalid_record",
+        "detail": message,
+    }
+    return InvalidRecord("the body is JSON and not what an append takes", [entry])
+
+
+def _refuse_timestamp(timestamp: int, bounds: TimestampBounds) -> None:
+    raise _Fault(
+        "timestamp",
+        "invalid_timestamp",
+        f"timestamp {timestamp} is not within {bounds.earliest} to {bounds.latest}",
+    )
+
+
+def _refuse(faults: Sequence[Mapping[str, object]]) -> None:
+    only_times = all(fault["code"] == "invalid_timestamp" for fault in faults)
+    count = len(faults)
+    if only_times:
+        raise InvalidTimestamp(f"{count} records have a time out of the topic's bounds", faults)
+    raise InvalidRecord(f"{count} records are not acceptable; nothing was written", faults)

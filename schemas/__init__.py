@@ -1,0 +1,1 @@
+"""What crosses the wire: the models of requests and answers, importing nothing of ours."""

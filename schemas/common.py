@@ -1,0 +1,54 @@
+"""Constrained names and numbers that several models share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field, WithJsonSchema
+
+from schemas.base import Model
+
+INT64_MAX: Final = 2**63 - 1
+INT32_MAX: Final = 2**31 - 1
+
+Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
+Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
+Offset = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"})]
+TimestampMs = Annotated[
+    int,
+    Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"}, examples=[1788000000123]),
+]
+PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX)]
+
+# Numbers of a JSON read become strings with `offsets=string`: browsers lose integers beyond 2^53.
+OffsetOrText = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "format": "int64"},
+                {"type": "string", "pattern": "^-?[0-9]+$"},
+            ]
+        }
+    ),
+]
+
+# Shown in the document, judged by the engine: what cannot be created cannot be found either.
+TopicName = Annotated[
+    str,
+    Field(
+        description="1 to 249 letters, digits, '.', '_' and '-'; Kafka's rule",
+        examples=["flights"],
+        json_schema_extra={"maxLength": 249, "pattern": "^[a-zA-Z0-9._-]+$"},
+    ),
+]
+
+
+class Marks(Model):
+    """Where a log is, from one consistent snapshot; ends are exclusive."""
+
+    log_start_offset: Count
+    high_watermark: Count
+    """The end of what is flushed to disk: readers see nothing beyond it."""
+    last_stable_offset: Count
+    log_end_offset: Count
