@@ -66,22 +66,22 @@ class TopicsFile:
             write_json(self._fs, self.path, VERSION, {"topics": stored})
 
     def _entry(self, name: str, stored: object) -> TopicEntry:
-        match stored:
-            case {
-                "id": str(topic_id),
-                "partitions": int(partitions),
-                "config": dict(config),
-                "adopted": bool(adopted),
-            } if (
-                is_valid_topic_name(name)
-                and is_topic_id(topic_id)
-                and partitions > 0
-                and all(isinstance(value, str) for value in config.values())
-            ):
-                deleted = isinstance(stored, dict) and "deleted" in stored
-                return TopicEntry(topic_id, partitions, config, adopted, deleted)
-            case _:
-                raise corrupt(self.path, f"topic {name!r} is malformed")
+        fields = stored if isinstance(stored, dict) else {}
+        topic_id, partitions, config = map(fields.get, ("id", "partitions", "config"))
+        adopted, deleted = fields.get("adopted"), fields.get("deleted", False)
+        if not (
+            is_valid_topic_name(name)
+            and isinstance(topic_id, str)
+            and is_topic_id(topic_id)
+            and isinstance(partitions, int)
+            and partitions > 0
+            and isinstance(config, dict)
+            and all(isinstance(value, str) for value in config.values())
+            and isinstance(adopted, bool)
+            and isinstance(deleted, bool)
+        ):
+            raise corrupt(self.path, f"topic {name!r} is malformed")
+        return TopicEntry(topic_id, partitions, config, adopted, deleted)
 
 
 def _stored(entry: TopicEntry) -> dict[str, object]:

@@ -1,0 +1,86 @@
+"""The topics of a data directory, as stored by us."""
+
+import json
+
+import pytest
+
+from engine.checkpoint.topics_file import TopicEntry, TopicsFile
+from engine.errors import CorruptCheckpoint
+from tests.support.filesystem import ForgetfulDisk
+from tests.support.place import Place
+
+TOPIC_ID = "S6g8ZPZuQWap3C72_08X5Q"
+STORED = {"id": TOPIC_ID, "partitions": 4, "config": {"retention.ms": "-1"}, "adopted": True}
+
+
+@pytest.fixture
+def topics_file(place: Place) -> TopicsFile:
+    return TopicsFile(place.fs, place.directory)
+
+
+def test_topics_come_back_after_a_power_cut(disk: ForgetfulDisk, topics_file: TopicsFile) -> None:
+    """What is written is what is read, with configuration and origin, and it is durable."""
+    topics = {
+        "flights": TopicEntry(TOPIC_ID, 4, {"retention.ms": "-1"}),
+        "adopted": TopicEntry("8fQeB1MbSbmXbwPeFIy0qg", 1, adopted=True),
+        "going": TopicEntry("FxjEwys-QCOgACeMbkEdXQ", 1, deleted=True),
+    }
+    assert topics_file.read() == {}
+    topics_file.write(topics)
+    disk.restart()
+    assert topics_file.read() == topics
+    topics_file.write({})
+    assert topics_file.read() == {}
+
+
+def test_file_is_for_people_too(place: Place, topics_file: TopicsFile) -> None:
+    """The file is indented JSON in the order of names, with a version."""
+    entry = TopicEntry(TOPIC_ID, 4, {"retention.ms": "-1"}, adopted=True)
+    topics_file.write({"b": entry, "a": entry})
+    content = place.fs.read_bytes(topics_file.path).decode()
+    assert json.loads(content) == {"version": 1, "topics": {"a": STORED, "b": STORED}}
+    assert content.index('"a"') < content.index('"b"')
+    assert content.endswith("}\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        '{"topics": {}}',
+        '{"version": 2, "topics": {}}',
+        '{"version": 1}',
+        '{"version": 1, "topics": []}',
+        '{"version": 1, "topics": {"a": []}}',
+    ],
+)
+def test_damaged_file_is_refused(place: Place, topics_file: TopicsFile, content: str) -> None:
+    """What is not our file, or of a later version, is an error and not an empty set of topics."""
+    place.write(topics_file.path.name, content.encode())
+    with pytest.raises(CorruptCheckpoint):
+        topics_file.read()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("../etc", {}),
+        ("a", {"id": "short"}),
+        ("a", {"partitions": 0}),
+        ("a", {"partitions": "4"}),
+        ("a", {"config": {"retention.ms": 1}}),
+        ("a", {"config": []}),
+        ("a", {"adopted": 1}),
+        ("a", {"deleted": 1}),
+    ],
+)
+def test_malformed_topic_is_refused(
+    place: Place, topics_file: TopicsFile, name: str, wrong: dict[str, object]
+) -> None:
+    """One wrong field of one topic makes the file an error that names the topic."""
+    content = {"version": 1, "topics": {name: {**STORED, **wrong}}}
+    place.write(topics_file.path.name, json.dumps(content).encode())
+    with pytest.raises(CorruptCheckpoint, match=f"topic '{name}' is malformed"):
+        topics_file.read()
