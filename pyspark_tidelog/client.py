@@ -132,7 +132,7 @@ class ServiceClient:
 
     def _read_body(self, response: HTTPResponse) -> tuple[bytearray, bool]:
         """Read the body; of a 200 that breaks off return what arrived."""
-        if response.length is None:
+        if not response.length:  # of unknown length, or none, which has to be read all the same
             return bytearray(response.read()), True
         if response.length > MAX_ANSWER_BYTES:
             self.close()

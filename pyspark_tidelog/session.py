@@ -99,7 +99,7 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
                 f"Spark's Java at {java.path} did not start: {words[-1] if words else error}"
             ) from error
         # There is no other way in for a gateway of one's own.
-        SparkContext._ensure_initialized(gateway=gateway, conf=settings)  # noqa: SLF001
+        SparkContext._ensure_initialized(gateway=gateway, conf=settings)  # noqa: SLF001 -- as said
         spark = SparkSession.builder.config(conf=settings).getOrCreate()
     # Found by name in an installed wheel; an editable checkout may hide from Spark's search.
     spark.dataSource.register(TidelogDataSource)
@@ -111,8 +111,8 @@ def _stop(spark: SparkSession) -> None:
     gateway = SparkContext._gateway  # noqa: SLF001 -- pyspark keeps it for ever
     spark.sparkContext.setLogLevel("OFF")  # tasks killed by stopping are no news
     spark.stop()
-    SparkContext._gateway = None  # noqa: SLF001
-    SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._gateway = None  # noqa: SLF001 -- the same
+    SparkContext._jvm = None  # noqa: SLF001 -- the same
     if gateway is None:
         return
     gateway.shutdown()
