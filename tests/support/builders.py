@@ -53,6 +53,7 @@ class World:
         self.scheduler = ManualScheduler(self.clock)
         self.health = DirectoryHealth(self.directory, self.recorder)
         self.fs.make_directory(self.directory, parents=True)
+        self.fs.sync_directory(self.directory.parent)
 
     @property
     def disk(self) -> ForgetfulDisk:
@@ -87,15 +88,33 @@ class World:
         was_clean: bool = False,
     ) -> Log:
         """Open a log of its own, made if it is missing, and commit what was found."""
+        opened = self.open_uncommitted(
+            config,
+            log=log,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            was_clean=was_clean,
+        )
+        opened.commit()
+        return opened
+
+    def open_uncommitted(
+        self,
+        config: LogConfig | None = None,
+        *,
+        log: TopicPartition = EVENTS,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        was_clean: bool = False,
+    ) -> Log:
+        """Open a log as it is found; after an unclean stop nothing of it is visible yet."""
         path = self.directory / partition_directory_name(log)
         self.fs.make_directory(path)
         self.fs.sync_directory(self.directory)
         request = LoadRequest(
             path, config or LogConfig(), recovery_point, log_start_offset, was_clean
         )
-        opened = Log.open(self.context(), log, TOPIC_ID, request)
-        opened.commit()
-        return opened
+        return Log.open(self.context(), log, TOPIC_ID, request)
 
     def new_manager(self) -> LogManager:
         """A manager of the data directory, not open yet."""

@@ -1,0 +1,299 @@
+"""Group commit: who is told what, when, and what happens when the disk fails."""
+
+import errno
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from engine.background.committer import Committer
+from engine.config import EngineConfig, LogConfig
+from engine.errors import Overloaded, StorageFull, StorageOffline
+from engine.metrics import NullRecorder
+from engine.types import TopicPartition
+from tests.support.builders import World, new_batch
+from tests.unit.engine.background.listeners import PATIENCE_SECONDS, Listener, SlowDisk
+
+
+@pytest.fixture
+def disk() -> SlowDisk:
+    return SlowDisk()
+
+
+@pytest.fixture
+def world(disk: SlowDisk) -> World:
+    return World(fs=disk)
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def committer(world: World, listener: Listener, disk: SlowDisk) -> Iterator[Committer]:
+    committer = Committer(EngineConfig(), world.clock, listener.committed, listener.failed)
+    committer.start()
+    yield committer
+    disk.is_slow = False
+    committer.stop()
+
+
+def test_an_append_that_somebody_waits_for_is_committed_at_once(
+    world: World, committer: Committer, listener: Listener
+) -> None:
+    """With acks=all the next round syncs, although no time has passed on the clock."""
+    log = world.open_log()
+    appended = committer.append(log, new_batch(3), acks_all=True)
+    assert (appended.base_offset, appended.last_offset) == (0, 2)
+    listener.wait_for_high_watermark(log, 3)
+    assert log.watermarks.high_watermark == 3
+
+
+def test_what_was_committed_survives_a_power_cut(
+    world: World, committer: Committer, listener: Listener
+) -> None:
+    """Once the listener was told, the records are found after the power comes back."""
+    log = world.open_log()
+    committer.append(log, new_batch(3), acks_all=True)
+    listener.wait_for_high_watermark(log, 3)
+    committer.stop()
+    world.restart(power_cut=True)
+    assert world.open_log().watermarks.high_watermark == 3
+
+
+def test_everybody_who_comes_during_a_sync_shares_the_next_one(
+    world: World, committer: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """Appends that arrive while the disk is busy are carried by one sync together."""
+    log = world.open_log()
+    disk.is_slow = True
+    committer.append(log, new_batch(), acks_all=True)
+    disk.wait_for_sync()
+    before = disk.syncs
+    for _ in range(10):
+        committer.append(log, new_batch(), acks_all=True)
+    disk.let_through()
+    disk.let_through()
+    listener.wait_for_high_watermark(log, 11)
+    assert disk.syncs == before + 1
+    assert [told for told in listener.rounds if told] == [[(log, 1)], [(log, 11)]]
+
+
+def test_a_sync_under_way_does_not_cover_what_comes_after_its_start(
+    world: World, committer: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """The high watermark rises to where the log ended before the sync, not to where it ends."""
+    log = world.open_log()
+    disk.is_slow = True
+    committer.append(log, new_batch(), acks_all=True)
+    disk.wait_for_sync()
+    committer.append(log, new_batch(), acks_all=False)
+    disk.let_through()
+    listener.wait_for_high_watermark(log, 1)
+    assert log.watermarks.high_watermark == 1
+    assert log.watermarks.log_end_offset == 2
+
+
+def test_logs_of_one_round_are_told_together(
+    world: World, committer: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """One call for the whole round: whoever listens is woken once, not once for each log."""
+    first = world.open_log(log=TopicPartition("events", 0))
+    second = world.open_log(log=TopicPartition("events", 1))
+    disk.is_slow = True
+    committer.append(first, new_batch(), acks_all=True)
+    disk.wait_for_sync()
+    committer.append(first, new_batch(), acks_all=True)
+    committer.append(second, new_batch(), acks_all=True)
+    for _ in range(3):
+        disk.let_through()
+    listener.wait_for_rounds(2)
+    assert listener.rounds[1] == [(first, 2), (second, 1)]
+
+
+def test_without_a_waiter_a_log_is_committed_after_the_interval(
+    world: World, committer: Committer, listener: Listener
+) -> None:
+    """With acks 0 or 1 nothing is synced until the commit interval has passed."""
+    log = world.open_log()
+    committer.append(log, new_batch(), acks_all=False)
+    committer.append(log, new_batch(), acks_all=False)
+    assert committer.pending_logs == 1
+    assert log.watermarks.high_watermark == 0
+    world.clock.advance(50)
+    listener.wait_for_high_watermark(log, 2)
+    assert committer.pending_logs == 0
+
+
+def test_flush_messages_makes_it_sooner(
+    world: World, committer: Committer, listener: Listener
+) -> None:
+    """A topic that flushes every two records is synced at the second, without a waiter."""
+    log = world.open_log(LogConfig(flush_messages=2))
+    committer.append(log, new_batch(), acks_all=False)
+    committer.append(log, new_batch(), acks_all=False)
+    listener.wait_for_high_watermark(log, 2)
+
+
+def test_a_flush_can_be_asked_for(world: World, committer: Committer, listener: Listener) -> None:
+    """A log whose time has not come is synced when somebody asks."""
+    log = world.open_log()
+    committer.append(log, new_batch(), acks_all=False)
+    committer.request_flush(log)
+    listener.wait_for_high_watermark(log, 1)
+
+
+def test_a_duplicate_that_is_on_disk_waits_for_no_sync(
+    world: World, committer: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """A retry of what was committed long ago costs no sync."""
+    log = world.open_log()
+    batch = new_batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    retry = bytearray(batch)
+    committer.append(log, batch, acks_all=True)
+    listener.wait_for_high_watermark(log, 1)
+    syncs = disk.syncs
+    appended = committer.append(log, retry, acks_all=True)
+    assert appended.is_duplicate
+    assert committer.pending_logs == 0
+    committer.stop()
+    assert disk.syncs == syncs
+
+
+def test_a_stop_commits_what_is_pending(
+    world: World, committer: Committer, listener: Listener
+) -> None:
+    """Nothing that was appended is left above the high watermark by an orderly stop."""
+    log = world.open_log()
+    committer.append(log, new_batch(), acks_all=False)
+    committer.stop()
+    assert listener.rounds == [[(log, 1)]]
+    committer.stop()
+
+
+def test_a_stopped_committer_takes_no_appends(world: World, committer: Committer) -> None:
+    """After a stop an append is refused before anything is written."""
+    log = world.open_log()
+    committer.stop()
+    with pytest.raises(Overloaded):
+        committer.append(log, new_batch(), acks_all=True)
+    assert log.watermarks.log_end_offset == 0
+
+
+def test_an_append_that_loses_the_race_against_a_stop_is_told_so(
+    world: World, committer: Committer
+) -> None:
+    """Whoever asks for a flush of a stopped committer learns that nobody will do it."""
+    log = world.open_log()
+    committer.stop()
+    with pytest.raises(StorageOffline):
+        committer.request_flush(log)
+
+
+def test_a_failed_sync_fails_who_waits_and_is_not_tried_again(
+    world: World, committer: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """The high watermark stays, the directory takes no more writes, reads below it go on."""
+    log = world.open_log()
+    committer.append(log, new_batch(), acks_all=True)
+    listener.wait_for_high_watermark(log, 1)
+    disk.fail("sync", path_end=".log")
+    syncs = disk.syncs
+    committer.append(log, new_batch(), acks_all=True)
+    listener.wait_for_failures(1)
+    logs, error = listener.failures[0]
+    assert logs == [log]
+    assert isinstance(error, StorageOffline)
+    assert log.watermarks.high_watermark == 1
+    with pytest.raises(StorageOffline):
+        committer.append(log, new_batch(), acks_all=True)
+    fetched = log.read(0, max_bytes=1_000)
+    assert fetched is not None
+    assert fetched.next_offset == 1
+    committer.stop()
+    assert disk.syncs == syncs + 1
+
+
+def test_one_failing_log_does_not_hold_up_the_round(
+    world: World, committer: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """In one round a log that is closed fails alone; the others are committed."""
+    closed = world.open_log(log=TopicPartition("events", 0))
+    log = world.open_log(log=TopicPartition("events", 1))
+    other = world.open_log(log=TopicPartition("events", 2))
+    disk.is_slow = True
+    committer.append(other, new_batch(), acks_all=True)
+    disk.wait_for_sync()
+    committer.append(closed, new_batch(), acks_all=True)
+    committer.append(log, new_batch(), acks_all=True)
+    closed.close_handles()
+    for _ in range(2):
+        disk.let_through()
+    listener.wait_for_high_watermark(log, 1)
+    listener.wait_for_failures(1)
+    assert listener.failures[0][0] == [closed]
+
+
+@pytest.mark.parametrize("failing", ["committed", "failed"])
+def test_a_listener_that_raises_does_not_stop_the_thread(
+    failing: str, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The flusher outlives a listener, whatever it does, and says so in the log."""
+    told = threading.Semaphore(0)
+
+    def raising(*_: object) -> None:
+        told.release()
+        raise RuntimeError("the loop is closed")
+
+    def quiet(*_: object) -> None:
+        told.release()
+
+    listeners = (raising, quiet) if failing == "committed" else (quiet, raising)
+    committer = Committer(EngineConfig(), world.clock, *listeners)
+    committer.start()
+    log = world.open_log()
+    broken = world.open_log(log=TopicPartition("events", 1))
+    for target in (log, broken):
+        committer.append(target, new_batch(), acks_all=False)
+    broken.close_handles()
+    for target in (log, broken, log):
+        committer.request_flush(target)
+        assert told.acquire(timeout=PATIENCE_SECONDS)
+    committer.stop()
+    assert log.watermarks.high_watermark == 1
+    assert "whoever listens to the committer failed" in caplog.text
+
+
+class BrokenRecorder(NullRecorder):
+    """A recorder that breaks its promise never to raise."""
+
+    def flushed(self, log: TopicPartition, *, duration_ms: float) -> None:
+        raise RuntimeError(f"cannot count {log} after {duration_ms} ms")
+
+
+def test_an_error_that_nobody_expected_is_a_failed_commit(
+    listener: Listener, committer: Committer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug in a commit fails its waiters with a storage error and is logged with its trace."""
+    world = World()
+    log = world.open_log()
+    broken_log = World(recorder=BrokenRecorder()).open_uncommitted()
+    committer.append(broken_log, new_batch(), acks_all=True)
+    listener.wait_for_failures(1)
+    assert isinstance(listener.failures[0][1], StorageOffline)
+    assert "cannot count events-0" in caplog.text
+    committer.append(log, new_batch(), acks_all=True)
+    listener.wait_for_high_watermark(log, 1)
+
+
+def test_a_full_disk_refuses_the_append_and_nothing_else(
+    world: World, committer: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """An append that finds no space is refused whole; with space again, the next one goes on."""
+    log = world.open_log()
+    disk.fail("append", error=errno.ENOSPC, path_end=".log")
+    with pytest.raises(StorageFull):
+        committer.append(log, new_batch(), acks_all=True)
+    committer.append(log, new_batch(), acks_all=True)
+    listener.wait_for_high_watermark(log, 1)

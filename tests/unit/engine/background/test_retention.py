@@ -1,0 +1,62 @@
+"""The periodic pass over all logs that removes old segments."""
+
+import logging
+
+import pytest
+
+from engine.background.retention import run_retention_pass
+from engine.config import LogConfig
+from engine.log.log import Log
+from engine.types import TopicPartition
+from tests.support.builders import World, new_batch
+
+
+def filled(world: World, number: int, config: LogConfig, *, batches: int = 4) -> Log:
+    """A log with one batch in each of its segments, all committed."""
+    log = world.open_log(config, log=TopicPartition("events", number))
+    for _ in range(batches):
+        log.append(new_batch(value=b"v" * 50))
+    log.commit()
+    assert log.segments_count == batches
+    return log
+
+
+def test_every_log_loses_what_its_configuration_gives_up() -> None:
+    """By age and by size, each log by its own rule; the pass counts the segments."""
+    world = World()
+    keeps = filled(world, 0, LogConfig(segment_bytes=200, retention_ms=-1))
+    by_size = filled(world, 1, LogConfig(segment_bytes=200, retention_ms=-1, retention_bytes=300))
+    by_age = filled(world, 2, LogConfig(segment_bytes=200, retention_ms=1_000))
+    world.clock.advance(1_001)
+    assert run_retention_pass([keeps, by_size, by_age]) == 1 + 4
+    assert keeps.watermarks.log_start_offset == 0
+    assert by_size.watermarks.log_start_offset == 1
+    assert by_age.watermarks.log_start_offset == 4
+
+
+def test_a_compacted_log_is_left_to_the_cleaner() -> None:
+    """Kafka's retention pass skips logs whose policy has compact in it; so does this one."""
+    world = World()
+    log = filled(
+        world,
+        0,
+        LogConfig(segment_bytes=200, retention_ms=1, cleanup_policy=("compact", "delete")),
+    )
+    world.clock.advance(1_000)
+    assert run_retention_pass([log]) == 0
+    assert log.watermarks.log_start_offset == 0
+
+
+def test_a_log_that_fails_does_not_keep_the_others_from_their_pass(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A closed log is reported, the next one is still cleared out, and both are in the log."""
+    caplog.set_level(logging.INFO)
+    world = World()
+    closed = filled(world, 0, LogConfig(segment_bytes=200, retention_ms=1))
+    log = filled(world, 1, LogConfig(segment_bytes=200, retention_ms=1))
+    world.clock.advance(1_000)
+    closed.close_handles()
+    assert run_retention_pass([closed, log]) == 4
+    assert "retention of events-0 failed" in caplog.text
+    assert "events-1: removed segment 0" in caplog.text
