@@ -14,7 +14,7 @@ from typing import Final
 from engine.errors import CorruptSnapshot
 from engine.records.checksum import crc32c
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
-from engine.types import NO_SEQUENCE, UNKNOWN_OFFSET
+from engine.types import NO_PRODUCER_ID, NO_SEQUENCE, UNKNOWN_OFFSET
 
 VERSION: Final = 1
 
@@ -54,7 +54,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 def decode_snapshot(content: bytes, *, loaded_ms: int) -> tuple[ProducerEntry, ...]:
     """Return the entries of a snapshot in file order, seen at `loaded_ms`.
 
-    Raises CorruptSnapshot for an unknown version, a wrong checksum, or a size that does not fit.
+    Raises CorruptSnapshot for an unknown version, a wrong checksum, a size that does not fit, or a
+    negative producer id.
     """
     if len(content) < HEADER.size:
         raise CorruptSnapshot(f"a producer snapshot of {len(content)} bytes has no header")
@@ -67,7 +68,10 @@ def decode_snapshot(content: bytes, *, loaded_ms: int) -> tuple[ProducerEntry, .
     if len(content) != HEADER.size + count * ENTRY.size:
         raise CorruptSnapshot(f"{count} producers do not fit into {len(content)} bytes")
     body = memoryview(content)[HEADER.size :]
-    return tuple(_unpack(fields, loaded_ms) for fields in ENTRY.iter_unpack(body))
+    entries = tuple(_unpack(fields, loaded_ms) for fields in ENTRY.iter_unpack(body))
+    if any(entry.producer_id <= NO_PRODUCER_ID for entry in entries):
+        raise CorruptSnapshot("a producer snapshot holds an id that no producer can have")
+    return entries
 
 
 def in_table_order(entries: Iterable[ProducerEntry]) -> list[ProducerEntry]:

@@ -120,6 +120,7 @@ def resealed(content: bytes) -> bytes:
         (bytes(148), "version 0"),
         (resealed(THREE_PRODUCERS[:-1]), "3 producers do not fit into 147 bytes"),
         (resealed(THREE_PRODUCERS + b"\x00"), "3 producers do not fit into 149 bytes"),
+        (resealed(THREE_PRODUCERS[:10] + b"\xff" + THREE_PRODUCERS[11:]), "no producer can have"),
         (resealed(EMPTY[:6] + struct.pack(">i", -1)), "-1 producers do not fit into 10 bytes"),
     ],
 )
