@@ -59,7 +59,7 @@ async def send_answer(send: Send, answer: Answer) -> None:
     """Send the answer; returns when all but its last piece has left."""
     status, headers, body = answer
     size = len(body)
-    if status != 304:
+    if status not in {204, 304}:
         headers.append((b"content-length", b"%d" % size))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     if size > SEND_BYTES:

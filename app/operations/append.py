@@ -230,7 +230,7 @@ async def _topic_receipt(service: Service, topic: str, call: AppendCall, spread:
     ]
     body = b'{"topic":"%b","count":%d,"acks":"%b","partitions":[%b],"records":[%b]}' % (
         topic.encode(),
-        sum(appended.count for appended, _ in outcomes.values() if appended is not None),
+        sum(appended.records_count for appended, _ in outcomes.values() if appended is not None),
         call.acks.encode(),
         b",".join(receipts),
         b",".join(_record_outcomes(spread)),

@@ -46,7 +46,7 @@ def receipt_body(place: Place, appended: Appended, marks: Watermarks, acks: str)
             place.receipt_prefix,
             appended.base_offset,
             appended.last_offset,
-            appended.count,
+            appended.records_count,
             appended.timestamp,
             b"true" if appended.is_duplicate else b"false",
             acks.encode(),

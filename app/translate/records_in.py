@@ -124,8 +124,8 @@ def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
     """Return the times a topic accepts now."""
     return TimestampBounds.around(
         now_ms,
-        before_max_ms=config.timestamp_before_max_ms,
-        after_max_ms=config.timestamp_after_max_ms,
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
     )
 
 
