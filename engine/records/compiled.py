@@ -9,8 +9,8 @@ referee, before believing or refusing what the two see differently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeAlias, cast
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record import default_records
@@ -31,6 +31,11 @@ _FLAGS_POSITION: Final = ATTRIBUTES_POSITION + 1  # the low byte of the attribut
 _WITHOUT_CODEC: Final = tuple(bytes([flags & ~CODEC_MASK]) for flags in range(256))
 _PADDING: Final = bytes(64)
 """Zeros behind the records: they end any number that is read past the end, 20 bytes at most."""
+
+
+SizeOf: TypeAlias = Callable[
+    [int, int, Buffer | None, Buffer | None, list[tuple[str, bytes | None]]], int
+]
 
 
 class CompiledRecord(Protocol):
@@ -61,6 +66,15 @@ class CompiledBuilder(Protocol):
         /,
     ) -> object: ...
     def size(self) -> int: ...
+    def size_in_bytes(
+        self,
+        offset: int,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: list[tuple[str, bytes | None]],
+        /,
+    ) -> int: ...
     def build(self) -> bytearray: ...
 
 
@@ -81,6 +95,16 @@ def iterate(batch: Buffer, payload: Buffer) -> Iterator[CompiledRecord]:
     )
     view = memoryview(image)[: len(image) - len(_PADDING)]
     return cast("Iterator[CompiledRecord]", iter(default_records.DefaultRecordBatch(view)))
+
+
+def sizes_from(base_timestamp: int) -> SizeOf:
+    """Return what computes the bytes a record takes, length included, in a batch of that base.
+
+    Its arguments are those of `CompiledBuilder.append`. `base_timestamp` must not be negative.
+    """
+    builder = new_builder()
+    builder.append(0, base_timestamp, None, None, [])
+    return builder.size_in_bytes
 
 
 def new_builder(

@@ -110,6 +110,17 @@ def decode_record(payload: Buffer, position: int) -> tuple[Record, int]:
     return Record(offset_delta, timestamp_delta, key, value, headers), end
 
 
+def peek_headers_count(payload: Buffer, position: int) -> int:
+    """Return how many headers the record body at `position` claims, without making any of them."""
+    _, position = decode_varlong(payload, position + 1)
+    _, position = decode_varint(payload, position)
+    for _ in ("key", "value"):
+        length, position = decode_varint(payload, position)
+        position += max(0, length)
+    count, _ = decode_varint(payload, position)
+    return count
+
+
 def absolute_timestamp(header: BatchHeader, delta_ms: int) -> int:
     """Return the time in ms that a delta stands for, wrapped to 64 bits as in any other reader."""
     return (header.base_timestamp + delta_ms + 2**63) % 2**64 - 2**63
