@@ -273,6 +273,7 @@ class Log(LogReader):
         """
         if offset < 0:
             raise InvalidRequestValue(f"a log cannot end at {offset}")
+        self.commit()  # so that no decided transaction is waiting for the high watermark
         state = self._state
         with self._lock:
             self._ensure_open()
