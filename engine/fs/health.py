@@ -63,10 +63,10 @@ class DirectoryHealth:
         return self._writing
 
     def appending(self) -> _AppendGuard:
-        """Guard a block whose only effect is one `File.append`.
+        """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
 
-        As `writing`, but for want of space it raises StorageFull and stays online: a failed append
-        leaves its file as it was, so nothing is lost when space is found again.
+        As `writing`, but for want of space it raises StorageFull and stays online: either leaves
+        its file as it was if it fails, so nothing is lost when space is found again.
         """
         return self._appending
 
