@@ -1,17 +1,16 @@
 """How much may be at work at once, and whether the service takes requests at all.
 
-Everything that a request can make the process hold is counted here before it is held: requests, bytes of
-bodies, bytes of answers, waiting readers. Belongs to the event loop.
+Everything that a request can make the process hold is counted here before it is held: requests,
+bytes of bodies, bytes of answers, waiting readers. Belongs to the event loop.
 """
 
 from __future__ import annotations
 
 import enum
 
-from engine.errors import Overloaded, Recovering
-
 from app.problems import Draining
 from app.settings import Settings
+from engine.errors import Overloaded, Recovering
 
 
 class Phase(enum.Enum):

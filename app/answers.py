@@ -14,6 +14,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
+Body: TypeAlias = bytes | bytearray
 
 SEND_BYTES: Final = 256 * 1024
 """An answer goes out in pieces of this size, each waiting for the one before: a slow reader holds

@@ -1,4 +1,4 @@
-"""The committer's callback turned into one wake-up of the event loop, and who waits for which offset."""
+"""The committer's callback as one wake-up of the event loop; who waits for which offset."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Commits:
     def wait(self, log: Log, end_offset: int) -> asyncio.Future[None] | None:
         """Return a future for "everything below `end_offset` is on disk"; None if it is already.
 
-        The future fails with StorageError if the flush failed, with CommitTimedOut if it never came.
+        The future fails with StorageError if the flush failed, with CommitTimedOut if it never
+        came.
         """
         if log.watermarks.high_watermark >= end_offset:
             return None

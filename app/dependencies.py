@@ -12,13 +12,8 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from engine.errors import CorruptBatch, TooLarge
-from engine.records.compression import decompress
-from engine.records.header import Codec
-from engine.types import Buffer
-
 from app.admission import Ticket
-from app.answers import JSON, NDJSON, RECORD_BATCH, Receive
+from app.answers import JSON, NDJSON, RECORD_BATCH, Body, Receive
 from app.problems import (
     DigestMismatch,
     InvalidBody,
@@ -28,6 +23,9 @@ from app.problems import (
     UnsupportedMediaType,
 )
 from app.tail import ClientGone
+from engine.errors import CorruptBatch, TooLarge
+from engine.records.compression import decompress
+from engine.records.header import Codec
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -45,8 +43,8 @@ async def collect_body(
     declared: int | None,
     limit: tuple[str, int],
     timeout_ms: int,
-) -> Buffer:
-    """Return the whole body, counted while it streams: bytes if it came at once, else one bytearray.
+) -> Body:
+    """Return the whole body, counted while it streams: bytes if it came at once, or a bytearray.
 
     Raises TooLarge as soon as it is known, before anything beyond the limit is held, Overloaded,
     RequestTimedOut, and ClientGone if the client hung up.
@@ -99,7 +97,7 @@ def _too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:
     )
 
 
-def decode_body(body: Buffer, encoding: str, *, limit: tuple[str, int]) -> Buffer:
+def decode_body(body: Body, encoding: str, *, limit: tuple[str, int]) -> Body:
     """Return the body without its Content-Encoding, never more than the limit of a body.
 
     Raises UnsupportedMediaType, MalformedRequest if it is damaged, TooLarge beyond the limit.
@@ -121,7 +119,7 @@ def decode_body(body: Buffer, encoding: str, *, limit: tuple[str, int]) -> Buffe
         raise _too_large(limit, actual) from None
 
 
-def check_digest(body: Buffer, header: str) -> None:
+def check_digest(body: Body, header: str) -> None:
     """Compare the body with its Content-Digest (RFC 9530), as it was sent.
 
     Raises DigestMismatch, and MalformedRequest for a header without a digest known here.
@@ -152,7 +150,7 @@ def check_digest(body: Buffer, header: str) -> None:
 
 
 def media_type_of(header: bytes | None, accepted: tuple[bytes, ...]) -> bytes:
-    """Return the body's media type without parameters; the first accepted one if none is given.
+    """Return the body's media type without parameters; the first accepted if none is given.
 
     Raises UnsupportedMediaType with what is accepted.
     """
@@ -213,10 +211,11 @@ def _quality(media_type: bytes, weights: Mapping[bytes, float]) -> float:
     return 0.0
 
 
-def parse_model(body: Buffer, model: type[M]) -> M:
+def parse_model(body: Body, model: type[M]) -> M:
     """Return an administrative body as its model.
 
-    Raises MalformedRequest if it is not JSON, InvalidBody with one entry a fault if it is and not this.
+    Raises MalformedRequest if it is not JSON, InvalidBody with one entry a fault if it is and not
+    this.
     """
     try:
         return model.model_validate_json(bytes(body))

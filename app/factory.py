@@ -13,8 +13,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from engine.errors import EngineError
-
 from app.answers import AnswerResponse
 from app.commits import CommitTimedOut
 from app.lifespan import lifespan
@@ -31,6 +29,7 @@ from app.problems import (
 from app.routes import ROUTERS
 from app.settings import Settings
 from app.tail import ClientGone
+from engine.errors import EngineError
 
 CLIENT_CLOSED_REQUEST = 499  # nobody reads it; it is what the access log shows
 

@@ -1,8 +1,8 @@
 """The ASGI callable in front: hot paths straight to the operations, everything else to FastAPI.
 
-It understands what clients usually send: the append, read and offsets of one partition, with ordinary
-parameters. What it is not sure about it does not judge: FastAPI's routes call the same operations, so the
-answer is the same, byte for byte, and a test says so.
+It understands what clients usually send: the append, read and offsets of one partition, with
+ordinary parameters. What it is not sure about it does not judge: FastAPI's routes call the same
+operations, so the answer is the same, byte for byte, and a test says so.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, NamedTuple
-
-from engine.errors import EngineError
 
 from app.answers import Answer, Receive, Scope, Send, send_answer
 from app.middleware import App, log_access
@@ -24,6 +22,7 @@ from app.problems import problem_answer
 from app.tail import ClientGone
 from app.translate.calls import fast_append_call, fast_read_call
 from app.translate.receipts import Place
+from engine.errors import EngineError
 
 _HOT: Final = frozenset({"records", "batches", "offsets"})
 

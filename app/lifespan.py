@@ -17,8 +17,8 @@ _LOG = logging.getLogger(__name__)
 async def lifespan(service: Service, on_failure: Callable[[], None]) -> AsyncIterator[None]:
     """Start opening the logs; at the end write the clean-shutdown marker.
 
-    Recovery may take long, so the application starts at once and answers 503 with progress. If the logs
-    cannot be opened the reason is kept in `service.failure` and `on_failure` is called.
+    Recovery may take long, so the application starts at once and answers 503 with progress. If
+    the logs cannot be opened the reason is kept in `service.failure` and `on_failure` is called.
     """
     opening = asyncio.create_task(_open(service, on_failure))
     try:
@@ -31,7 +31,7 @@ async def lifespan(service: Service, on_failure: Callable[[], None]) -> AsyncIte
 async def _open(service: Service, on_failure: Callable[[], None]) -> None:
     try:
         await service.open()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # kept, told, and the end of the process
         if service.admission.phase is Phase.DRAINING:
             return
         service.failure = error

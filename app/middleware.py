@@ -1,4 +1,4 @@
-"""What happens to every request that FastAPI serves: trace context, counting, access log, odd paths."""
+"""What happens to every request that FastAPI serves: trace, counting, access log, odd paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI generates, with shared error responses and nothing it made up."""
+"""The OpenAPI document: what FastAPI generates, with shared responses for errors."""
 
 from __future__ import annotations
 

@@ -12,16 +12,15 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from app.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
+from app.commits import CommitTimedOut
 from engine import errors as engine_errors
 from engine.errors import EngineError, ErrorCode, InvalidRecord, leaf_errors
 from engine.log.results import LogTag
 
-from app.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
-from app.commits import CommitTimedOut
-
 _LOG = logging.getLogger(__name__)
 
-RETRY_AFTER: Final = (b"retry-after", b"1")
+_RETRY: Final = ((b"retry-after", b"1"),)
 MAX_ERRORS_LISTED: Final = 100
 
 
@@ -83,7 +82,7 @@ class Kind(NamedTuple):
     title: str
     retryable: bool = False
     side_effects: Literal["none", "unknown"] = "none"
-    headers: Headers = []
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 _E = engine_errors
@@ -99,7 +98,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     ),
     UnsupportedMediaType: Kind(415, "unsupported_media_type", "Unsupported media type"),
     DigestMismatch: Kind(422, "corrupt_batch", "The digest does not match", retryable=True),
-    Draining: Kind(503, "draining", "The service is stopping", retryable=True, headers=[RETRY_AFTER]),
+    Draining: Kind(503, "draining", "The service is stopping", retryable=True, headers=_RETRY),
     CommitTimedOut: Kind(
         504, "append_outcome_unknown", "The disk has not confirmed the append",
         retryable=True, side_effects="unknown",
@@ -134,15 +133,19 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.TopicConflict: Kind(409, "topic_conflict", "The topic exists and differs"),
     _E.PreconditionFailed: Kind(412, "precondition_failed", "The log end is not where expected"),
     _E.LogReplaced: Kind(409, "log_replaced", "The log is not the one of this URL"),
-    _E.Overloaded: Kind(503, "overloaded", "A bounded queue is full", retryable=True, headers=[RETRY_AFTER]),
-    _E.Recovering: Kind(503, "recovering", "The logs are being opened", retryable=True, headers=[RETRY_AFTER]),
+    _E.Overloaded: Kind(
+        503, "overloaded", "A bounded queue is full", retryable=True, headers=_RETRY
+    ),
+    _E.Recovering: Kind(
+        503, "recovering", "The logs are being opened", retryable=True, headers=_RETRY
+    ),
     _E.StorageOffline: Kind(
         503, "storage_offline", "The disk failed; no more writes until a restart",
-        retryable=True, side_effects="unknown", headers=[RETRY_AFTER],
+        retryable=True, side_effects="unknown", headers=_RETRY,
     ),
     _E.StorageFull: Kind(507, "storage_full", "No space is left", retryable=True),
     _E.StoredDataCorrupt: Kind(500, "stored_data_corrupt", "Stored data is damaged"),
-    # The following are met at start and in the background; a request that meets one is answered too.
+    # Met at start and in the background, as a rule; a request that meets one is answered too.
     _E.CorruptIndex: Kind(500, "stored_data_corrupt", "An index is damaged"),
     _E.IndexFull: Kind(500, "internal_error", "An index is full"),
     _E.CorruptSnapshot: Kind(500, "stored_data_corrupt", "A snapshot is damaged"),

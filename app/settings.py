@@ -122,7 +122,7 @@ class Settings(BaseSettings):
     """Overrides, as JSON, for every topic that does not set the key itself."""
 
     def engine_config(self) -> EngineConfig:
-        """Return what the engine is to work with; raises InvalidConfig for a wrong topic default."""
+        """Return what the engine works with; raises InvalidConfig for a wrong topic default."""
         return EngineConfig(
             commit_interval_ms=self.commit_interval_ms,
             retention_check_interval_ms=self.retention_check_interval_ms,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from engine.log.log import Log
-
 from app.answers import Receive
+from engine.log.log import Log
 
 
 class ClientGone(Exception):

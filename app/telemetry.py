@@ -1,7 +1,7 @@
 """What is counted, and how it is told to Prometheus.
 
-Names follow Kafka's beans (`kafka.log:type=Log,name=Size` is `tidelog_log_size_bytes`). Gauges of a log
-are read when somebody scrapes, so they cost an append nothing.
+Names follow Kafka's beans (`kafka.log:type=Log,name=Size` is `tidelog_log_size_bytes`). Gauges of
+a log are read when somebody scrapes, so they cost an append nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from engine.log.log import Log
 from engine.types import TopicPartition
 
 BUCKETS_SECONDS: Final = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
+    5.0, 30.0,
 )  # fmt: skip
 
 

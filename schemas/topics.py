@@ -20,7 +20,7 @@ class PutTopic(Model):
     config: Annotated[
         dict[str, ConfigText],
         Field(examples=[{"retention.ms": "-1", "segment.bytes": "1048576"}]),
-    ] = {}
+    ] = Field(default_factory=dict)
     """Kafka's topic configuration keys; values as strings or numbers."""
 
 
@@ -29,7 +29,9 @@ class UpdateTopic(Model):
 
     partitions: PartitionCount | None = None
     """More partitions than now, or as many; never fewer."""
-    config: Annotated[dict[str, ConfigText | None], Field(examples=[{"retention.ms": None}])] = {}
+    config: Annotated[dict[str, ConfigText | None], Field(examples=[{"retention.ms": None}])] = (
+        Field(default_factory=dict)
+    )
 
 
 class ConfigEntry(Model):

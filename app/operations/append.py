@@ -1,8 +1,8 @@
-"""Append: parsed parameters and body bytes in, a receipt out. Fast lane and routes call the same functions.
+"""Append: parsed parameters and body bytes in, a receipt out; for fast lane and routes alike.
 
-Small appends run on the event loop: a write into the page cache is cheaper than a hop to a thread and back.
-Large and compressed ones are taken apart on a worker. Whoever wants `acks=all` waits for the flush
-round that carries it; no thread waits.
+Small appends run on the event loop: a write into the page cache is cheaper than a hop to a thread
+and back. Large and compressed ones are taken apart on a worker. Whoever wants `acks=all` waits
+for the flush round that carries it; no thread waits.
 """
 
 from __future__ import annotations
@@ -11,13 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from engine.errors import EngineError, InvalidRecord
-from engine.log.results import Appended
-from engine.records.builder import NewRecord, build_batch
-from engine.records.header import ATTRIBUTES_POSITION, CODEC_MASK, Codec
-from engine.types import NO_PRODUCER_ID, Buffer
-
-from app.answers import Answer, json_answer
+from app.answers import Answer, Body, json_answer
 from app.commits import CommitTimedOut
 from app.operations.exchange import Exchange
 from app.operations.service import Service
@@ -26,6 +20,11 @@ from app.translate.calls import AppendCall, ensure_no_conditions, with_headers
 from app.translate.partitioner import partition_of
 from app.translate.receipts import Place, append_headers, receipt_body, to_json
 from app.translate.records_in import new_records, parse_records
+from engine.errors import EngineError, InvalidRecord
+from engine.log.results import Appended
+from engine.records.builder import NewRecord, build_batch
+from engine.records.header import ATTRIBUTES_POSITION, CODEC_MASK, Codec
+from engine.types import NO_PRODUCER_ID
 
 INLINE_RECORDS: Final = 256
 """More new records than these are built into a batch on a worker."""
@@ -102,7 +101,7 @@ class _Spread(NamedTuple):
 
 
 def _spread(
-    service: Service, places: Sequence[Place], body: Buffer, sticky: int, *, is_ndjson: bool
+    service: Service, places: Sequence[Place], body: Body, sticky: int, *, is_ndjson: bool
 ) -> _Spread:
     """Judge all records, then deal them out: their faults are told together, nothing is written."""
     records = parse_records(
@@ -132,7 +131,7 @@ async def _append_part(
 
 
 def _append_records(
-    service: Service, place: Place, call: AppendCall, body: Buffer, *, is_ndjson: bool
+    service: Service, place: Place, call: AppendCall, body: Body, *, is_ndjson: bool
 ) -> Appended:
     records = parse_records(
         body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.types import Buffer
-
 from app.admission import Ticket
-from app.answers import JSON, NDJSON, Receive
+from app.answers import JSON, NDJSON, Body, Receive
 from app.dependencies import (
     BATCH_TYPES,
     RECORD_TYPES,
@@ -41,18 +39,18 @@ class Exchange:
         """Give back everything the request holds."""
         self._ticket.close()
 
-    async def body(self) -> Buffer:
+    async def body(self) -> Body:
         """Return the body, whole, decoded, and compared with its digest."""
         settings = self.service.settings
         return await self._body(("max_request_bytes", settings.max_request_bytes))
 
-    async def control_body(self) -> Buffer:
+    async def control_body(self) -> Body:
         """Return the body of an administrative request: JSON, and small."""
         media_type_of(self.head.get(b"content-type"), (JSON, b"application/merge-patch+json"))
         settings = self.service.settings
         return await self._body(("max_control_bytes", settings.max_control_bytes))
 
-    async def _body(self, limit: tuple[str, int]) -> Buffer:
+    async def _body(self, limit: tuple[str, int]) -> Body:
         head = self.head
         service = self.service
         body = await collect_body(
@@ -67,7 +65,7 @@ class Exchange:
         if digest is None and encoding == "identity":
             return body
 
-        def unpack() -> Buffer:
+        def unpack() -> Body:
             if digest is not None:
                 check_digest(body, digest.decode("latin-1"))
             if encoding == "identity":
@@ -90,7 +88,7 @@ class Exchange:
         media_type_of(self.head.get(b"content-type"), BATCH_TYPES)
 
     def wants_ndjson(self) -> bool:
-        """Whether records are wanted as NDJSON; raises NotAcceptable if neither that nor JSON is."""
+        """Whether NDJSON is wanted; raises NotAcceptable if neither that nor JSON is."""
         return negotiate(self.head.get(b"accept"), RECORD_TYPES) == NDJSON
 
     def ensure_takes_batches(self) -> None:

@@ -1,12 +1,11 @@
-"""Segments, flush, roll, retention, deletion of records, producer ids: what an operator does to a log."""
+"""Segments, flush, roll, retention, deletion of records, producer ids: an operator's work."""
 
 from __future__ import annotations
-
-from engine.log.log import Log
 
 from app.answers import Answer, json_answer
 from app.operations.service import Service
 from app.translate.receipts import Place, to_json
+from engine.log.log import Log
 
 
 async def list_segments(service: Service, place: Place) -> Answer:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.log.log import Log
-from engine.types import INT64_MAX, TimestampAndOffset
-
 from app.answers import Answer, Headers, json_answer
 from app.operations.service import Service
 from app.problems import MalformedRequest
 from app.translate.receipts import Place, offsets_body, offsets_headers, to_json
+from engine.log.log import Log
+from engine.types import INT64_MAX, TimestampAndOffset
 
 
 def get_offsets(place: Place) -> Answer:

@@ -1,16 +1,12 @@
 """Read: from parsed parameters to whole batches as stored, or their records as JSON.
 
-Bytes in the page cache are read on the event loop, bytes on disk by a worker. A reader at the end waits
-for the commit that moves it, and looks again; nothing polls.
+Bytes in the page cache are read on the event loop, bytes on disk by a worker. A reader at the end
+waits for the commit that moves it, and looks again; nothing polls.
 """
 
 from __future__ import annotations
 
 import asyncio
-
-from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd, OffsetError
-from engine.log.results import Fetched, ReadEnd
-from engine.types import INT64_MAX
 
 from app.admission import Phase, Ticket
 from app.answers import JSON, NDJSON, NO_STORE, RECORD_BATCH, Answer, Headers
@@ -27,6 +23,9 @@ from app.translate.receipts import (
     read_headers,
 )
 from app.translate.records_out import Rendered, View, render_records
+from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd, OffsetError
+from engine.log.results import Fetched, ReadEnd
+from engine.types import INT64_MAX
 
 FOREVER = (b"cache-control", b"private, max-age=31536000, immutable")
 

@@ -7,14 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from engine.clock import Clock, SystemClock
-from engine.errors import PartitionNotFound, StorageError, TopicNotFound
-from engine.fs.filesystem import FileSystem, PosixFileSystem
-from engine.log.log import Log
-from engine.manager.manager import LogManager
-from engine.runtime import Runtime
-from engine.types import TopicPartition
-
 from app.admission import Admission, Phase
 from app.commits import Commits
 from app.offload import Workers
@@ -22,6 +14,13 @@ from app.settings import Settings
 from app.tail import Tail
 from app.telemetry import Telemetry
 from app.translate.receipts import Place
+from engine.clock import Clock, SystemClock
+from engine.errors import PartitionNotFound, StorageError, TopicNotFound
+from engine.fs.filesystem import FileSystem, PosixFileSystem
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.runtime import Runtime
+from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,14 +6,13 @@ import base64
 import binascii
 from collections.abc import Mapping
 
-from engine.topic_keys import effective
-from engine.errors import PreconditionFailed
-from engine.manager.topics import Topic
-
 from app.answers import Answer, json_answer
 from app.operations.service import Service
 from app.problems import MalformedRequest
 from app.translate.receipts import Place, to_json
+from engine.errors import PreconditionFailed
+from engine.manager.topics import Topic
+from engine.topic_keys import effective
 from schemas.topics import PutTopic, UpdateTopic
 
 

@@ -1,8 +1,8 @@
 """Parameters of the hot operations as frozen values, and their fast parsers.
 
-The fast parsers understand what clients usually send. For anything else, malformed or merely odd, they return
-None: the request then goes to FastAPI, whose models judge it and explain what is wrong. So there is one
-place that refuses, and a fast lane that never guesses.
+The fast parsers understand what clients usually send. For anything else, malformed or merely odd,
+they return None: the request then goes to FastAPI, whose models judge it and explain what is
+wrong. So there is one place that refuses, and a fast lane that never guesses.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from app.problems import MalformedRequest
 from engine.log.results import LogTag
 from engine.types import (
     INT32_MAX,
@@ -20,8 +21,6 @@ from engine.types import (
     NO_SEQUENCE,
     FetchIsolation,
 )
-
-from app.problems import MalformedRequest
 from schemas.fetch import ReadParameters, ReadRecordsParameters
 
 
@@ -176,7 +175,8 @@ _PRODUCER_HEADERS: Final = (b"producer-id", b"producer-epoch", b"producer-sequen
 def with_headers(call: AppendCall, head: Mapping[bytes, bytes]) -> AppendCall:
     """Return the call with what the request's headers ask for.
 
-    Raises MalformedRequest for a header that cannot be read, and for a producer that is not complete.
+    Raises MalformedRequest for a header that cannot be read, and for a producer that is not
+    complete.
     """
     given = [name for name in _PRODUCER_HEADERS if name in head]
     if given:

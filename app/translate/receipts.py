@@ -10,14 +10,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from app.answers import NO_STORE, Headers, etag_of
+from app.translate.calls import ReadCall
+from app.translate.records_out import Rendered
 from engine.log.log import Log
 from engine.log.results import Appended, Fetched, LogTag, ReadEnd
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation
-
-from app.answers import NO_STORE, Headers, etag_of
-from app.translate.calls import ReadCall
-from app.translate.records_out import Rendered
 
 
 class Place:
@@ -118,27 +117,19 @@ def page_body(
     """Return a page of records as one JSON object."""
     marks = fetched.watermarks
     number = b'"%d"' if as_text else b"%d"
-    suffix = b"".join(
-        (
-            b'],"next_offset":', number, b',"log_start_offset":', number, b',"high_watermark":', number,
-            b',"last_stable_offset":', number, b',"log_end_offset":', number, b',"leader_epoch":%d}',
-        )
-    )  # fmt: skip
-    return b"".join(
-        (
-            place.page_prefix,
-            b",".join(rendered.records),
-            suffix
-            % (
-                next_offset,
-                marks.log_start_offset,
-                marks.high_watermark,
-                marks.last_stable_offset,
-                marks.log_end_offset,
-                fetched.leader_epoch,
-            ),
-        )
+    template = (
+        b'],"next_offset":N,"log_start_offset":N,"high_watermark":N,'
+        b'"last_stable_offset":N,"log_end_offset":N,"leader_epoch":%d}'
+    ).replace(b"N", number)
+    suffix = template % (
+        next_offset,
+        marks.log_start_offset,
+        marks.high_watermark,
+        marks.last_stable_offset,
+        marks.log_end_offset,
+        fetched.leader_epoch,
     )
+    return b"".join((place.page_prefix, b",".join(rendered.records), suffix))
 
 
 def lines_body(records: Iterable[bytes]) -> bytes:
@@ -184,8 +175,9 @@ def is_immutable(
 ) -> bool:
     """Whether this answer will be the same for ever.
 
-    It must be about this very log, start at a number, end because of a bound in the URL and not because
-    data ran out, lie wholly below what its readers may see, and compaction must not touch it.
+    It must be about this very log, start at a number, end because of a bound in the URL and not
+    because data ran out, lie wholly below what its readers may see, and compaction must not touch
+    it.
     """
     if call.log_id is None or call.start.offset is None or call.explain:
         return False

@@ -1,7 +1,8 @@
 """Records in JSON to records for a batch: values stay the bytes that were sent.
 
-A body is taken apart with msgspec's raw values, so nothing inside a key or value is ever parsed into Python
-objects or written anew. What is wrong with records is collected and told with their indexes.
+A body is taken apart with msgspec's raw values, so nothing inside a key or value is ever parsed
+into Python objects or written anew. What is wrong with records is collected and told with their
+indexes.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NoReturn
 
 import msgspec
 from msgspec import Raw
 
+from app.answers import Body
+from app.problems import MAX_ERRORS_LISTED, MalformedRequest
 from engine.config import LogConfig
 from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
 from engine.records.builder import NewRecord
 from engine.records.check import TimestampBounds
-from engine.types import INT64_MAX, Buffer
-
-from app.problems import MAX_ERRORS_LISTED, MalformedRequest
+from engine.types import INT64_MAX
 
 Encoding = Literal["json", "utf8", "base64"]
 
@@ -66,11 +67,11 @@ _TEXT: Final = msgspec.json.Decoder(str)
 _PLACE: Final = re.compile(r" - at `\$(?:\.records)?(?:\[(\d+)\])?\.?([^`]*)`$")
 
 
-def parse_records(body: Buffer, *, is_ndjson: bool, max_records: int) -> Sequence[RecordIn]:
+def parse_records(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[RecordIn]:
     """Return the records of a body.
 
-    Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it is and holds no records or others
-    than records, TooLarge beyond `max_records`, before it has taken them apart.
+    Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it is and holds no
+    records or others than records, TooLarge beyond `max_records`, before it has taken them apart.
     """
     try:
         str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
@@ -90,8 +91,8 @@ def parse_records(body: Buffer, *, is_ndjson: bool, max_records: int) -> Sequenc
 def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) -> list[NewRecord]:
     """Return the records ready for a batch of a topic with this configuration.
 
-    Raises InvalidTimestamp if all that is wrong are times, else InvalidRecord; both list the records
-    concerned, and nothing is written.
+    Raises InvalidTimestamp if all that is wrong are times, else InvalidRecord; both list the
+    records concerned, and nothing is written.
     """
     made: list[NewRecord] = []
     faults: list[dict[str, object]] = []
@@ -100,10 +101,10 @@ def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) 
     for index, record in enumerate(records):
         try:
             key = _content(record.key, record.key_encoding, "key")
+            if key is None and requires_keys:
+                _refuse_null_key()
             value = _value(record)
             headers = _headers(record.headers) if record.headers else ()
-            if key is None and requires_keys:
-                raise _Fault("key", "invalid_record", "a compacted topic needs keys")
             timestamp = record.timestamp
             if timestamp is None:
                 timestamp = now_ms
@@ -197,14 +198,11 @@ _DECODERS: Final[Mapping[str, Callable[[bytes, str], bytes]]] = {
 }
 
 
-def _ensure_record_count(body: Buffer, *, is_ndjson: bool, max_records: int) -> None:
-    """Refuse more records than are taken apart at once; counting braces settles nearly all bodies."""
-    if body.count(b"{") <= max_records:  # type: ignore[union-attr]  # bodies are bytes or bytearray
+def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> None:
+    """Refuse more records than are taken apart at once; counting braces settles most bodies."""
+    if body.count(b"{") <= max_records:
         return
-    if is_ndjson:
-        count = body.count(b"\n") + 1  # type: ignore[union-attr]
-    else:
-        count = len(_RAW_BODY.decode(body).records)
+    count = body.count(b"\n") + 1 if is_ndjson else len(_RAW_BODY.decode(body).records)
     if count > max_records:
         raise TooLarge(
             f"{count} records are more than max_records_per_request ({max_records})",
@@ -228,7 +226,11 @@ def _invalid(error: msgspec.ValidationError) -> InvalidRecord:
     return InvalidRecord("the body is JSON and not what an append takes", [entry])
 
 
-def _refuse_timestamp(timestamp: int, bounds: TimestampBounds) -> None:
+def _refuse_null_key() -> NoReturn:
+    raise _Fault("key", "invalid_record", "a compacted topic needs keys")
+
+
+def _refuse_timestamp(timestamp: int, bounds: TimestampBounds) -> NoReturn:
     raise _Fault(
         "timestamp",
         "invalid_timestamp",
@@ -236,7 +238,7 @@ def _refuse_timestamp(timestamp: int, bounds: TimestampBounds) -> None:
     )
 
 
-def _refuse(faults: Sequence[Mapping[str, object]]) -> None:
+def _refuse(faults: Sequence[Mapping[str, object]]) -> NoReturn:
     only_times = all(fault["code"] == "invalid_timestamp" for fault in faults)
     count = len(faults)
     if only_times:

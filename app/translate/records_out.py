@@ -1,4 +1,4 @@
-"""Stored batches to JSON: each record joined from bytes, each field in the encoding it can be shown in."""
+"""Stored batches to JSON: records joined from bytes, fields in an encoding that can show them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Rendered:
 def render_records(data: Buffer, view: View) -> Rendered:
     """Return the records of whole batches from `view.start` on, control batches left out.
 
-    Raises StoredDataCorrupt if a batch is not what its header says: it was checked on the way in, so
-    that is damage.
+    Raises StoredDataCorrupt if a batch is not what its header says: it was checked on the way in,
+    so that is damage.
     """
     renderer = _Renderer(view)
     for position, header in iter_headers(data):
