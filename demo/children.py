@@ -1,4 +1,4 @@
-"""The processes of the demo: none outlives it, however it ends."""
+"""Processes that do not outlive the one that started them, however it ends."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from demo.workspace import Workspace
-
 _STOP_TIMEOUT_S: Final = 30.0
 _ADDRESS: Final = re.compile(r"http://127\.0\.0\.1:\d+")
 _TOLD_LINES: Final = 12
@@ -27,14 +25,16 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """One `tidelog` command in a process of its own, told to stop when the `with` block ends.
+    """The `main` of a module in a process of its own, told to stop when the `with` block ends.
 
     What it prints can be read line by line; everything, errors included, also goes to `log`. Ctrl-C
-    does not reach it: the demo decides in which order its processes stop. It inherits `lock`.
+    does not reach it: the owner decides in which order processes stop. It inherits `keep_open`.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path, *, lock: int) -> None:
-        self._name = f"tidelog {arguments[0]}"
+    def __init__(
+        self, arguments: Sequence[str], log: Path, *, keep_open: Sequence[int] = ()
+    ) -> None:
+        self._name = " ".join(arguments[:2])
         self._log = log
         self._lines: queue.Queue[str | None] = queue.Queue()
         with log.open("ab") as errors:
@@ -44,7 +44,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                pass_fds=(lock,),
+                pass_fds=keep_open,
             )
         self._pump = threading.Thread(target=self._keep_output, daemon=True)
         self._pump.start()
@@ -106,12 +106,18 @@ class Child:
         return ChildFailed("\n".join((f"{self._name} {what}; the end of {self._log}:", *told)))
 
 
-class Service(Child):
-    """The service on a free port of loopback, answering when the constructor returns."""
+class Server(Child):
+    """A program that prints its address on loopback, `url`, once it listens."""
 
-    def __init__(self, workspace: Workspace, *, timeout_s: float = 60.0) -> None:
-        arguments = ["serve", "--data-dir", str(workspace.data), "--port", "0"]
-        super().__init__(arguments, workspace.service_output, lock=workspace.lock)
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        *,
+        keep_open: Sequence[int] = (),
+        timeout_s: float = 60.0,
+    ) -> None:
+        super().__init__(arguments, log, keep_open=keep_open)
         try:
             self.url = self._announced(timeout_s)
         except BaseException:
@@ -123,3 +129,8 @@ class Service(Child):
             if found := _ADDRESS.search(line):
                 return found.group()
         raise self._failed("ended before it told its address")
+
+
+def serve_arguments(data_directory: Path) -> list[str]:
+    """Return what starts the service on a free port of loopback."""
+    return ["app.cli", "serve", "--data-dir", str(data_directory), "--port", "0"]

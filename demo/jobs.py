@@ -14,12 +14,12 @@ class Job(Child):
     """Brings what is new in one topic into the lake, from the topic's own checkpoint."""
 
     def __init__(self, workspace: Workspace, url: str, topic: str, *, follow: bool = False) -> None:
-        arguments = ["ingest", "--json", "--server", url, "--topic", topic]
+        arguments = ["app.cli", "ingest", "--json", "--server", url, "--topic", topic]
         arguments += ["--to", f"parquet:{workspace.lake(topic)}"]
         arguments += ["--checkpoint", str(workspace.checkpoint(topic))]
         arguments += ["--spark-log", str(workspace.root / "spark.txt")]
         arguments += ["--follow"] if follow else []
-        super().__init__(arguments, workspace.job_output, lock=workspace.lock)
+        super().__init__(arguments, workspace.job_output, keep_open=(workspace.lock,))
 
     def read_rows(self, rows: int, *, timeout_s: float) -> int:
         """Return how many rows came in, once they are `rows` or more."""

@@ -1,14 +1,15 @@
-"""Run `tidelog` with the given arguments, and end with the process that started it.
+"""Run the `main` of a module with the given arguments, and end with the process that started it.
 
-    python -m demo.leash serve --data-dir demo-data/log
+    python -m demo.leash app.cli serve --data-dir demo-data/log
 
 Standard input is the leash: nothing is ever written to it, and when it closes, because the owner
-wants an end or has died without a word (`kill -9`), the command is told to stop; if it does not,
-it is gone ten seconds later.
+wants an end or has died without a word (`kill -9`), the program is told to stop; if it does not, it
+is gone ten seconds later.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -18,12 +19,10 @@ _GRACE_S = 10.0
 
 
 def main() -> None:
-    """Run the command line on a leash."""
+    """Run the program on a leash."""
     threading.Thread(target=_wait_for_the_end, args=(sys.stdin.fileno(),), daemon=True).start()
-    sys.argv = ["tidelog", *sys.argv[1:]]
-    from app.cli import main as run  # noqa: PLC0415 - only once the leash holds
-
-    run()
+    module, sys.argv = sys.argv[1], sys.argv[1:]
+    importlib.import_module(module).main()
 
 
 def _wait_for_the_end(leash: int) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table as Sheet
 from app.client.appender import Appender
 from app.client.connection import Connection, JsonObject, Request, topic_path
 from app.client.terminal import Terminal
-from demo.children import ChildFailed, Service
+from demo.children import ChildFailed, Server, serve_arguments
 from demo.data import Table, a_day_in_2014, load_flights, load_weather
 from demo.jobs import Job
 from demo.lake import Digest, Lake, digest
@@ -53,7 +53,7 @@ class Story:
         """Run every step; return whether all that was sent is in the log and in the lake, once."""
         flights = load_flights()
         weather = load_weather()
-        with Service(self._workspace) as service, Connection(service.url) as connection:
+        with self._service() as service, Connection(service.url) as connection:
             self._say(f"the service listens on {service.url}, its log is {self._workspace.data}")
             for topic, partitions in _PARTITIONS.items():
                 self._create(connection, topic, partitions)
@@ -64,6 +64,13 @@ class Story:
             in_log = {topic: _records_in_log(connection, topic) for topic in _PARTITIONS}
         self._show_delays()
         return self._compare(in_log)
+
+    def _service(self) -> Server:
+        return Server(
+            serve_arguments(self._workspace.data),
+            self._workspace.service_output,
+            keep_open=(self._workspace.lock,),
+        )
 
     def _create(self, connection: Connection, topic: str, partitions: int) -> None:
         connection.json(
@@ -93,7 +100,7 @@ class Story:
             f"{seconds:.1f} s, {len(table) / seconds:,.0f}/s"
         )
 
-    def _ingest(self, service: Service, topic: str) -> None:
+    def _ingest(self, service: Server, topic: str) -> None:
         started = time.monotonic()
         with (
             Job(self._workspace, service.url, topic) as job,
@@ -108,7 +115,7 @@ class Story:
         )
 
     def _ingest_while_more_comes_in(
-        self, service: Service, connection: Connection, flights: Table, weather: Table
+        self, service: Server, connection: Connection, flights: Table, weather: Table
     ) -> None:
         new = a_day_in_2014(flights)
         first, second = new.halves()

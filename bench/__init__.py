@@ -1,0 +1,15 @@
+"""How fast tidelog is here, each figure beside a yardstick measured in the same run.
+
+    python -m bench                         the table
+    python -m bench --json results.json     and the figures for programs
+    python -m bench single ndjson           some of the measures
+
+    measures.py   what is measured, against what, and how much is asked for
+    load.py       the load generator: many connections, one request under way on each
+    download.py   the reader: one connection, as fast as the answers come
+    yardstick.py  the empty FastAPI route
+    memory.py     what the service's process takes while all this goes on
+    spark.py      the Spark side, from its own module
+
+Nothing here is a timed test: figures depend on the machine, and the yardsticks say on what machine.
+"""

@@ -1,0 +1,70 @@
+"""`python -m bench [MEASURE…] [--json FILE] [--seconds S]`: run the measures and show them."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from app.client.connection import Connection
+from bench.figures import Figure, show, write_json
+from bench.measures import MEASURES, Bench
+from bench.memory import MemoryWatch
+from demo.children import Server, serve_arguments
+
+_MEMORY_CEILING_MIB = 200
+_MIB = 1 << 20
+
+
+def main() -> None:
+    """Measure what was asked for, all of it without a name."""
+    arguments = _arguments()
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=arguments.folder) as folder:
+        figures = measure(arguments.measures, Path(folder), arguments.seconds, console)
+    show(figures, Console())
+    if arguments.json:
+        write_json(figures, arguments.json)
+
+
+def measure(names: list[str], folder: Path, seconds: float, console: Console) -> list[Figure]:
+    """Run the measures against one service, one after the other, and watch its memory."""
+    figures: list[Figure] = []
+    with (
+        Server(serve_arguments(folder / "log"), folder / "service.txt") as service,
+        Connection(service.url) as connection,
+        MemoryWatch(service.pid) as memory,
+    ):
+        bench = Bench(service, connection, folder, seconds)
+        for name in names:
+            with console.status(f"measuring: {name}"):
+                figures += MEASURES[name](bench)
+    figures.append(
+        Figure(
+            "memory of the service under all of this",
+            memory.peak_bytes / _MIB,
+            "MiB",
+            target=_MEMORY_CEILING_MIB,
+            is_ceiling=True,
+        )
+    )
+    return figures
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=", ".join(MEASURES))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
+    parser.add_argument("--seconds", type=float, default=8.0, help="for each measure")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
+    arguments = parser.parse_args()
+    arguments.measures = arguments.measures or list(MEASURES)
+    if unknown := set(arguments.measures) - set(MEASURES):
+        parser.error(f"no measure is called {', '.join(sorted(unknown))}: {', '.join(MEASURES)}")
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A figure, its yardstick, and the two ways of showing them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One thing measured; `target` is what is asked for, in the same unit."""
+
+    name: str
+    value: float
+    unit: str
+    target: float
+    yardstick: str = ""
+    yardstick_value: float | None = None
+    is_ceiling: bool = False
+    """Whether less is better, as with memory."""
+    note: str = ""
+
+    @property
+    def is_met(self) -> bool:
+        return self.value <= self.target if self.is_ceiling else self.value >= self.target
+
+
+def show(figures: Sequence[Figure], console: Console) -> None:
+    """Print the table for people."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("measure", "here", "yardstick", "asked for", ""):
+        table.add_column(heading, justify="right" if heading in {"here", "asked for"} else "left")
+    for figure in figures:
+        bound = "≤" if figure.is_ceiling else "≥"
+        table.add_row(
+            figure.name,
+            f"{figure.value:,.0f} {figure.unit}",
+            _yardstick(figure),
+            f"{bound} {figure.target:,.0f} {figure.unit}",
+            "[green]met[/]" if figure.is_met else "[red]missed[/]",
+        )
+        if figure.note:
+            table.add_row(f"  [dim]{figure.note}[/]")
+    console.print(table)
+
+
+def write_json(figures: Sequence[Figure], target: Path) -> None:
+    """Write the figures and the machine they belong to."""
+    document = {
+        "machine": {
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+        },
+        "figures": [
+            {**msgspec.structs.asdict(figure), "is_met": figure.is_met} for figure in figures
+        ],
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+
+
+def _yardstick(figure: Figure) -> str:
+    if figure.yardstick_value is None:
+        return ""
+    return f"{figure.yardstick}: {figure.yardstick_value:,.0f} {figure.unit}"

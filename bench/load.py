@@ -1,0 +1,182 @@
+"""The load generator, in a process of its own: each connection has one request under way, always.
+
+It costs some ten microseconds a request, so that on two cores the server is what is measured: a
+request is one prepared piece of bytes, an answer is looked at for its status and its length alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import msgspec
+import uvloop
+
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"content-length:"
+_STATUS: Final = slice(9, 12)
+_SHOWN_BYTES: Final = 400
+_PATIENCE_S: Final = 30.0
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What to send: connection `n` repeats request `n` modulo their number, warm-up first."""
+
+    host: str
+    port: int
+    requests: list[bytes]
+    connections: int
+    seconds: float
+    warm_up_s: float = 2.0
+
+
+class LoadResult(msgspec.Struct, frozen=True):
+    """What came back within the measured time. Latencies are those of single requests."""
+
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+
+    @property
+    def per_second(self) -> float:
+        return self.requests / self.seconds
+
+
+def post(path: str, content_type: str, body: bytes) -> bytes:
+    """Return a whole HTTP request as bytes."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def run_load(load: Load) -> LoadResult:
+    """Run the generator in another process; raise if an answer was anything but a success."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.load"],
+        input=msgspec.msgpack.encode(load),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return msgspec.msgpack.decode(done.stdout, type=LoadResult)
+
+
+@dataclass(slots=True)
+class _Clock:
+    """What all connections share: when to count, when to stop, and what was counted."""
+
+    count_from: float
+    stop_at: float
+    latencies: list[float]
+    failure: bytes | None = None
+
+
+class _Connection(asyncio.Protocol):
+    """Sends its request, waits for the answer, sends it again."""
+
+    def __init__(self, request: bytes, clock: _Clock, done: asyncio.Future[None]) -> None:
+        self._request = request
+        self._clock = clock
+        self._done = done
+        self._received = b""
+        self._sent_at = 0.0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        if self._received:
+            data = self._received + data
+        size = _answer_bytes(data)
+        if size is None or len(data) < size:
+            self._received = data
+            return
+        self._received = b""
+        if data[_STATUS] >= b"300":
+            self._clock.failure = data[:_SHOWN_BYTES]
+        now = time.perf_counter()
+        if self._sent_at >= self._clock.count_from:
+            self._clock.latencies.append(now - self._sent_at)
+        if now >= self._clock.stop_at or self._clock.failure is not None:
+            self._finish()
+        else:
+            self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
+        if not self._done.done():
+            self._clock.failure = b"the connection was closed"
+            self._done.set_result(None)
+
+    def _send(self) -> None:
+        assert self._transport is not None
+        self._sent_at = time.perf_counter()
+        self._transport.write(self._request)
+
+    def _finish(self) -> None:
+        assert self._transport is not None
+        if not self._done.done():
+            self._done.set_result(None)
+        self._transport.close()
+
+
+def _answer_bytes(data: bytes) -> int | None:
+    """Return the size of the first answer in the data, None while its head is incomplete."""
+    end = data.find(_HEAD_END)
+    if end < 0:
+        return None
+    head = data[:end].lower()
+    begin = head.find(_LENGTH)
+    if begin < 0:
+        return end + len(_HEAD_END)
+    length = head[begin + len(_LENGTH) :].split(b"\r\n", 1)[0]
+    return end + len(_HEAD_END) + int(length)
+
+
+async def _generate(load: Load) -> LoadResult:
+    loop = asyncio.get_running_loop()
+    count_from = time.perf_counter() + load.warm_up_s
+    clock = _Clock(count_from, count_from + load.seconds, [])
+    endings: list[asyncio.Future[None]] = []
+    for number in range(load.connections):
+        done = loop.create_future()
+        request = load.requests[number % len(load.requests)]
+        await loop.create_connection(
+            lambda request=request, done=done: _Connection(request, clock, done),  # type: ignore[misc] # bound at once
+            load.host,
+            load.port,
+        )
+        endings.append(done)
+    async with asyncio.timeout(load.warm_up_s + load.seconds + _PATIENCE_S):
+        await asyncio.gather(*endings)
+    if clock.failure is not None:
+        raise SystemExit(f"the load was refused: {clock.failure.decode(errors='replace')}")
+    return _summary(clock.latencies, time.perf_counter() - count_from)
+
+
+def _summary(latencies: Sequence[float], seconds: float) -> LoadResult:
+    ordered = sorted(latencies)
+    return LoadResult(
+        requests=len(ordered),
+        seconds=seconds,
+        p50_ms=ordered[len(ordered) // 2] * 1000,
+        p99_ms=ordered[len(ordered) * 99 // 100] * 1000,
+    )
+
+
+def main() -> None:
+    """Take a load on standard input, run it, and put the result on standard output."""
+    load = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Load)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(uvloop.run(_generate(load))))
+
+
+if __name__ == "__main__":
+    main()

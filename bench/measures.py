@@ -1,0 +1,167 @@
+"""What is measured: each function runs one measure against the service and returns its figures."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from app.client.connection import Connection, Request, topic_path
+from bench.download import Download, run_download
+from bench.figures import Figure
+from bench.load import Load, LoadResult, post, run_load
+from demo.children import Server
+from engine.records.builder import build_batch
+
+_JSON: Final = "application/json"
+_NDJSON: Final = "application/x-ndjson"
+_BATCHES: Final = "application/vnd.kafka.recordbatch.v2"
+_PARTITIONS: Final = 4
+_VALUE_BYTES: Final = 150
+_RECORDS: Final = 1_000
+_BATCH_BYTES: Final = 64 * 1024
+_MB: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where to measure: the service, a folder on the disk it writes to, and for how long."""
+
+    service: Server
+    connection: Connection
+    folder: Path
+    seconds: float
+
+    def create_topic(self, topic: str) -> None:
+        body = msgspec.json.encode({"partitions": _PARTITIONS, "config": {"retention.ms": "-1"}})
+        self.connection.json(
+            Request("PUT", topic_path(topic), headers={"Content-Type": _JSON}, content=body)
+        )
+
+    def load(self, requests: list[bytes], connections: int, *, url: str = "") -> LoadResult:
+        """Load the service, or what listens on `url`, and return what came of it."""
+        address = urlsplit(url or self.service.url)
+        assert address.hostname is not None
+        assert address.port is not None
+        os.sync()  # what an earlier measure left in the page cache is not this one's to write
+        return run_load(Load(address.hostname, address.port, requests, connections, self.seconds))
+
+
+Measure = Callable[[Bench], list[Figure]]
+
+
+def single(bench: Bench) -> list[Figure]:
+    """One JSON record a request, flushed, at 64 connections; beside it an empty FastAPI route."""
+    bench.create_topic("single")
+    record = b'{"records":[{"key":"AA","value":%s}]}' % _value(random.Random(1))
+    with Server(["bench.yardstick"], bench.folder / "yardstick.txt") as empty:
+        yardstick = bench.load([post("/empty", _JSON, record)], 64, url=empty.url)
+    paths = [topic_path("single", partition, "records") for partition in range(_PARTITIONS)]
+    result = bench.load([post(path, _JSON, record) for path in paths], 64)
+    note = f"latency p50 {result.p50_ms:.1f} ms, p99 {result.p99_ms:.1f} ms, at saturation"
+    return [
+        Figure(
+            "single JSON records, acks=all, 64 connections",
+            result.per_second,
+            "requests/s",
+            target=yardstick.per_second,
+            yardstick="empty FastAPI route",
+            yardstick_value=yardstick.per_second,
+            note=note,
+        )
+    ]
+
+
+def ndjson(bench: Bench) -> list[Figure]:
+    """NDJSON, 1,000 records of 150-byte values a request, flushed."""
+    bench.create_topic("ndjson")
+    chance = random.Random(2)
+    lines = [b'{"key":"key-%d","value":%s}' % (n % 97, _value(chance)) for n in range(_RECORDS)]
+    body = b"\n".join(lines)
+    paths = [topic_path("ndjson", partition, "records") for partition in range(_PARTITIONS)]
+    result = bench.load([post(path, _NDJSON, body) for path in paths], 8)
+    return [
+        Figure(
+            "NDJSON, 1,000 records a request, acks=all, 8 connections",
+            result.per_second * _RECORDS,
+            "records/s",
+            target=400_000,
+            note=f"{result.per_second * len(body) / _MB:,.0f} MB/s of NDJSON",
+        )
+    ]
+
+
+def raw(bench: Bench) -> list[Figure]:
+    """Raw batches of 64 KiB, flushed, beside `dd` on the same disk; then read back."""
+    bench.create_topic("raw")
+    batch = _batch()
+    written = bench.load(
+        [post(topic_path("raw", p, "batches"), _BATCHES, batch) for p in range(_PARTITIONS)], 16
+    )
+    rate = written.per_second * len(batch) / _MB
+    dd_rate = _dd_rate(bench.folder / "dd.bin", written.requests)
+    address = urlsplit(bench.service.url)
+    read = run_download(
+        Download(
+            address.hostname or "",
+            address.port or 0,
+            topic_path("raw", 0, "batches"),
+            bench.seconds,
+        )
+    )
+    return [
+        Figure(
+            "raw batches of 64 KiB appended, acks=all, 16 connections",
+            rate,
+            "MB/s",
+            target=dd_rate / 2,
+            yardstick="dd bs=64k conv=fdatasync",
+            yardstick_value=dd_rate,
+        ),
+        Figure("raw batches read, one connection", read.per_second / _MB, "MB/s", target=1_000),
+    ]
+
+
+MEASURES: Final[dict[str, Measure]] = {"single": single, "ndjson": ndjson, "raw": raw}
+
+
+def _value(chance: random.Random) -> bytes:
+    """Return a JSON value of 150 bytes that says something, and that no two records share."""
+    shell = b'{"flight":%d,"origin":"JFK","delay":%d,"text":"%s"}'
+    numbers = (chance.randrange(1_000, 10_000), chance.randrange(10, 100))
+    text = chance.randbytes(_VALUE_BYTES).hex()[: _VALUE_BYTES - len(shell % (*numbers, b""))]
+    value = shell % (*numbers, text.encode())
+    assert len(value) == _VALUE_BYTES
+    return value
+
+
+def _batch() -> bytes:
+    """Return an uncompressed record batch of about 64 KiB."""
+    chance = random.Random(3)
+    now_ms = int(time.time() * 1000)
+    one = build_batch([(now_ms, b"key", _value(chance), [])])
+    two = build_batch([(now_ms, b"key", _value(chance), [])] * 2)
+    count = (_BATCH_BYTES - len(one)) // (len(two) - len(one))
+    return bytes(build_batch([(now_ms, b"key", _value(chance), []) for _ in range(count)]))
+
+
+def _dd_rate(target: Path, blocks: int) -> float:
+    """Return MB/s of what `dd` writes and flushes, as many blocks as were appended."""
+    os.sync()
+    started = time.perf_counter()
+    subprocess.run(
+        ["dd", "if=/dev/zero", f"of={target}", "bs=64k", f"count={blocks}", "conv=fdatasync"],
+        check=True,
+        capture_output=True,
+    )
+    seconds = time.perf_counter() - started
+    target.unlink()
+    return blocks * _BATCH_BYTES / _MB / seconds
