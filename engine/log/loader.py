@@ -13,16 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.config import LogConfig
-from engine.errors import CorruptIndex
+from engine.errors import CorruptIndex, SegmentOverflow
 from engine.fs import names
 from engine.log.context import LogContext
 from engine.log.leftovers import finish_replacements
+from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_producers
 from engine.log.results import LoadedOffsets, Recovery
 from engine.records.scan import Tail
 from engine.segment.recovery import SegmentRecovery, recover_segment
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
+from engine.segment.split import has_overflow, split_overflowed
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
 from engine.types import OffsetMetadata
@@ -69,11 +71,8 @@ class Loader:
         request = self._request
         finish_replacements(self._context, request.directory, request.config)
         epochs = LeaderEpochCache(self._fs, request.directory)
-        for segment in self._open_segments():
-            self._segments.add(segment)
-        self._rebuild_missing_indexes(epochs)
-        if not request.was_clean:
-            self._recover_tail(epochs)
+        while (overflowed := self._open_and_recover(epochs)) is not None:
+            self._split(overflowed)
         end_offset = self._end_offset(epochs)
         self._segments.active.make_active()
         log_start_offset = max(request.log_start_offset, self._segments.first_base_offset)
@@ -98,6 +97,37 @@ class Loader:
         offsets = LoadedOffsets(log_start_offset, recovery_point, end)
         return LoadedLog(self._segments, offsets, epochs, producers, self._recovery)
 
+    def _open_and_recover(self, epochs: LeaderEpochCache) -> Segment | None:
+        """Open the segments and repair them; return one that has to be split first, if any."""
+        for segment in self._segments:
+            segment.close_handles()
+        self._segments.clear()
+        for segment in self._open_segments():
+            self._segments.add(segment)
+        try:
+            self._rebuild_missing_indexes(epochs)
+            if not self._request.was_clean:
+                self._recover_tail(epochs)
+        except SegmentOverflow:
+            return next(segment for segment in self._segments if has_overflow(segment))
+        return None
+
+    def _split(self, segment: Segment) -> None:
+        """Put a segment's parts in its place; the snapshot of its base offset goes with it."""
+        _LOG.warning("%s holds offsets too far from its base offset and is split", segment)
+        local = LocalLog(
+            self._context, self._request.directory, self._request.config, self._segments
+        )
+        parts = split_overflowed(segment, self._create_cleaned)
+        local.replace_segments(parts, [segment])
+        self._new_producers().delete_snapshot(segment.base_offset)
+
+    def _create_cleaned(self, base_offset: int) -> Segment:
+        directory = self._request.directory
+        path = directory / (names.log_name(base_offset) + names.CLEANED_SUFFIX)
+        self._fs.remove(path, missing_ok=True)
+        return self._segment(base_offset, is_new=True, suffix=names.CLEANED_SUFFIX)
+
     def _new_producers(self) -> ProducerStates:
         return ProducerStates(
             self._fs,
@@ -106,7 +136,7 @@ class Loader:
             expiration_ms=self._context.config.producer_id_expiration_ms,
         )
 
-    def _segment(self, base_offset: int, *, is_new: bool = False) -> Segment:
+    def _segment(self, base_offset: int, *, is_new: bool = False, suffix: str = "") -> Segment:
         return Segment(
             self._fs,
             self._request.directory,
@@ -114,6 +144,7 @@ class Loader:
             self._request.config,
             now_ms=self._context.clock.now_ms(),
             is_new=is_new,
+            suffix=suffix,
         )
 
     def _open_segments(self) -> list[Segment]:

@@ -250,6 +250,12 @@ class Segment:
     def modified_ms(self) -> int:
         return self._fs.modified_ms(self.records.path)
 
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Pretend that the files were last modified then, as those they were made from."""
+        self._fs.set_modified_ms(self.records.path, modified_ms)
+        self._fs.set_modified_ms(self.indexes.offset_path, modified_ms)
+        self._fs.set_modified_ms(self.indexes.time_path, modified_ms)
+
     # -- end of life -------------------------------------------------------------------------
 
     def mark_verified(self) -> None:
