@@ -97,8 +97,12 @@ class Partitions:
         )
         with self._context.health.appending():
             opened = Log.open(self._context, log, topic.topic_id, request)
-        if left.was_clean:
-            opened.commit()
-        else:
-            opened.flush()
+        try:
+            if left.was_clean:
+                opened.commit()
+            else:
+                opened.flush()
+        except BaseException:
+            opened.close_handles()
+            raise
         return opened

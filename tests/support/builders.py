@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from engine.config import EngineConfig, LogConfig
@@ -19,6 +20,11 @@ from engine.records.builder import build_batch
 from engine.types import TopicPartition
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.time import START_MS, ManualClock, ManualScheduler
+
+SMALL_INDEXES = MappingProxyType({"segment.index.bytes": "16384"})
+"""Topics of a world: a disk in memory holds what others only reserve."""
+
+SMALL_CONFIG = EngineConfig(default_topic_config=SMALL_INDEXES)
 
 DATA = Path("/data")
 """The data directory of every world in memory."""
@@ -47,7 +53,7 @@ class World:
     directory: Path = DATA
     clock: ManualClock = field(default_factory=ManualClock)
     recorder: Recorder = field(default_factory=NullRecorder)
-    config: EngineConfig = field(default_factory=EngineConfig)
+    config: EngineConfig = field(default_factory=lambda: SMALL_CONFIG)
 
     def __post_init__(self) -> None:
         self.scheduler = ManualScheduler(self.clock)

@@ -1,0 +1,167 @@
+"""Every step of making, growing and deleting a topic, interrupted by a kill and by a power cut."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from engine.fs.names import DirectoryKind, parse_partition_directory
+from engine.manager.manager import LogManager
+from engine.types import TopicPartition
+from tests.support.builders import DATA, World, new_batch
+from tests.support.filesystem import PowerCut
+
+KEPT = TopicPartition("kept", 0)
+MOST_STEPS = 200
+
+
+def prepared() -> tuple[World, LogManager]:
+    """A data directory with a topic that nobody touches, and one to be grown or deleted."""
+    world = World()
+    manager = world.open_manager({"kept": 1, "events": 2})
+    for log in manager.logs():
+        log.append(new_batch(3))
+        log.flush()
+    manager.checkpoint()
+    return world, manager
+
+
+def interrupted(
+    change: Callable[[LogManager], object], *, power_cut: bool
+) -> Iterator[tuple[LogManager, World, bool]]:
+    """Yield what a restart finds, for an interruption before each step of the change and after it.
+
+    The flag says whether the change had returned.
+    """
+    for step in range(1, MOST_STEPS):
+        world, manager = prepared()
+        try:
+            with world.disk.power_cut_before(step):
+                change(manager)
+            was_done = True
+        except PowerCut:
+            was_done = False
+        world.restart(power_cut=power_cut)
+        yield world.open_manager(), world, was_done
+        if was_done:
+            return
+    raise AssertionError("the change takes more steps than anybody expected")
+
+
+def live(world: World, topic: str) -> list[int]:
+    """The partitions of a topic that have a live directory."""
+    parsed = [
+        parse_partition_directory(name)
+        for name in world.fs.list_directory(DATA)
+        if world.fs.is_directory(DATA / name)
+    ]
+    return [p.partition for p in parsed if p.topic == topic and p.kind is DirectoryKind.LIVE]
+
+
+def assert_untouched(manager: LogManager) -> None:
+    assert manager.log(KEPT).watermarks.high_watermark == 3
+    assert not manager.topic("kept").adopted
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_topic_is_made_whole_or_not_at_all(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
+    """Whichever step of createTopic is the last, a start finds no topic or all its partitions."""
+    outcomes = set()
+    for manager, world, was_done in interrupted(
+        lambda manager: manager.create_topic("new", 2, {"retention.ms": "5"}), power_cut=power_cut
+    ):
+        assert_untouched(manager)
+        exists = "new" in manager.topics()
+        outcomes.add(exists)
+        assert exists or not was_done
+        assert live(world, "new") == ([0, 1] if exists else [])
+        topic, created = manager.create_topic("new", 2, {"retention.ms": "5"})
+        assert created is not exists
+        for number in range(2):
+            log = manager.log(TopicPartition("new", number))
+            assert log.topic_id == topic.topic_id
+            assert log.append(new_batch()).base_offset == 0
+            assert log.commit() == 1
+    assert outcomes == {False, True}
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_topic_grows_by_all_partitions_or_none(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
+    """Whichever step of updateTopic is the last, old records stay and the numbers are whole."""
+    outcomes = set()
+    for manager, world, was_done in interrupted(
+        lambda manager: manager.update_topic("events", {"retention.ms": "-1"}, 4),
+        power_cut=power_cut,
+    ):
+        assert_untouched(manager)
+        topic = manager.topic("events")
+        outcomes.add(topic.partitions)
+        assert topic.partitions == (4 if was_done else topic.partitions)
+        assert live(world, "events") == list(range(topic.partitions))
+        assert bool(topic.overrides) == (topic.partitions == 4)
+        ends = [
+            manager.log(TopicPartition("events", number)).watermarks.high_watermark
+            for number in range(topic.partitions)
+        ]
+        assert ends == [3, 3, 0, 0][: topic.partitions]
+    assert outcomes == {2, 4}
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_topic_is_deleted_whole_or_not_at_all(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
+    """Whichever step of deleteTopic is the last, no part of a deleted topic comes back."""
+    outcomes = set()
+    for manager, world, was_done in interrupted(
+        lambda manager: manager.delete_topic("events"), power_cut=power_cut
+    ):
+        assert_untouched(manager)
+        exists = "events" in manager.topics()
+        outcomes.add(exists)
+        assert not (exists and was_done)
+        if exists:
+            ends = [
+                manager.log(TopicPartition("events", number)).watermarks.high_watermark
+                for number in range(2)
+            ]
+            assert ends == [3, 3]
+            continue
+        assert live(world, "events") == []
+        manager.create_topic("events", 2, {})
+        world.restart(power_cut=False)  # what the old topic's checkpoints said must not return
+        marks = world.open_manager().log(TopicPartition("events", 0)).watermarks
+        assert (marks.log_start_offset, marks.log_end_offset) == (0, 0)
+        world.scheduler.advance(60_000)
+        assert not any(name.endswith("-delete") for name in world.fs.list_directory(DATA))
+    assert outcomes == {False, True}
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_close_loses_nothing_that_was_committed(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
+    """Whichever step of a close is the last, the records are there, marked clean or recovered."""
+    seen = set()
+    for manager, _, was_done in interrupted(LogManager.close, power_cut=power_cut):
+        assert_untouched(manager)
+        was_clean = manager.log(KEPT).recovery.was_clean
+        seen.add(was_clean)
+        assert was_clean or not was_done
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_start_that_is_interrupted_can_be_tried_again(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
+    """Whichever step of a start after a crash is the last, the next start finds everything."""
+    for step in range(1, MOST_STEPS):
+        world, manager = prepared()
+        manager.log(KEPT).append(new_batch(2))
+        world.restart(power_cut=False)
+        with world.disk.power_cut_before(step):
+            try:
+                world.open_manager()
+                was_done = True
+            except PowerCut:
+                was_done = False
+        world.restart(power_cut=power_cut)
+        end = world.open_manager().log(KEPT).watermarks.high_watermark
+        assert end == 5 if was_done or not power_cut else end in {3, 5}
+        if was_done:
+            return
+    raise AssertionError("a start takes more steps than anybody expected")

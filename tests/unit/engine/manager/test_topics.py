@@ -1,0 +1,140 @@
+"""Which topics there are: the topics file against the directories, without a disk."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine.checkpoint.partition_metadata import is_topic_id
+from engine.checkpoint.topics_file import TopicEntry
+from engine.errors import InconsistentTopicId, InvalidTopicName, PolicyViolation
+from engine.manager.topics import (
+    Topic,
+    ensure_may_be_changed,
+    ensure_valid_name,
+    new_topic_id,
+    reconcile,
+)
+from engine.types import TopicPartition
+
+ID = "S6g8ZPZuQWap3C72_08X5Q"
+OTHER_ID = "8fQeB1MbSbmXbwPeFIy0qg"
+OURS = TopicEntry(ID, 2, {"retention.ms": "-1"})
+
+
+def partition(number: int, topic: str = "events") -> TopicPartition:
+    return TopicPartition(topic, number)
+
+
+def test_a_topic_whose_directories_are_all_there_is_taken_as_recorded() -> None:
+    """File and directories agree: nothing is to be done."""
+    found = {partition(0): ID, partition(1): ID}
+    plan = reconcile({"events": OURS}, found)
+    assert plan.topics == {"events": Topic("events", ID, 2, {"retention.ms": "-1"})}
+    assert (plan.unmarked, plan.leftovers) == ((), ())
+
+
+def test_partitions_that_a_crash_kept_from_being_made_are_made() -> None:
+    """A recorded topic without a directory, or with one that has no id yet, is completed."""
+    plan = reconcile({"events": OURS}, {partition(0): None})
+    assert plan.unmarked == (partition(0), partition(1))
+
+
+def test_a_directory_that_the_file_does_not_know_is_adopted() -> None:
+    """A broker's topic keeps its id and gets as many partitions as its highest number says."""
+    plan = reconcile({}, {partition(0): ID, partition(3): ID})
+    assert plan.topics == {"events": Topic("events", ID, 4, adopted=True)}
+    assert plan.unmarked == ()
+
+
+def test_an_adopted_topic_without_an_id_gets_one() -> None:
+    """Directories of a broker that knew no topic ids are adopted too, and not written to."""
+    plan = reconcile({}, {partition(0): None})
+    assert is_topic_id(plan.topics["events"].topic_id)
+    assert plan.unmarked == ()
+
+
+def test_missing_partitions_of_an_adopted_topic_are_not_made() -> None:
+    """A broker of several held some of the partitions: the others are not ours to invent."""
+    adopted = TopicEntry(ID, 3, adopted=True)
+    plan = reconcile({"events": adopted}, {partition(1): ID})
+    assert plan.topics["events"].partitions == 3
+    assert plan.unmarked == ()
+
+
+def test_directories_that_disagree_stop_the_start() -> None:
+    """Two topic ids under one name are two topics; nobody can say which one is meant."""
+    with pytest.raises(InconsistentTopicId, match="events-0") as raised:
+        reconcile({}, {partition(0): ID, partition(1): OTHER_ID})
+    assert raised.value.facts()["directories"] == ["events-0", "events-1"]
+
+
+def test_the_directories_id_wins_over_the_files() -> None:
+    """A broker that served our directories gave them its own id, which its clients know."""
+    plan = reconcile({"events": OURS}, {partition(0): OTHER_ID, partition(1): OTHER_ID})
+    assert plan.topics["events"].topic_id == OTHER_ID
+    assert plan.topics["events"].overrides == OURS.config
+
+
+def test_partitions_that_a_broker_added_are_taken_over() -> None:
+    """A topic of ours that came back with more directories has that many partitions now."""
+    plan = reconcile({"events": OURS}, {partition(number): ID for number in range(5)})
+    assert plan.topics["events"].partitions == 5
+    assert plan.unmarked == ()
+
+
+def test_what_a_deletion_left_is_put_away() -> None:
+    """A topic marked as deleted is gone, and its directories are leftovers and not adopted."""
+    deleted = replace(OURS, deleted=True)
+    plan = reconcile({"events": deleted}, {partition(1): ID, partition(0): None})
+    assert plan.topics == {}
+    assert plan.leftovers == (partition(0), partition(1))
+
+
+def test_another_topic_of_a_deleted_ones_name_is_adopted() -> None:
+    """A directory with another id than that of the deleted topic was not what was deleted."""
+    deleted = replace(OURS, deleted=True)
+    plan = reconcile({"events": deleted}, {partition(0): OTHER_ID})
+    assert plan.topics == {"events": Topic("events", OTHER_ID, 1, adopted=True)}
+    assert plan.leftovers == ()
+
+
+def test_an_adopted_topic_keeps_everything_until_it_is_configured() -> None:
+    """Kafka's defaults would delete a week-old topic at the first pass; adopted ones keep all."""
+    adopted = Topic("events", ID, 1, adopted=True)
+    assert adopted.log_config({"retention.ms": "5"}).retention_ms == -1
+    configured = replace(adopted, overrides={"retention.ms": "1000"})
+    assert configured.log_config({}).retention_ms == 1_000
+    assert replace(adopted, adopted=False).log_config({"retention.ms": "5"}).retention_ms == 5
+
+
+def test_a_topic_becomes_an_entry_and_back() -> None:
+    """What is written to the topics file is what was there."""
+    topic = Topic("events", ID, 2, {"retention.ms": "-1"}, adopted=True)
+    assert Topic.of_entry("events", topic.entry) == topic
+
+
+def test_topic_ids_are_kafkas_and_differ() -> None:
+    """Each new id is well formed, does not begin with a dash, and is new."""
+    ids = {new_topic_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert all(is_topic_id(one) and not one.startswith("-") for one in ids)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "x" * 250, "ä", "__mine"])
+def test_names_that_no_topic_may_have(name: str) -> None:
+    """Names with a path in them, too long, empty, or a broker's own are refused."""
+    with pytest.raises(InvalidTopicName):
+        ensure_valid_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "events-1", "a.b_c-D9", "x" * 249, "_one"])
+def test_names_that_a_topic_may_have(name: str) -> None:
+    """What Kafka allows is allowed."""
+    ensure_valid_name(name)
+
+
+def test_a_brokers_own_topic_is_not_changed() -> None:
+    """Internal topics are kept as they are."""
+    with pytest.raises(PolicyViolation):
+        ensure_may_be_changed(Topic("__consumer_offsets", ID, 50, adopted=True))
+    ensure_may_be_changed(Topic("events", ID, 1))
