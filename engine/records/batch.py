@@ -99,7 +99,8 @@ class BatchView:
         """
         if self.header.records_count == 0:
             return iter(())
-        return iterate(self.buffer, self.uncompressed(limit_bytes=limit_bytes))
+        payload = self.uncompressed(limit_bytes=limit_bytes)
+        return iterate(self.buffer, payload, self.header.records_count)
 
     def records(self, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
         """Yield the records one by one, those of a control batch too.
@@ -113,7 +114,7 @@ class BatchView:
         payload = self.uncompressed(limit_bytes=limit_bytes)
         yielded = 0
         try:
-            for record in iterate(self.buffer, payload):
+            for record in iterate(self.buffer, payload, self.header.records_count):
                 yield Record(
                     record.offset, record.timestamp, record.key, record.value, record.headers
                 )

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from engine.errors import ErrorCode, InvalidRecord, InvalidTimestamp
 from engine.records.batch import BatchView
-from engine.records.compiled import DECODING_ERRORS, iterate, sizes_from
+from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate, sizes_from
 from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES
 from engine.records.header import BatchHeader, TimestampType
 from engine.records.record import (
@@ -37,6 +37,8 @@ MAX_REPORTED_ERRORS: Final = 100
 MAX_HEADERS: Final = 512 * 1024
 """How many headers one record may have: each is 2 bytes at least, and some 80 in memory."""
 
+_PART_BYTES: Final = 2 * MAX_HEADERS
+
 
 class TimestampBounds(NamedTuple):
     """The times in ms that a topic accepts from a client, both ends included."""
@@ -48,6 +50,13 @@ class TimestampBounds(NamedTuple):
     def around(cls, now_ms: int, *, before_max_ms: int, after_max_ms: int) -> TimestampBounds:
         """Return the bounds that `message.timestamp.before.max.ms` and `.after.` give now."""
         return cls(now_ms - before_max_ms, now_ms + after_max_ms)
+
+
+class _Part(NamedTuple):
+    """Some of the records, at most a megabyte unless it is one record alone."""
+
+    payload: memoryview
+    records_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,14 @@ class _Rules(NamedTuple):
 
     requires_keys: bool
     bounds: TimestampBounds | None
+
+    def are_kept(self, records: list[CompiledRecord], timestamps: list[int]) -> bool:
+        """Return whether no record is even suspected of a fault."""
+        if self.requires_keys and None in [record.key for record in records]:
+            return False
+        if self.bounds is None:
+            return True
+        return self.bounds.earliest <= min(timestamps) and max(timestamps) <= self.bounds.latest
 
     def faults_of(
         self, index: int, record: Record, timestamp_type: TimestampType
@@ -127,68 +144,88 @@ def check_records(
         )
     rules = _Rules(requires_keys, timestamp_bounds)
     payload = batch.uncompressed(limit_bytes=limit_bytes)
-    max_timestamp = None
-    if _is_safe_to_decode(payload, header.records_count):
-        max_timestamp = _prove(batch, payload, rules)
+    parts = _split(payload, header.records_count)
+    max_timestamp = _prove(batch, parts, rules) if parts else None
     if max_timestamp is None:
         max_timestamp = _diagnose(header, payload, rules)
     return CheckedRecords(header.records_count, max_timestamp, len(payload))
 
 
-def _is_safe_to_decode(payload: memoryview, records_count: int) -> bool:
-    """Return whether all records are framed, having refused one with more headers than allowed.
+def _split(payload: memoryview, records_count: int) -> list[_Part]:
+    """Return the records in parts that cannot hold too many headers; nothing if that fails.
 
-    A few KB can decompress to a record of millions of empty headers, gigabytes in memory. Payloads
-    too short for that are not looked at.
+    A few KB can decompress to millions of empty headers, gigabytes in memory, and the compiled
+    codec makes them before it looks at a record's length. A part of a megabyte bounds that; a
+    record larger than a part is refused here if it claims more headers than a record may have.
     """
-    if len(payload) <= 2 * MAX_HEADERS:
-        return True
-    position = 0
+    if len(payload) <= _PART_BYTES:
+        return [_Part(payload, records_count)]
+    parts: list[_Part] = []
+    part_start = part_count = position = 0
+    for index in range(records_count):
+        measured = _measure(payload, position)
+        if measured is None:
+            return []
+        end, headers_count = measured
+        if headers_count > MAX_HEADERS:
+            detail = f"{headers_count} headers are more than {MAX_HEADERS}"
+            _refuse([_Fault(index, "headers", ErrorCode.INVALID_RECORD, detail)])
+        if end - part_start > _PART_BYTES and part_count:
+            parts.append(_Part(payload[part_start:position], part_count))
+            part_start, part_count = position, 0
+        position = end
+        part_count += 1
+    if position != len(payload):
+        return []
+    return [*parts, _Part(payload[part_start:], part_count)]
+
+
+def _measure(payload: memoryview, position: int) -> tuple[int, int] | None:
+    """Return where a record ends and how many headers it claims if it is a large one, else 0."""
     try:
-        for index in range(records_count):
-            length, start = decode_varint(payload, position)
-            position = start + length
-            if length > 2 * MAX_HEADERS and peek_headers_count(payload, start) > MAX_HEADERS:
-                detail = f"more than {MAX_HEADERS} headers"
-                fault = _Fault(index, "headers", ErrorCode.INVALID_RECORD, detail)
-                break
-            if length < 0:
-                return False
-        else:
-            return True
+        length, start = decode_varint(payload, position)
+        if not 0 < length <= len(payload) - start:
+            return None
+        return start + length, peek_headers_count(payload, start) if length > _PART_BYTES else 0
     except InvalidRecord:
-        return False
-    _refuse([fault])
+        return None
 
 
-def _prove(batch: BatchView, payload: memoryview, rules: _Rules) -> int | None:
+def _prove(batch: BatchView, parts: list[_Part], rules: _Rules) -> int | None:
     """Return the greatest timestamp if everything is right beyond doubt, else None."""
     header = batch.header
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME or header.base_timestamp < 0:
         return None
-    try:
-        records = list(iterate(batch.buffer, payload))
-        offsets = [record.offset for record in records]
-        timestamps = [record.timestamp for record in records]
-        keys = [record.key for record in records]
-        if offsets != list(range(header.base_offset, header.next_offset)) or None in timestamps:
+    max_timestamp = NO_TIMESTAMP
+    first_offset = header.base_offset
+    for part in parts:
+        try:
+            records = list(iterate(batch.buffer, part.payload, part.records_count))
+            timestamps = [record.timestamp for record in records]
+            offsets = range(first_offset, first_offset + len(records))
+            is_proved = (
+                [record.offset for record in records] == list(offsets)
+                and _written_bytes(records, timestamps, header) == len(part.payload)
+                and rules.are_kept(records, timestamps)
+            )
+        except DECODING_ERRORS:
             return None
-        if rules.requires_keys and None in keys:
+        if not is_proved:
             return None
-        values = [record.value for record in records]
-        headers = [record.headers for record in records]
-        size_of = sizes_from(header.base_timestamp)
-        deltas = range(len(records))
-        if sum(map(size_of, deltas, timestamps, keys, values, headers)) != len(payload):
-            return None
-    except DECODING_ERRORS:
-        return None
-    max_timestamp = max(timestamps)
-    if rules.bounds is not None:
-        earliest, latest = rules.bounds
-        if min(timestamps) < earliest or max_timestamp > latest:
-            return None
+        max_timestamp = max(max_timestamp, *timestamps)
+        first_offset += len(records)
     return max_timestamp
+
+
+def _written_bytes(
+    records: list[CompiledRecord], timestamps: list[int], header: BatchHeader
+) -> int:
+    """Return how many bytes a writer makes of the records."""
+    deltas = [record.offset - header.base_offset for record in records]
+    keys = [record.key for record in records]
+    values = [record.value for record in records]
+    headers = [record.headers for record in records]
+    return sum(map(sizes_from(header.base_timestamp), deltas, timestamps, keys, values, headers))
 
 
 def _diagnose(header: BatchHeader, payload: memoryview, rules: _Rules) -> int:

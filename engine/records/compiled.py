@@ -9,6 +9,7 @@ referee, before believing or refusing what the two see differently.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -18,8 +19,8 @@ from aiokafka.record import default_records
 from engine.records.header import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
-    HEADER_BYTES,
     MAGIC_2,
+    RECORDS_COUNT_POSITION,
     Codec,
 )
 from engine.types import INT64_MAX, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
@@ -27,6 +28,7 @@ from engine.types import INT64_MAX, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUEN
 DECODING_ERRORS: Final = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
 """What iteration raises on wrong bytes; the memory error is that of a length close to 2**63."""
 
+_INT32: Final = struct.Struct(">i")
 _FLAGS_POSITION: Final = ATTRIBUTES_POSITION + 1  # the low byte of the attributes
 _WITHOUT_CODEC: Final = tuple(bytes([flags & ~CODEC_MASK]) for flags in range(256))
 _PADDING: Final = bytes(64)
@@ -78,8 +80,8 @@ class CompiledBuilder(Protocol):
     def build(self) -> bytearray: ...
 
 
-def iterate(batch: Buffer, payload: Buffer) -> Iterator[CompiledRecord]:
-    """Yield the records of a batch from its header and its uncompressed payload.
+def iterate(batch: Buffer, payload: Buffer, records_count: int) -> Iterator[CompiledRecord]:
+    """Yield so many records from a batch's header and its uncompressed payload, or a part of it.
 
     Raises one of `DECODING_ERRORS` where the bytes are not as the library wants them, possibly
     after some records; the last check, for bytes left over, comes with the end of the iteration.
@@ -88,7 +90,8 @@ def iterate(batch: Buffer, payload: Buffer) -> Iterator[CompiledRecord]:
         (
             batch[:_FLAGS_POSITION],
             _WITHOUT_CODEC[batch[_FLAGS_POSITION]],
-            batch[_FLAGS_POSITION + 1 : HEADER_BYTES],
+            batch[_FLAGS_POSITION + 1 : RECORDS_COUNT_POSITION],
+            _INT32.pack(records_count),
             payload,
             _PADDING,
         )

@@ -98,8 +98,7 @@ def decode_record(payload: Buffer, position: int) -> tuple[Record, int]:
     if not start < end <= len(payload):
         raise InvalidRecord(f"a record claims {length} of {len(payload) - start} bytes left")
     body = memoryview(payload)[:end]  # nothing of this record may be read beyond its own end
-    if body[start] & 0x80:  # attributes: Kafka passes over them, some readers expect a varint
-        raise InvalidRecord(f"a record has attributes {body[start]:#04x}")
+    _ensure_plain_attributes(body[start])
     timestamp_delta, position = decode_varlong(body, start + 1)
     offset_delta, position = decode_varint(body, position)
     key, position = _decode_nullable(body, position)
@@ -112,6 +111,7 @@ def decode_record(payload: Buffer, position: int) -> tuple[Record, int]:
 
 def peek_headers_count(payload: Buffer, position: int) -> int:
     """Return how many headers the record body at `position` claims, without making any of them."""
+    _ensure_plain_attributes(payload[position])
     _, position = decode_varlong(payload, position + 1)
     _, position = decode_varint(payload, position)
     for _ in ("key", "value"):
@@ -124,6 +124,12 @@ def peek_headers_count(payload: Buffer, position: int) -> int:
 def absolute_timestamp(header: BatchHeader, delta_ms: int) -> int:
     """Return the time in ms that a delta stands for, wrapped to 64 bits as in any other reader."""
     return (header.base_timestamp + delta_ms + 2**63) % 2**64 - 2**63
+
+
+def _ensure_plain_attributes(attributes: int) -> None:
+    """Refuse what Kafka passes over and other readers take for the start of a longer number."""
+    if attributes & 0x80:
+        raise InvalidRecord(f"a record has attributes {attributes:#04x}")
 
 
 def _nullable(content: Buffer | None) -> tuple[Buffer, ...]:

@@ -1,14 +1,16 @@
 """The walk over a client's batch: what passes, what does not, and what the client is told."""
 
 import struct
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
 from engine.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, TooLarge
 from engine.records.batch import BatchView, stamp_crc, stamp_max_timestamp
-from engine.records.builder import build_batch, encode_batch
+from engine.records.builder import NewRecord, build_batch, encode_batch
 from engine.records.check import (
+    MAX_HEADERS,
     MAX_REPORTED_ERRORS,
     CheckedRecords,
     TimestampBounds,
@@ -23,6 +25,7 @@ from engine.records.header import (
     TimestampType,
 )
 from engine.records.record import encode_record
+from engine.records.varint import encode_varint
 from tests.unit.engine.records import examples
 
 T = examples.T
@@ -236,6 +239,65 @@ def test_the_limit_holds_for_what_is_decompressed() -> None:
         check(batch, limit_bytes=10_000)
     assert refusal.value.facts()["limit_bytes"] == 10_000
     assert check(batch, limit_bytes=11_000).uncompressed_bytes > 10_000
+
+
+def with_headers(count: int) -> bytes:
+    """Return a record with so many empty headers, made without a list of them."""
+    body = b"\0\0\0\1\1" + encode_varint(count) + bytes(2 * count)
+    return encode_varint(len(body)) + body
+
+
+def test_a_record_may_not_have_millions_of_headers() -> None:
+    """A bomb of empty headers is refused without making them."""
+    payload = encode_record(0, 0, b"k", bytes(2 * MAX_HEADERS)) + with_headers(2_000_000)
+    batch = BatchView(around(payload, count=2))
+    tracemalloc.start()
+    try:
+        errors = refused(
+            InvalidRecord, lambda: check(batch.buffer.tobytes(), limit_bytes=10_000_000)
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert errors == [(1, "headers", "invalid_record")]
+    assert peak < 20_000_000
+
+
+def test_a_record_that_hides_its_headers_is_not_decoded() -> None:
+    """Millions of headers behind a small declared length are refused without making them."""
+    hidden = b"\x0c" + with_headers(2_000_000)[4:]
+    batch = around(encode_record(0, 0, None, b"a") + hidden, count=2)
+    tracemalloc.start()
+    try:
+        errors = refused(InvalidRecord, lambda: check(batch, limit_bytes=10_000_000))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert errors == [(1, "record", "invalid_record")]
+    assert peak < 60_000_000
+
+
+def test_many_records_are_checked_in_parts() -> None:
+    """A payload of several megabytes passes as a whole, with the greatest time of all parts."""
+    records: list[NewRecord] = [(T + index % 90, b"k", bytes(1_000), []) for index in range(5_000)]
+    checked = check(build_batch(records, codec=Codec.ZSTD), limit_bytes=10_000_000)
+    assert (checked.count, checked.max_timestamp) == (5_000, T + 89)
+
+
+@pytest.mark.parametrize("tail", [b"", b"\x03", b"\x80" * 6, b"\x01", b"\xfe\xff\xff\x0f"])
+def test_large_payloads_with_wrong_frames_are_diagnosed(tail: bytes) -> None:
+    """Where lengths cannot be followed, the plain decoder says what is wrong."""
+    payload = encode_record(0, 0, None, bytes(2 * MAX_HEADERS)) + tail
+    batch = around(payload, count=2)
+    assert refused(InvalidRecord, lambda: check(batch, limit_bytes=10_000_000)) == [
+        (1, "record", "invalid_record")
+    ]
+
+
+def test_a_large_record_passes() -> None:
+    """A megabyte of value is no megabyte of headers."""
+    batch = build_batch([(T, None, bytes(3 * MAX_HEADERS), [("h", b"v")])] * 2)
+    assert check(batch, limit_bytes=10_000_000).count == 2
 
 
 def test_a_damaged_payload_is_corrupt() -> None:

@@ -10,7 +10,7 @@ from tests.unit.engine.records import examples
 def test_a_header_of_a_compressed_batch_goes_with_uncompressed_bytes() -> None:
     """The codec bits are taken off, so that the library never decompresses anything itself."""
     payload = examples.LZ4_STORED[HEADER_BYTES + 11 : -4]  # what the one block of the frame stores
-    records = iterate(examples.LZ4_STORED, payload)
+    records = iterate(examples.LZ4_STORED, payload, 2)
     assert [(record.key, record.value) for record in records] == [
         (b"k1", b"hello"),
         (b"k2", b"world"),
@@ -21,7 +21,7 @@ def test_a_header_of_a_compressed_batch_goes_with_uncompressed_bytes() -> None:
 def test_numbers_that_run_over_the_end_meet_zeros(tail: str) -> None:
     """A number without an end stops in the padding and is then found to be too long."""
     with pytest.raises(DECODING_ERRORS):
-        list(iterate(examples.ONE_RECORD, bytes.fromhex(tail)))
+        list(iterate(examples.ONE_RECORD, bytes.fromhex(tail), 1))
 
 
 def test_a_builder_has_no_limit_of_its_own() -> None:
