@@ -20,7 +20,7 @@ from app.operations.read import read_batches, read_records
 from app.operations.service import MAX_PLACES, Service, Target
 from app.problems import problem_answer
 from app.tail import ClientGone
-from app.translate.calls import fast_append_call, fast_read_call
+from app.translate.calls import FAST_APPEND_CALLS, fast_read_call
 from app.translate.receipts import Place
 from engine.errors import EngineError
 
@@ -112,22 +112,25 @@ async def _get_offsets(_exchange: Exchange, place: Place, _call: object) -> Answ
 def _work_of(kind: str, method: str, query: bytes) -> _Work | None:
     """Return the work of a hot path, or None if FastAPI had better look at it."""
     if method == "POST":
-        call = fast_append_call(query)
-        if call is None or kind == "offsets":
-            return None
-        if kind == "records":
-            return _Work("appendRecords", append_records, call)
-        return _Work("appendBatches", append_batches, call)
+        return _APPENDS.get((kind, query))
     if method != "GET":
         return None
     if kind == "offsets":
         return None if query else _GET_OFFSETS
-    read = fast_read_call(query)
-    if read is None:
+    call = fast_read_call(query)
+    if call is None:
         return None
     if kind == "records":
-        return _Work("readRecords", read_records, read)
-    return _Work("readBatches", read_batches, read)
+        return _Work("readRecords", read_records, call)
+    return _Work("readBatches", read_batches, call)
 
 
+_APPENDS: Final[Mapping[tuple[str, bytes], _Work]] = {
+    (kind, query): _Work(operation, run, call)
+    for query, call in FAST_APPEND_CALLS.items()
+    for kind, operation, run in (
+        ("records", "appendRecords", append_records),
+        ("batches", "appendBatches", append_batches),
+    )
+}
 _GET_OFFSETS: Final = _Work("getOffsets", _get_offsets, None)

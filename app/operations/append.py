@@ -189,17 +189,13 @@ def _is_compressed(data: bytearray) -> bool:
     return len(data) > position and bool(data[position] & CODEC_MASK)
 
 
-async def _wait_for_disk(service: Service, place: Place, call: AppendCall, last: int) -> None:
-    if call.acks == "all":
-        committed = service.commits.wait(place.log, last + 1)
-        if committed is not None:
-            await committed
-
-
 async def _receipt(
     service: Service, place: Place, call: AppendCall, appended: Appended, kind: bytes
 ) -> Answer:
-    await _wait_for_disk(service, place, call, appended.last_offset)
+    if call.acks == "all":
+        committed = service.commits.wait(place.log, appended.last_offset + 1)
+        if committed is not None:
+            await committed
     marks = place.log.watermarks
     status = 200 if appended.is_duplicate else _STATUS[call.acks]
     headers = append_headers(place, appended, marks, kind)
@@ -210,11 +206,12 @@ async def _topic_receipt(service: Service, topic: str, call: AppendCall, spread:
     """Answer for several partitions: 207 only if some of them failed and others did not."""
     outcomes = spread.outcomes
     for partition, outcome in outcomes.items():
-        if outcome.appended is not None:
+        if outcome.appended is not None and call.acks == "all":
+            log = spread.places[partition].log
+            committed = service.commits.wait(log, outcome.appended.last_offset + 1)
             try:
-                await _wait_for_disk(
-                    service, spread.places[partition], call, outcome.appended.last_offset
-                )
+                if committed is not None:
+                    await committed
             except (EngineError, CommitTimedOut) as error:
                 outcomes[partition] = _Outcome(None, error)
     failures = [outcome.error for outcome in outcomes.values() if outcome.error is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from app.admission import Ticket
 from app.answers import JSON, NDJSON, Body, Receive
@@ -17,6 +18,8 @@ from app.dependencies import (
 )
 from app.operations.service import Service
 from app.problems import MalformedRequest
+
+CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 
 
 class Exchange:
@@ -42,39 +45,41 @@ class Exchange:
     async def body(self) -> Body:
         """Return the body, whole, decoded, and compared with its digest."""
         settings = self.service.settings
-        return await self._body(("max_request_bytes", settings.max_request_bytes))
+        limit = ("max_request_bytes", settings.max_request_bytes)
+        body = await self._collect(limit)
+        head = self.head
+        if b"content-digest" in head or b"content-encoding" in head:
+            return await self._unpack(body, limit)
+        return body
 
     async def control_body(self) -> Body:
         """Return the body of an administrative request: JSON, and small."""
-        media_type_of(self.head.get(b"content-type"), (JSON, b"application/merge-patch+json"))
+        media_type_of(self.head.get(b"content-type"), CONTROL_TYPES)
         settings = self.service.settings
-        return await self._body(("max_control_bytes", settings.max_control_bytes))
+        limit = ("max_control_bytes", settings.max_control_bytes)
+        return await self._unpack(await self._collect(limit), limit)
 
-    async def _body(self, limit: tuple[str, int]) -> Body:
-        head = self.head
-        service = self.service
-        body = await collect_body(
+    async def _collect(self, limit: tuple[str, int]) -> Body:
+        return await collect_body(
             self.receive,
             self._ticket,
-            declared=_declared_bytes(head),
+            declared=_declared_bytes(self.head),
             limit=limit,
-            timeout_ms=service.settings.body_timeout_ms,
+            timeout_ms=self.service.settings.body_timeout_ms,
         )
-        digest = head.get(b"content-digest")
-        encoding = head.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-        if digest is None and encoding == "identity":
-            return body
+
+    async def _unpack(self, body: Body, limit: tuple[str, int]) -> Body:
+        digest = self.head.get(b"content-digest")
+        encoding = self.head.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
 
         def unpack() -> Body:
             if digest is not None:
                 check_digest(body, digest.decode("latin-1"))
-            if encoding == "identity":
-                return body
-            return decode_body(body, encoding, limit=limit)
+            return body if encoding == "identity" else decode_body(body, encoding, limit=limit)
 
-        if len(body) <= service.settings.inline_append_bytes and encoding == "identity":
+        if encoding == "identity" and len(body) <= self.service.settings.inline_append_bytes:
             return unpack()
-        unpacked = await service.workers.write(unpack)
+        unpacked = await self.service.workers.write(unpack)
         if unpacked is not body:
             self._ticket.hold_body(len(unpacked))
         return unpacked

@@ -156,18 +156,13 @@ def fast_read_call(query: bytes) -> ReadCall | None:
     return ReadCall(start, query=query, **values)  # type: ignore[arg-type]  # the table ties names to types
 
 
-_APPEND_CALLS: Final = {
+FAST_APPEND_CALLS: Final[Mapping[bytes, AppendCall]] = {
     b"": AppendCall(),
     b"acks=0": AppendCall("0"),
     b"acks=1": AppendCall("1"),
     b"acks=all": AppendCall(),
 }
-
-
-def fast_append_call(query: bytes) -> AppendCall | None:
-    """Return the call of a usual query string; None if FastAPI had better look at it."""
-    return _APPEND_CALLS.get(query)
-
+"""The calls of usual query strings; FastAPI had better look at any other."""
 
 _PRODUCER_HEADERS: Final = (b"producer-id", b"producer-epoch", b"producer-sequence")
 
