@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -11,13 +11,15 @@ from demo.workspace import Workspace
 
 
 class Job(Child):
-    """Brings what is new in one topic into the lake, from the topic's own checkpoint."""
+    """Brings into the lake what is new since the last run, by the checkpoint they share."""
 
-    def __init__(self, workspace: Workspace, url: str, topic: str, *, follow: bool = False) -> None:
-        arguments = ["app.cli", "ingest", "--json", "--server", url, "--topic", topic]
-        arguments += ["--to", f"parquet:{workspace.lake(topic)}"]
-        arguments += ["--checkpoint", str(workspace.checkpoint(topic))]
-        arguments += ["--spark-log", str(workspace.root / "spark.txt")]
+    def __init__(
+        self, workspace: Workspace, url: str, topics: Iterable[str], *, follow: bool = False
+    ) -> None:
+        arguments = ["app.cli", "ingest", "--json", "--server", url, "--topic", ",".join(topics)]
+        arguments += ["--to", f"parquet:{workspace.lake}"]
+        arguments += ["--checkpoint", str(workspace.checkpoint)]
+        arguments += ["--spark-log", str(workspace.spark_output)]
         arguments += ["--follow"] if follow else []
         super().__init__(arguments, workspace.job_output, keep_open=(workspace.lock,))
 

@@ -54,10 +54,11 @@ class Delay(NamedTuple):
 
 
 class Lake:
-    """The rows of one topic under `path`."""
+    """The rows of one topic in the lake under `path`."""
 
-    def __init__(self, path: Path) -> None:
-        self._rows = ds.dataset(path, format="parquet", partitioning="hive")
+    def __init__(self, path: Path, topic: str) -> None:
+        files = ds.dataset(path, format="parquet", partitioning="hive")
+        self._rows = files.filter(ds.field("topic") == topic)
 
     def coverage(self) -> Coverage:
         """Count the rows, and the different offsets among them."""

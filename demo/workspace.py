@@ -43,11 +43,17 @@ class Workspace:
     def job_output(self) -> Path:
         return self.root / "job.txt"
 
-    def lake(self, topic: str) -> Path:
-        return self.root / "lake" / topic
+    @property
+    def spark_output(self) -> Path:
+        return self.root / "spark.txt"
 
-    def checkpoint(self, topic: str) -> Path:
-        return self.root / "checkpoints" / topic
+    @property
+    def lake(self) -> Path:
+        return self.root / "lake"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
 
 
 @contextmanager

@@ -43,15 +43,15 @@ def append(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    r"""Append what comes in on standard input, a record of JSON on each line.
+    """Append what comes in on standard input, a record of JSON on each line.
 
-    \b
     echo '{"key": "a", "value": {"n": 1}}' | tidelog append events
-    tidelog append flights --key-field carrier --timestamp-field time_hour < flights.ndjson
+    tidelog append flights --key-field carrier < flights.ndjson
 
-    Every record is on disk when the command ends well. A request that gets lost, or a service that
-    is restarted meanwhile, is tried again for a minute and leaves no duplicates. Without a key a
-    record goes to any partition, with one to where Kafka's own producers put it.
+    Every record is on disk when the command ends well. A request that gets
+    lost, or a service that is restarted meanwhile, is tried again for a
+    minute and leaves no duplicates. Without a key a record goes to any
+    partition, with one to where Kafka's own producers put it.
     """
     fields = Fields(key_field, timestamp_field)
     lines = sys.stdin.buffer

@@ -17,14 +17,13 @@ def dump(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help=".log, .index …")],
     as_json: JsonOption = False,
 ) -> None:
-    r"""Print what is in the files of a log, as `kafka-dump-log --deep-iteration` does.
+    """Print what is in the files of a log, as `kafka-dump-log --deep-iteration` does.
 
-    \b
     tidelog dump data/flights-0/00000000000000000000.log
     tidelog dump data/flights-0/*.index --json
 
-    It only reads, and needs no service; files of a running one may be looked at. Damage is told
-    in its place, and makes the exit code 1.
+    It only reads, and needs no service; files of a running one may be looked
+    at. Damage is told in its place, and makes the exit code 1.
     """
     from engine.fs.filesystem import PosixFileSystem  # noqa: PLC0415 - only `dump` needs it
     from engine.tools.dump import dump_file  # noqa: PLC0415 - only `dump` needs it

@@ -33,14 +33,13 @@ def ingest(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    r"""Bring a topic into Parquet with Spark, each record once; again, only what is new.
+    """Bring a topic into Parquet with Spark, each record once; again, only what is new.
 
-    \b
-    tidelog ingest --topic flights --to parquet:lake/flights --checkpoint checkpoints/flights
+    tidelog ingest --topic flights --to parquet:lake --checkpoint lake.state
 
-    It may be stopped, or killed, at any time: the next run with the same checkpoint goes on where
-    it was and the lake shows each record once. Spark uses the machine's Java 17 or newer, else the
-    one that came with tidelog.
+    It may be stopped, or killed, at any time: the next run with the same
+    checkpoint goes on where it was, and the lake shows each record once.
+    Spark uses the machine's Java 17 or newer, else the one that came along.
     """
     from pyspark_tidelog.errors import TidelogError  # noqa: PLC0415 - Spark takes a second to load
     from pyspark_tidelog.ingest import IngestJob, run  # noqa: PLC0415 - the same

@@ -50,9 +50,8 @@ def read(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    r"""Print what is in a topic now, partition by partition, then end.
+    """Print what is in a topic now, partition by partition, then end.
 
-    \b
     tidelog read flights --partition 0 --offset 100 --max-records 5
     tidelog read flights --offset ts:1356998400000 --json | jq .value
     """
@@ -75,9 +74,8 @@ def tail(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    r"""Print what comes in, as soon as it is on disk, until Ctrl-C.
+    """Print what comes in, as soon as it is on disk, until Ctrl-C.
 
-    \b
     tidelog tail flights
     tidelog tail flights --offset earliest --json
     """

@@ -21,9 +21,8 @@ def topics(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    r"""List the topics, or show where each partition of one begins and ends.
+    """List the topics, or show where each partition of one begins and ends.
 
-    \b
     tidelog topics
     tidelog topics flights
     """
@@ -45,9 +44,8 @@ def create(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    r"""Create a topic; one that is there with the same settings is as good.
+    """Create a topic; one that is there with the same settings is as good.
 
-    \b
     tidelog create flights --partitions 4 --config retention.ms=-1
     """
     wanted = {"partitions": partitions, "config": dict(map(_key_value, config or []))}
