@@ -93,9 +93,13 @@ class MappedIndex(ABC):
         self.restore_max_size()
 
     def close(self) -> None:
-        """Trim the file and let go of it, without syncing. May be repeated."""
+        """Trim the file, sync it and let go of it. May be repeated.
+
+        Synced, because a clean-shutdown marker will have the next start believe it.
+        """
         if not self._is_closed and not self._read_only:
             self.trim()
+            self.sync()
         self.close_handles()
 
     def close_handles(self) -> None:
