@@ -8,6 +8,7 @@ are held together by their identity.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import signal
 import threading
@@ -31,7 +32,14 @@ from pyspark_tidelog.session import local_session
 from pyspark_tidelog.sinks import Sink, parse_sink
 
 _POLL_S: Final = 0.2
-_OUR_ERROR: Final = r"pyspark_tidelog\.errors\.\w+: (.+)"
+
+# Where in Spark's many words the telling ones are, the best first: an error of ours, the deepest
+# cause on Java's side, the error Java gave to Python.
+_TELLING: Final = (
+    r"^pyspark_tidelog\.errors\.\w+: (.+)$",
+    r"^Caused by: (.+)$",
+    r"^: ([\w.$]+: .+)$",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +91,9 @@ class IngestProgress:
     """Of this run so far."""
     rows_per_second: float
     duration_ms: int
-    lag: int
-    """Offsets between what is in the lake and the end of the log as last seen."""
+    lag: int | None
+    """Offsets between the lake and the end of the log as last seen; None for a micro-batch that
+    is repeated after a crash, for Spark does not look at the log then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,8 @@ class IngestReport:
 
     rows: int
     batches: int
-    lag: int
+    lag: int | None
+    """That of the last micro-batch, None without any."""
     is_stopped: bool
     """Whether a signal ended it, and not the end of the log."""
 
@@ -122,6 +132,7 @@ def run(
         stack.enter_context(
             claimed(checkpoint, sink.folder, sink=sink.name, topic_ids=snapshot.topic_ids)
         )
+        stack.enter_context(_muted("py4j.clientserver"))
         session = spark or stack.enter_context(local_session(log_file=log_file))
         query = _start(session, job, sink, checkpoint)
         return _watch(query, stop, progress or _ignore)
@@ -164,7 +175,7 @@ class _Tally:
         self._last_batch_id = -1
         self.rows = 0
         self.batches = 0
-        self.lag = 0
+        self.lag: int | None = None
 
     def add(self, query: StreamingQuery) -> None:
         """Report the micro-batches that were completed since the last call."""
@@ -188,23 +199,24 @@ class _Tally:
             )
 
 
-def _lag(report: StreamingQueryProgress) -> int:
-    source = report.sources[0]
-    if not source.latestOffset or not source.endOffset:
-        return 0
-    latest = StreamOffset.from_json(json.loads(source.latestOffset)).offsets
-    end = StreamOffset.from_json(json.loads(source.endOffset)).offsets
+def _lag(report: StreamingQueryProgress) -> int | None:
+    latest, end = (
+        json.loads(text or "null")
+        for text in (report.sources[0].latestOffset, report.sources[0].endOffset)
+    )
+    if latest is None or end is None:
+        return None
+    latest = StreamOffset.from_json(latest).offsets
+    end = StreamOffset.from_json(end).offsets
     return sum(max(offset - end.get(log, 0), 0) for log, offset in latest.items())
 
 
 def last_words(message: str) -> str:
     """Return the line of a Spark exception that tells the user something."""
-    ours = re.findall(_OUR_ERROR, message)
-    if ours:
-        return str(ours[-1]).strip()
-    causes = re.findall(r"^Caused by: (.+)$", message, re.MULTILINE)
-    if causes:
-        return str(causes[-1]).strip()
+    for pattern in _TELLING:
+        found = re.findall(pattern, message, re.MULTILINE)
+        if found:
+            return str(found[-1]).strip()
     return next((line.strip() for line in message.splitlines() if line.strip()), "Spark gave up")
 
 
@@ -228,6 +240,18 @@ def _stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _muted(name: str) -> Iterator[None]:
+    """Keep a logger from printing: it writes the stack of an error that is raised as well."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _ignore(_progress: IngestProgress) -> None:

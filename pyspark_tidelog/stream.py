@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the end of the log as last seen; progress less this is the lag."""
+        """Return the end of the log as last seen; less the progress, this is the lag."""
         if self._latest is None:
             return None
         ends = {log: marks.high_watermark for log, marks in self._latest.marks.items()}

@@ -84,6 +84,10 @@ def test_the_last_words_are_the_deepest_cause_otherwise() -> None:
         "job aborted\nCaused by: a.B: x\nCaused by: java.io.IOException: No space left\n\tat x"
     )
     assert last_words(message) == "java.io.IOException: No space left"
+    of_python = (
+        "Traceback\npy4j.Py4JJavaError: An error occurred\n: a.b.NotThereException: c d\n\tat x"
+    )
+    assert last_words(of_python) == "a.b.NotThereException: c d"
     assert last_words("\n  plain words \n") == "plain words"
     assert last_words("") == "Spark gave up"
 

@@ -1,0 +1,96 @@
+"""A real service in a process of its own, and one local Spark session for all tests here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_tidelog.session import local_conf, local_session
+from tests.support.kafka_batches import SentRecord, encode
+
+RAW_BATCHES = "application/vnd.kafka.recordbatch.v2"
+
+
+class ServiceProcess:
+    """`tidelog serve` on a port of the system's choice, which it keeps when it is started again."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        arguments = ["serve", "--data-dir", str(self._data), "--port", str(self.port)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        greeting = self._process.stdout.readline()  # printed once it listens
+        self.port = int(greeting.rpartition(":")[2])
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.communicate(timeout=60)
+            self._process = None
+
+    def put_topic(self, topic: str, partitions: int = 1) -> None:
+        # Record times of the tests lie in the past, and retention goes by them.
+        body = {"partitions": partitions, "config": {"retention.ms": "-1"}}
+        self.call("PUT", f"/v1/topics/{topic}", json.dumps(body).encode())
+
+    def append(
+        self, topic: str, records: list[SentRecord], *, partition: int = 0, codec: int = 0
+    ) -> None:
+        path = f"/v1/topics/{topic}/partitions/{partition}/batches"
+        self.call("POST", path, encode(records, codec=codec), {"Content-Type": RAW_BATCHES})
+
+    def call(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}
+    ) -> Any:
+        request = Request(self.url + path, data=body, headers=dict(headers), method=method)
+        if body is not None and not headers:
+            request.add_header("Content-Type", "application/json")
+        with urlopen(request, timeout=60) as response:
+            return json.loads(response.read() or b"null")
+
+
+@pytest.fixture(scope="session")
+def tidelog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    process = ServiceProcess(tmp_path_factory.mktemp("data"))
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+    with local_session(local_conf(cores=2), log_file=log_file) as session:
+        yield session
+
+
+@pytest.fixture
+def topic(tidelog: ServiceProcess, request: pytest.FixtureRequest) -> str:
+    """A topic of two partitions that nobody else uses, named after the test."""
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
+    tidelog.put_topic(name, partitions=2)
+    return name

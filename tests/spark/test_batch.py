@@ -1,0 +1,101 @@
+"""Batch queries against the real service."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.kafka_batches import SentRecord, numbered
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import ServiceProcess
+
+pytestmark = pytest.mark.spark
+
+
+def read(spark: SparkSession, tidelog: ServiceProcess, topic: str, **options: str) -> DataFrame:
+    reader = spark.read.format("tidelog").option("url", tidelog.url).option("subscribe", topic)
+    return reader.options(**options).load()
+
+
+def test_a_batch_query_sees_what_was_appended(
+    spark: SparkSession, tidelog: ServiceProcess, topic: str
+) -> None:
+    """Every column of every record, from both partitions, of every codec."""
+    for partition in range(2):
+        for codec in range(5):
+            tidelog.append(topic, numbered(30, first=30 * codec), partition=partition, codec=codec)
+    rows = read(spark, tidelog, topic).orderBy("partition", "offset").collect()
+    start = datetime.fromtimestamp(1_788_000_000, UTC).replace(tzinfo=None)
+    expected = [
+        (
+            record.key,
+            record.value,
+            topic,
+            partition,
+            offset,
+            start + timedelta(milliseconds=offset),
+            0,
+        )
+        for partition in range(2)
+        for offset, record in enumerate(numbered(150))
+    ]
+    assert [(*row[:2], *row[2:]) for row in rows] == expected
+
+
+def test_headers_come_on_demand(spark: SparkSession, tidelog: ServiceProcess, topic: str) -> None:
+    """With includeHeaders their names and values, in order, nulls and doubles included."""
+    headers = (("trace", b"4bf9"), ("", None), ("trace", b""))
+    tidelog.append(topic, [SentRecord(0, None, None, headers), SentRecord(1, b"", b"")])
+    rows = read(spark, tidelog, topic, includeHeaders="true").select("key", "headers").collect()
+    assert [(row.key, [tuple(header) for header in row.headers]) for row in rows] == [
+        (None, list(headers)),
+        (b"", []),
+    ]
+
+
+def test_offsets_and_a_schema_narrow_a_query(
+    spark: SparkSession, tidelog: ServiceProcess, topic: str
+) -> None:
+    """Between two offsets, one column, in more tasks than partitions: each offset once."""
+    tidelog.append(topic, numbered(100))
+    reader = spark.read.format("tidelog").schema("offset BIGINT").option("minPartitions", "5")
+    frame = reader.options(
+        url=tidelog.url,
+        subscribe=topic,
+        startingOffsets=f'{{"{topic}": {{"0": 7, "1": -2}}}}',
+        endingOffsets=f'{{"{topic}": {{"0": 93, "1": -1}}}}',
+    ).load()
+    assert sorted(row.offset for row in frame.collect()) == list(range(7, 93))
+
+
+def test_an_empty_topic_has_columns_and_no_rows(
+    spark: SparkSession, tidelog: ServiceProcess, topic: str
+) -> None:
+    """Nothing appended yet is no error."""
+    assert read(spark, tidelog, topic).collect() == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        (
+            "startingOffset",
+            "earliest",
+            "unknown option startingoffset: did you mean startingOffsets?",
+        ),
+        ("subscribe", "no-such-topic", "the service has no topic no-such-topic: create it first"),
+    ],
+)
+def test_a_mistake_is_the_last_line_of_the_exception(
+    spark: SparkSession, tidelog: ServiceProcess, *, option: str, value: str, sentence: str
+) -> None:
+    """Between Spark's stack traces stands one sentence that says what to do."""
+    with pytest.raises(PySparkException) as refused:
+        read(spark, tidelog, "x", **{option: value}).collect()
+    lines = [line for line in str(refused.value).splitlines() if line.strip()]
+    assert any(sentence in line for line in lines[-3:])
