@@ -1,0 +1,133 @@
+"""Topics over HTTP: protocol rules T1 to T6."""
+
+import pytest
+
+from tests.support.service import Api
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_new_topic_is_created_and_the_same_again_is_verified(api: Api) -> None:
+    """PUT answers 201 for a new topic and 200 for the same one, with the same id."""
+    body = {"partitions": 3, "config": {"retention.ms": "-1", "segment.bytes": 1048576}}
+    first = await api.client.put("/v1/topics/flights", json=body)
+    again = await api.client.put("/v1/topics/flights", json=body)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    assert first.headers["location"] == "/v1/topics/flights"
+    assert first.json()["config"]["segment.bytes"] == {"value": "1048576", "source": "topic"}
+    assert first.json()["config"]["segment.ms"]["source"] == "default"
+
+
+@pytest.mark.parametrize("other", [{"partitions": 2}, {"config": {"retention.ms": 1}}])
+async def test_a_topic_that_differs_is_a_conflict(api: Api, other: dict[str, object]) -> None:
+    """PUT with other partitions or another configuration is 409 and says what there is."""
+    answer = await api.client.put("/v1/topics/events", json=other)
+    assert answer.status_code == 409
+    problem = answer.json()
+    assert (problem["code"], problem["kafka_error_code"]) == ("topic_conflict", 36)
+    assert problem["partitions"] == 1
+
+
+async def test_create_only_refuses_a_topic_that_exists(api: Api) -> None:
+    """With If-None-Match: * a topic that exists is 412, a new one 201."""
+    headers = {"if-none-match": "*"}
+    exists = await api.client.put("/v1/topics/events", json={}, headers=headers)
+    new = await api.client.put("/v1/topics/fresh", json={}, headers=headers)
+    assert (exists.status_code, exists.json()["code"]) == (412, "precondition_failed")
+    assert new.status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"partitions": 0}, 422, "invalid_request"),
+        ({"partitions": 20_000}, 422, "invalid_request"),
+        ({"partitions": "many"}, 422, "invalid_request"),
+        ({"wrong": 1}, 422, "invalid_request"),
+        ({"config": {"no.such.key": 1}}, 422, "invalid_config"),
+        ({"config": {"segment.bytes": "tiny"}}, 422, "invalid_config"),
+    ],
+)
+async def test_a_wrong_topic_is_refused(
+    api: Api, body: dict[str, object], status: int, code: str
+) -> None:
+    """What a topic cannot be is 422, and no topic is made."""
+    answer = await api.client.put("/v1/topics/wrong", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert (await api.client.get("/v1/topics/wrong")).status_code == 404
+
+
+async def test_a_body_that_is_not_json_is_malformed(api: Api) -> None:
+    """A body that cannot be parsed is 400, one nested without end too."""
+    headers = {"content-type": "application/json"}
+    for body in (b"{", b"[" * 100_000):
+        answer = await api.client.put("/v1/topics/x", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
+
+
+async def test_a_topic_is_described(api: Api) -> None:
+    """GET tells id, partitions and the configuration in force."""
+    topic = (await api.client.get("/v1/topics/events")).json()
+    assert (topic["topic"], topic["partitions"], topic["adopted"]) == ("events", 1, False)
+    assert len(topic["topic_id"]) == 22
+
+
+async def test_configuration_is_merged_and_partitions_grow(api: Api) -> None:
+    """PATCH sets and removes keys at once and adds partitions, and never takes one away."""
+    patch = {"partitions": 2, "config": {"retention.ms": "5"}}
+    answer = await api.client.patch("/v1/topics/events", json=patch)
+    assert answer.json()["config"]["retention.ms"] == {"value": "5", "source": "topic"}
+    assert api.log("events", 1).config.retention_ms == 5
+    removed = await api.client.patch(
+        "/v1/topics/events",
+        json={"config": {"retention.ms": None}},
+        headers={"content-type": "application/merge-patch+json"},
+    )
+    assert removed.json()["config"]["retention.ms"]["source"] == "default"
+    fewer = await api.client.patch("/v1/topics/events", json={"partitions": 1})
+    assert (fewer.status_code, fewer.json()["code"]) == (422, "invalid_request")
+
+
+async def test_a_deleted_topic_is_gone_and_can_be_made_again(api: Api) -> None:
+    """After DELETE nothing of a topic is served; its successor is another log."""
+    await api.append(1)
+    before = (await api.client.get("/v1/topics/events")).json()["topic_id"]
+    assert (await api.client.delete("/v1/topics/events")).status_code == 204
+    gone = await api.client.get("/v1/topics/events/partitions/0/records")
+    assert (gone.status_code, gone.json()["code"]) == (404, "topic_not_found")
+    assert (await api.client.delete("/v1/topics/events")).status_code == 404
+    await api.create()
+    assert (await api.client.get("/v1/topics/events")).json()["topic_id"] != before
+    assert (await api.append(2))["base_offset"] == 0
+
+
+async def test_topics_are_listed_page_by_page(api: Api) -> None:
+    """Pages go on where the last one ended, in the order of names, internal topics left out."""
+    for name in ("a1", "a2", "a3"):
+        await api.create(name)
+    listed = await api.client.get("/v1/topics", params={"prefix": "a", "page_size": 2})
+    page = listed.json()
+    assert [topic["topic"] for topic in page["topics"]] == ["a1", "a2"]
+    token = page["next_page_token"]
+    rest = await api.client.get("/v1/topics", params={"prefix": "a", "page_token": token})
+    assert [topic["topic"] for topic in rest.json()["topics"]] == ["a3"]
+    assert rest.json()["next_page_token"] is None
+
+
+async def test_a_made_up_page_token_is_malformed(api: Api) -> None:
+    """A token that no list answer gave is 400."""
+    answer = await api.client.get("/v1/topics", params={"page_token": "%%%"})
+    assert (answer.status_code, answer.json()["parameter"]) == (400, "page_token")
+
+
+async def test_partitions_are_described(api: Api) -> None:
+    """Each partition tells its marks, bytes, segments, epoch and producers."""
+    await api.append(1, 2)
+    partition = (await api.client.get("/v1/topics/events/partitions/0")).json()
+    listed = (await api.client.get("/v1/topics/events/partitions")).json()
+    assert listed == {"topic": "events", "partitions": [partition]}
+    assert (partition["log_end_offset"], partition["segments"]) == (2, 1)
+    assert partition["size_bytes"] > 0
+    missing = await api.client.get("/v1/topics/events/partitions/7")
+    assert (missing.status_code, missing.json()["code"]) == (404, "partition_not_found")

@@ -1,0 +1,91 @@
+"""The service in this process: a real data directory, no sockets, both ways in."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from app.factory import create_api, framed
+from app.fast_lane import FastLane
+from app.middleware import App
+from app.operations.service import Service
+from app.settings import Settings
+from engine.clock import Clock
+from engine.fs.port import FileSystem
+from engine.log.log import Log
+from engine.types import TopicPartition
+
+RECORDS = "/v1/topics/events/partitions/0/records"
+BATCHES = "/v1/topics/events/partitions/0/batches"
+OFFSETS = "/v1/topics/events/partitions/0/offsets"
+NDJSON = {"content-type": "application/x-ndjson"}
+RAW = {"content-type": "application/vnd.kafka.recordbatch.v2"}
+
+
+@dataclass
+class Api:
+    """A service that is open, and a client for it."""
+
+    service: Service
+    client: httpx.AsyncClient
+
+    def log(self, topic: str = "events", partition: int = 0) -> Log:
+        return self.service.manager.log(TopicPartition(topic, partition))
+
+    async def create(self, topic: str = "events", partitions: int = 1, **config: object) -> None:
+        """Create a topic; `retention_ms=-1` means `retention.ms`."""
+        wanted = {name.replace("_", "."): value for name, value in config.items()}
+        body = {"partitions": partitions, "config": wanted}
+        answer = await self.client.put(f"/v1/topics/{topic}", json=body)
+        assert answer.status_code == 201, answer.text
+
+    async def append(self, *values: object, path: str = RECORDS, **more: object) -> dict[str, Any]:
+        """Append one record a value, on disk when this returns."""
+        records = [{"value": value, **more} for value in values]
+        answer = await self.client.post(path, json={"records": records})
+        assert answer.status_code == 201, answer.text
+        receipt: dict[str, Any] = answer.json()
+        return receipt
+
+
+def client_of(app: App) -> httpx.AsyncClient:
+    """A client that calls the application; what a server would answer 500 is answered 500."""
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)  # type: ignore[arg-type]  # httpx types ASGI its own way
+    return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+def fast(service: Service) -> App:
+    """The service as it is served: the fast lane in front."""
+    return FastLane(slow(service), service)
+
+
+def slow(service: Service) -> App:
+    """The same operations as FastAPI's routes alone."""
+    return framed(create_api(service), service)
+
+
+@asynccontextmanager
+async def open_service(
+    directory: Path,
+    *,
+    clock: Clock | None = None,
+    fs: FileSystem | None = None,
+    **settings: Any,
+) -> AsyncIterator[Service]:
+    """A service with its logs open, closed at the end."""
+    service = Service(Settings(data_directory=directory, **settings), clock=clock, fs=fs)
+    await service.open()
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+@asynccontextmanager
+async def running(directory: Path, **settings: Any) -> AsyncIterator[Api]:
+    """An open service and a client in one step."""
+    async with open_service(directory, **settings) as service, client_of(fast(service)) as client:
+        yield Api(service, client)
