@@ -22,7 +22,7 @@ _SMALL_SEGMENTS = ("segments", "trimmed", "compact")
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRecord:
-    """One record as a Kafka consumer got it; `timestamp_type` is 1 for create, 2 for append time."""
+    """A record as a Kafka consumer got it; `timestamp_type` is 1 for create, 2 for append time."""
 
     offset: int
     timestamp: int
