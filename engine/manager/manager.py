@@ -124,6 +124,7 @@ class LogManager:
         for log in plan.unmarked:
             path = contents.live.setdefault(log, self._partitions.path_of(log))
             self._partitions.make_directory(plan.topics[log.topic], path)
+        self._directory.sync()
         jobs = [OpenJob(log, path) for log, path in sorted(contents.live.items())]
         opened = open_all(
             jobs,
@@ -338,6 +339,7 @@ class LogManager:
             for number in numbers:
                 log = TopicPartition(topic.name, number)
                 made[log] = self._partitions.make(topic, log)
+            self._directory.sync()
         except (StorageFull, TopicConflict):
             let_go(tuple(made.values()))
             for log in made:

@@ -69,11 +69,13 @@ class Partitions:
             raise
 
     def make_directory(self, topic: Topic, path: Path) -> None:
-        """Make a partition's directory, or complete one, with the topic's id in it; durable."""
+        """Make a partition's directory, or complete one, with the topic's id in it.
+
+        Its name is not durable before the data directory is synced.
+        """
         with self._context.health.appending():
             self._fs.make_directory(path)
             write_topic_id(self._fs, path / names.PARTITION_METADATA, topic.topic_id)
-            self._fs.sync_directory(self._directory)
 
     def unmake(self, log: TopicPartition) -> None:
         """Remove a partition that never held anything, as far as it was made."""
@@ -83,7 +85,7 @@ class Partitions:
                 self._fs.remove_tree(path)
 
     def open(self, topic: Topic, log: TopicPartition, path: Path, left: LeftState) -> Log:
-        """Open a log, repair what a crash left, and commit what was found.
+        """Open a log, repair what a crash left, and flush it if there was one.
 
         Afterwards high watermark, recovery point and log end are one: after an unclean stop nobody
         knows what of the tail was on disk, so all of it is flushed before the first reader sees it.
@@ -97,12 +99,10 @@ class Partitions:
         )
         with self._context.health.appending():
             opened = Log.open(self._context, log, topic.topic_id, request)
-        try:
-            if left.was_clean:
-                opened.commit()
-            else:
+        if not left.was_clean:
+            try:
                 opened.flush()
-        except BaseException:
-            opened.close_handles()
-            raise
+            except BaseException:
+                opened.close_handles()
+                raise
         return opened
