@@ -35,7 +35,7 @@ class Child:
         self, arguments: Sequence[str], log: Path, *, keep_open: Sequence[int] = ()
     ) -> None:
         self._name = " ".join(arguments[:2])
-        self._log = log
+        self.log = log
         self._lines: queue.Queue[str | None] = queue.Queue()
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -95,15 +95,15 @@ class Child:
 
     def _keep_output(self) -> None:
         assert self._process.stdout is not None
-        with self._log.open("ab") as log, self._process.stdout as output:
+        with self.log.open("ab") as log, self._process.stdout as output:
             for line in output:
                 log.write(line)
                 self._lines.put(line.decode(errors="replace").rstrip("\n"))
         self._lines.put(None)
 
     def _failed(self, what: str) -> ChildFailed:
-        told = self._log.read_text(errors="replace").splitlines()[-_TOLD_LINES:]
-        return ChildFailed("\n".join((f"{self._name} {what}; the end of {self._log}:", *told)))
+        told = self.log.read_text(errors="replace").splitlines()[-_TOLD_LINES:]
+        return ChildFailed("\n".join((f"{self._name} {what}; the end of {self.log}:", *told)))
 
 
 class Server(Child):
@@ -131,6 +131,6 @@ class Server(Child):
         raise self._failed("ended before it told its address")
 
 
-def serve_arguments(data_directory: Path) -> list[str]:
-    """Return what starts the service on a free port of loopback."""
-    return ["app.cli", "serve", "--data-dir", str(data_directory), "--port", "0"]
+def serve_arguments(data_directory: Path, port: int = 0) -> list[str]:
+    """Return what starts the service on loopback, on a free port unless one is given."""
+    return ["app.cli", "serve", "--data-dir", str(data_directory), "--port", str(port)]

@@ -40,11 +40,18 @@ _ADVICE: Final = {
 class Failure(Exception):
     """A command cannot go on; `str()` is the sentence, `advice` what helps (may be empty)."""
 
+    code: str = "failed"
     advice: str = ""
+
+    def for_programs(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return {"error": str(self), "code": self.code, "advice": self.advice}
 
 
 class BadInput(Failure):
     """Line `line` of the input, counted from 1, is not what the command takes."""
+
+    code = "bad_input"
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -53,6 +60,8 @@ class BadInput(Failure):
 
 class Unreachable(Failure):
     """No answer came from `url`; whether a request arrived there is not known."""
+
+    code = "unreachable"
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"no answer from {url}: {reason}")
@@ -63,6 +72,8 @@ class Unreachable(Failure):
 
 class Interrupted(Failure):
     """The command was stopped while it waited for the service to come back."""
+
+    code = "interrupted"
 
     def __init__(self) -> None:
         super().__init__("stopped before the service answered")
@@ -81,6 +92,9 @@ class Refused(Failure):
         self.code = str(problem.get("code", f"http_{status}"))
         super().__init__(_sentence(status, self.code, problem))
         self.advice = _ADVICE.get(self.code, "").format_map(_Fields(problem))
+
+    def for_programs(self) -> dict[str, Any]:
+        return {**super().for_programs(), "status": self.status, "problem": self.problem}
 
     @property
     def is_retryable(self) -> bool:

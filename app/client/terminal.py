@@ -69,6 +69,9 @@ class Terminal:
 
     def failure(self, failure: Failure) -> None:
         """Say what went wrong and what helps."""
+        if self.as_json:
+            sys.stderr.write(msgspec.json.encode(failure.for_programs()).decode() + "\n")
+            return
         self._err.print(f"[bold red]error:[/] {escape(str(failure))}")
         if failure.advice:
             self._err.print(escape(failure.advice))

@@ -71,7 +71,7 @@ def _key_value(text: str) -> tuple[str, str]:
 
 
 def _list(connection: Connection, terminal: Terminal) -> None:
-    found = list(_all_topics(connection))
+    found = list(all_topics(connection))
     if terminal.as_json:
         for topic in found:
             terminal.json(topic)
@@ -83,7 +83,8 @@ def _list(connection: Connection, terminal: Terminal) -> None:
         terminal.notice("there are no topics yet: `tidelog create TOPIC` makes one")
 
 
-def _all_topics(connection: Connection) -> Iterator[JsonObject]:
+def all_topics(connection: Connection) -> Iterator[JsonObject]:
+    """Yield every topic, page after page."""
     params: dict[str, str | int] = {}
     while True:
         page = connection.json(Request("GET", "/v1/topics", params))

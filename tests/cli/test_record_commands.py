@@ -1,0 +1,203 @@
+"""`tidelog append`, `read` and `tail` against a real service."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from app.client.connection import Connection, Request, topic_path
+from demo.children import Server
+from tests.cli.conftest import Run, objects
+
+
+def test_what_is_appended_can_be_read(run: Run) -> None:
+    """Records come back in order, with key, time and the value exactly as it was typed."""
+    run("create", "round")
+    lines = b'{"key":"a","value":{"n":1.50},"timestamp":1388534400000}\n{"value":"text"}\n'
+    assert run("append", "round", stdin=lines).stdout.startswith("2 records appended to round in ")
+    first, second = run("read", "round").stdout.splitlines()
+    assert first == '0:0  2014-01-01T00:00:00.000Z  a  {"n":1.50}'
+    assert second.endswith("  null  text")
+
+
+def test_append_reports_to_programs(run: Run) -> None:
+    """With --json the outcome is one object of counts."""
+    run("create", "counted", "-p", "2")
+    lines = b"".join(b'{"key":"k%d","value":%d}\n' % (n, n) for n in range(50))
+    (report,) = objects(run("append", "counted", "--batch", "7", "--json", stdin=lines).stdout)
+    assert report["records"] == 50
+    assert report["duplicates"] == 0
+    assert isinstance(report["by_partition"], dict)
+    assert sum(report["by_partition"].values()) == 50
+
+
+def test_the_service_puts_keys_where_the_command_puts_them(run: Run, service: Server) -> None:
+    """Client and service agree on the partition of every key."""
+    run("create", "agreed", "-p", "7")
+    keys = [f"key-{n}" for n in range(60)]
+    body = b"\n".join(b'{"key":"%s","value":1}' % key.encode() for key in keys)
+    path = topic_path("agreed", operation="records")
+    with Connection(service.url) as connection:
+        connection.send(
+            Request("POST", path, headers={"Content-Type": "application/x-ndjson"}, content=body)
+        )
+    run("append", "agreed", stdin=body)
+    homes: dict[object, set[object]] = {}
+    for record in objects(run("read", "agreed", "--json").stdout):
+        homes.setdefault(record["key"], set()).add(record["partition"])
+    assert {len(partitions) for partitions in homes.values()} == {1}
+    assert homes.keys() == set(keys)
+
+
+def test_documents_become_values_with_their_own_key_and_time(run: Run) -> None:
+    """Fields of a document name its key and its time, and the document stays whole."""
+    run("create", "documents")
+    document = b'{"id": "x7", "at": "2014-01-01T00:00:00Z", "n": [1,  2]}'
+    run("append", "documents", "--key-field", "id", "--timestamp-field", "at", stdin=document)
+    run("append", "documents", "--documents", stdin=b"[17]")
+    first, second = run("read", "documents").stdout.splitlines()
+    assert first == f"0:0  2014-01-01T00:00:00.000Z  x7  {document.decode()}"
+    assert second.endswith("  null  [17]")
+
+
+def test_a_bad_line_ends_the_append_and_names_itself(run: Run) -> None:
+    """What was sent before stays; the message says how much, and which line to mend."""
+    run("create", "broken")
+    lines = b'{"value":1}\n{"value":2}\nnonsense\n{"value":3}\n'
+    failed = run("append", "broken", "--batch", "1", stdin=lines)
+    assert failed.exit_code == 1
+    assert "line 3:" in failed.stderr
+    assert "records are in the log for certain" in failed.stderr
+    assert "3" not in {line[-1] for line in run("read", "broken").stdout.splitlines()}
+
+
+def test_a_record_the_service_refuses_is_told(run: Run) -> None:
+    """The judgement of the service reaches the user with the record it is about."""
+    run("create", "refused")
+    failed = run("append", "refused", stdin=b'{"key":"no value"}')
+    assert failed.exit_code == 1
+    assert "422 invalid_record" in failed.stderr
+    assert run("read", "refused").stdout == ""
+
+
+def test_append_to_a_topic_that_is_not_there(run: Run) -> None:
+    """Nothing is created on the way."""
+    failed = run("append", "absent", stdin=b'{"value":1}')
+    assert failed.exit_code == 1
+    assert "topic_not_found" in failed.stderr
+
+
+@pytest.fixture(scope="module")
+def filled(service: Server) -> str:
+    """A topic of three partitions with ten records in each, a second apart from 2014 on."""
+    with Connection(service.url) as connection:
+        connection.send(
+            Request(
+                "PUT",
+                topic_path("filled"),
+                headers={"Content-Type": "application/json"},
+                content=b'{"partitions":3,"config":{"retention.ms":"-1"}}',
+            )
+        )
+        for partition in range(3):
+            body = b"\n".join(
+                b'{"value":%d,"timestamp":%d}' % (n, 1388534400000 + n * 1000) for n in range(10)
+            )
+            headers = {"Content-Type": "application/x-ndjson"}
+            path = topic_path("filled", partition, "records")
+            connection.send(Request("POST", path, headers=headers, content=body))
+    return "filled"
+
+
+def places(text: str) -> list[tuple[object, object]]:
+    return [(record["partition"], record["offset"]) for record in objects(text)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], [(p, n) for p in range(3) for n in range(10)]),
+        (["--partition", "1"], [(1, n) for n in range(10)]),
+        (["--offset", "7"], [(p, n) for p in range(3) for n in (7, 8, 9)]),
+        (["--offset", "latest"], []),
+        (["-p", "2", "-o", "ts:1388534407500"], [(2, 8), (2, 9)]),
+        (["--max-records", "12"], [(0, n) for n in range(10)] + [(1, 0), (1, 1)]),
+        (["-p", "0", "--max-records", "10"], [(0, n) for n in range(10)]),
+    ],
+)
+def test_read_shows_what_was_asked_for(
+    run: Run, filled: str, options: list[str], expected: list[tuple[int, int]]
+) -> None:
+    """Partition, start and count select the records, partition after partition."""
+    assert places(run("read", filled, *options, "--json").stdout) == expected
+
+
+@pytest.mark.parametrize("offset", ["-1", "first", "ts:", "1.5"])
+def test_an_offset_that_is_none_is_not_understood(run: Run, offset: str) -> None:
+    """Usage errors have the exit code 2."""
+    assert run("read", "any", "--offset", offset).exit_code == 2
+
+
+def test_read_beyond_the_end_tells_where_the_end_is(run: Run, filled: str) -> None:
+    """The advice uses the numbers of the answer."""
+    failed = run("read", filled, "--offset", "99")
+    assert failed.exit_code == 1
+    assert "offset_beyond_log_end" in failed.stderr
+    assert "is 10" in failed.stderr
+
+
+def test_nothing_in_a_record_steers_the_terminal(run: Run) -> None:
+    """Control characters of keys and values are made visible; odd times stay numbers."""
+    run("create", "hostile", "-c", f"message.timestamp.after.max.ms={2**63 - 1}")
+    run(
+        "append",
+        "hostile",
+        stdin=b'{"key":"\\u001b[2J","value":"caf\xc3\xa9 \\u0007","timestamp":999999999999999}',
+    )
+    shown = run("read", "hostile").stdout
+    assert shown == "0:0  999999999999999  \\x1b[2J  café \\x07\n"
+
+
+def test_tail_shows_what_is_there_and_what_comes(run: Run, filled: str) -> None:
+    """From an offset on, tail prints all partitions and ends after the records asked for."""
+    shown = places(run("tail", filled, "-o", "8", "-n", "6", "--json").stdout)
+    assert sorted(shown) == [(p, n) for p in range(3) for n in (8, 9)]
+
+
+def test_tail_wakes_up_for_a_new_record(run: Run, service: Server) -> None:
+    """A record appended while tail waits is printed without another request by the user."""
+    run("create", "awake")
+    run("append", "awake", stdin=b'{"value":"old"}')
+    command = ["tail", "awake", "--offset", "0", "--server", service.url]
+    with subprocess.Popen(
+        [sys.executable, "-m", "app.cli", *command, "-n", "2"], stdout=subprocess.PIPE
+    ) as tail:
+        assert tail.stdout is not None
+        assert tail.stdout.readline().endswith(b"old\n")
+        run("append", "awake", stdin=b'{"value":"new"}')
+        assert tail.stdout.readline().endswith(b"new\n")
+        assert tail.wait(30) == 0
+
+
+def test_tail_of_a_topic_that_is_not_there(run: Run) -> None:
+    """The failure of any partition ends the command."""
+    failed = run("tail", "missing", "--partition", "0")
+    assert failed.exit_code == 1
+    assert "not_found" in failed.stderr
+
+
+def test_ctrl_c_ends_tail_quietly(service: Server, run: Run) -> None:
+    """The shell's exit code for an interrupt, and no stack trace."""
+    run("create", "stopped")
+    run("append", "stopped", stdin=b'{"value":1}')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "tail", "stopped", "-o", "0", "--server", service.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, b"")
