@@ -167,13 +167,20 @@ class Loader:
         return [self._segment(base_offset) for base_offset in sorted(base_offsets)]
 
     def _rebuild_missing_indexes(self, epochs: LeaderEpochCache) -> None:
-        """Recover the segments whose indexes are missing or cannot be theirs."""
+        """Recover the segments whose indexes are missing or cannot be theirs.
+
+        Those that are scanned anyway wait for their turn: before them nothing above the recovery
+        point can be read. The others lie below it, where everything is on disk.
+        """
         for segment in self._segments:
+            if not self._request.was_clean and segment.base_offset >= self._first_to_recover():
+                break
             reason = self._index_fault(segment)
             if reason is not None:
                 _LOG.warning("%s: rebuilding its indexes: %s", segment, reason)
                 segment.indexes.remove_unusable()
                 self._recover_one(segment, epochs)
+                segment.flush()
 
     def _index_fault(self, segment: Segment) -> str | None:
         indexes = segment.indexes
@@ -182,8 +189,6 @@ class Loader:
         if not self._fs.exists(indexes.time_path):
             # Segments of Kafka before 0.10.1 have none; an empty one is right until recovery.
             return "there is no time index"
-        if not self._request.was_clean and segment.base_offset >= self._first_to_recover():
-            return None  # about to be rebuilt anyway
         try:
             indexes.sanity_check(segment.size_bytes)
         except CorruptIndex as error:

@@ -19,7 +19,7 @@ from engine.fs import names
 from engine.log.context import LogContext
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
-from engine.types import OffsetMetadata
+from engine.types import INT64_MAX, OffsetMetadata
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,6 +59,11 @@ class LocalLog:
         """Return `offset`, the log end, with its place: the end of the active segment."""
         active = self.segments.active
         return OffsetMetadata(offset, active.base_offset, active.size_bytes)
+
+    def distrust_above(self, recovery_point: int) -> None:
+        """Sync everything above the recovery point with the next order: a dead process wrote it."""
+        self._unsynced = list(self.segments.overlapping(recovery_point, INT64_MAX)[:-1])
+        self._has_new_names = True
 
     def open_segment(self, base_offset: int) -> Segment:
         """Create the files of a new active segment and put it into the map."""

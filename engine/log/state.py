@@ -42,6 +42,8 @@ class LogState:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.local = LocalLog(context, request.directory, request.config, loaded.segments)
+        if not loaded.recovery.was_clean:
+            self.local.distrust_above(loaded.offsets.recovery_point)
         self.recovery_point = loaded.offsets.recovery_point
         self.truncations = 0
         """Counts what takes the log end back; a sync that ran meanwhile commits nothing."""
