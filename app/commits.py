@@ -20,6 +20,8 @@ class Commits:
     """Waiters for committed offsets, settled together: one `call_soon_threadsafe` per flush round.
 
     `committed` and `failed` are called by the flusher thread; everything else belongs to the loop.
+    The other way round it is the same: whoever begins to wait in one turn of the loop asks for a
+    flush together with everyone else of that turn.
     """
 
     def __init__(self, *, timeout_ms: int, on_moved: Callable[[Log], None]) -> None:
@@ -27,6 +29,8 @@ class Commits:
         self._on_moved = on_moved
         self._waiters: dict[Log, deque[_Waiter]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: Callable[[], None] | None = None
+        self._asks = False
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -34,9 +38,10 @@ class Commits:
         """How many appends wait for the disk."""
         return sum(map(len, self._waiters.values()))
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the loop that is to be woken; before this, commits wake nobody."""
+    def attach(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        """Take the loop that is to be woken and what wakes the flusher; before, nobody is."""
         self._loop = loop
+        self._wake = wake
 
     def wait(self, log: Log, end_offset: int) -> asyncio.Future[None] | None:
         """Return a future for "everything below `end_offset` is on disk"; None if it is already.
@@ -52,9 +57,17 @@ class Commits:
         if waiters is None:
             waiters = self._waiters[log] = deque()
         waiters.append((end_offset, loop.time() + self._timeout_seconds, future))
+        if not self._asks:
+            self._asks = True
+            loop.call_soon(self._ask)
         if self._sweeper is None:
             self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
         return future
+
+    def _ask(self) -> None:
+        self._asks = False
+        if self._wake is not None:
+            self._wake()
 
     def committed(self, moved: Sequence[tuple[Log, int]]) -> None:
         """Take one flush round from the flusher thread: these logs are on disk up to here."""

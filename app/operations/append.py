@@ -39,10 +39,10 @@ async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> 
     call = with_headers(call, exchange.head)
     body = await exchange.body()
     if len(body) <= service.settings.inline_append_bytes:
-        appended = _append_records(service, place, call, body, is_ndjson=is_ndjson)
+        appended = _append_records(service, place, call, body, is_ndjson=is_ndjson, wakes=False)
     else:
         appended = await service.workers.write(
-            lambda: _append_records(service, place, call, body, is_ndjson=is_ndjson)
+            lambda: _append_records(service, place, call, body, is_ndjson=is_ndjson, wakes=True)
         )
     return await _receipt(service, place, call, appended, b"records")
 
@@ -59,10 +59,10 @@ async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> 
         raise InvalidRecord("there is no batch in the body")
     data = body if isinstance(body, bytearray) else bytearray(body)  # stamped in place
     if len(data) <= service.settings.inline_append_bytes and not _is_compressed(data):
-        appended = _append_bytes(service, place, call, data, checked=False)
+        appended = _append_bytes(service, place, call, data, checked=False, wakes=False)
     else:
         appended = await service.workers.write(
-            lambda: _append_bytes(service, place, call, data, checked=False)
+            lambda: _append_bytes(service, place, call, data, checked=False, wakes=True)
         )
     return await _receipt(service, place, call, appended, b"batches")
 
@@ -123,25 +123,38 @@ async def _append_part(
 ) -> _Outcome:
     try:
         if len(records) <= INLINE_RECORDS:
-            return _Outcome(_append_new(service, place, call, records), None)
-        appended = await service.workers.write(lambda: _append_new(service, place, call, records))
+            return _Outcome(_append_new(service, place, call, records, wakes=False), None)
+        appended = await service.workers.write(
+            lambda: _append_new(service, place, call, records, wakes=True)
+        )
     except EngineError as error:
         return _Outcome(None, error)
     return _Outcome(appended, None)
 
 
 def _append_records(
-    service: Service, place: Place, call: AppendCall, body: Body, *, is_ndjson: bool
+    service: Service,
+    place: Place,
+    call: AppendCall,
+    body: Body,
+    *,
+    is_ndjson: bool,
+    wakes: bool,
 ) -> Appended:
     records = parse_records(
         body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request
     )
     made = new_records(records, now_ms=service.clock.now_ms(), config=place.log.config)
-    return _append_new(service, place, call, made)
+    return _append_new(service, place, call, made, wakes=wakes)
 
 
 def _append_new(
-    service: Service, place: Place, call: AppendCall, records: Sequence[NewRecord]
+    service: Service,
+    place: Place,
+    call: AppendCall,
+    records: Sequence[NewRecord],
+    *,
+    wakes: bool,
 ) -> Appended:
     """Build one batch, in the codec the topic asks for, and append it."""
     codec, level = _codec_of(place)
@@ -153,16 +166,24 @@ def _append_new(
         producer_epoch=call.producer_epoch,
         base_sequence=call.base_sequence,
     )
-    return _append_bytes(service, place, call, batch, checked=True)
+    return _append_bytes(service, place, call, batch, checked=True, wakes=wakes)
 
 
 def _append_bytes(
-    service: Service, place: Place, call: AppendCall, data: bytearray, *, checked: bool
+    service: Service,
+    place: Place,
+    call: AppendCall,
+    data: bytearray,
+    *,
+    checked: bool,
+    wakes: bool,
 ) -> Appended:
+    """Append on this thread; on the loop's, who waits asks for the flush, once per turn."""
     return service.runtime.committer.append(
         place.log,
         data,
         acks_all=call.acks == "all",
+        wakes=wakes,
         checked=checked,
         expected_end_offset=call.expected_end_offset,
         expected_tag=call.expected_tag,

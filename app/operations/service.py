@@ -81,7 +81,7 @@ class Service:
 
     async def open(self) -> None:
         """Open all logs on a thread of their own; requests are answered 503 until it is done."""
-        self.commits.attach(asyncio.get_running_loop())
+        self.commits.attach(asyncio.get_running_loop(), self.runtime.committer.wake)
         await asyncio.to_thread(self.runtime.open)
         self.telemetry.watch_logs(self.manager.logs)
         if self.admission.phase is Phase.RECOVERING:

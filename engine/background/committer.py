@@ -82,19 +82,25 @@ class Committer:
         data: Buffer,
         *,
         acks_all: bool,
+        wakes: bool = True,
         **options: Unpack[AppendOptions],
     ) -> Appended:
         """Append batches on the calling thread and have them committed.
 
         With `acks_all` the next round takes it, else it is committed at the latest after the commit
         interval. Returns before either: whoever waits compares the high watermarks that `on_commit`
-        tells with the end of what was appended. Raises what `Log.append` raises, and Overloaded
-        once stopped.
+        tells with the end of what was appended. Without `wakes` the caller promises to call `wake`
+        soon, once for many appends. Raises what `Log.append` raises, and Overloaded once stopped.
         """
         self._ensure_running()
         appended = log.append(data, **options)
-        self._note(log, appended, acks_all=acks_all)
+        self._note(log, appended, acks_all=acks_all, wakes=wakes)
         return appended
+
+    def wake(self) -> None:
+        """Have a round started for what was appended without waking."""
+        with self._changed:
+            self._changed.notify()
 
     def request_flush(self, log: Log) -> None:
         """Have the log's unflushed bytes committed in the next round."""
@@ -112,12 +118,17 @@ class Committer:
         if self._stopping:
             raise Overloaded("the log is being closed and takes no more appends")
 
-    def _note(self, log: Log, appended: Appended, *, acks_all: bool) -> None:
+    def _note(self, log: Log, appended: Appended, *, acks_all: bool, wakes: bool) -> None:
         """Queue the log for a flush, unless what was appended is on disk already (a duplicate)."""
         marks = appended.watermarks
         if appended.last_offset < marks.high_watermark:
             return
         unflushed = marks.log_end_offset - marks.high_watermark
+        if acks_all and not wakes:
+            with self._changed:
+                self._ensure_not_finished()
+                self._queue.add_urgent(log)
+            return
         if acks_all or unflushed >= log.config.flush_messages:
             self.request_flush(log)
             return
