@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,9 +101,12 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
             ) from error
         # There is no other way in for a gateway of one's own.
         SparkContext._ensure_initialized(gateway=gateway, conf=settings)  # noqa: SLF001 -- as said
-        spark = SparkSession.builder.config(conf=settings).getOrCreate()
-    # Found by name in an installed wheel; an editable checkout may hide from Spark's search.
-    spark.dataSource.register(TidelogDataSource)
+        with warnings.catch_warnings():
+            # PySpark looks for pandas when it starts and warns of the newest; nothing here uses it.
+            warnings.simplefilter("ignore", FutureWarning)
+            spark = SparkSession.builder.config(conf=settings).getOrCreate()
+            # Found by name in a wheel; an editable checkout may hide from Spark's search.
+            spark.dataSource.register(TidelogDataSource)
     return spark
 
 

@@ -14,6 +14,8 @@ from urllib.request import Request, urlopen
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.options import Endpoint
 from pyspark_tidelog.session import local_conf, local_session
 from tests.support.kafka_batches import SentRecord, encode
 
@@ -43,6 +45,8 @@ class ServiceProcess:
         assert self._process.stdout is not None
         greeting = self._process.stdout.readline()  # printed once it listens
         self.port = int(greeting.rpartition(":")[2])
+        with ServiceClient(Endpoint(self.url, retries=100)) as client:
+            client.get("/readyz")  # patient with a service that still recovers
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None:

