@@ -51,7 +51,10 @@ def time_index(deltas: set[int]) -> tuple[TimeIndex, list[TimestampOffset]]:
 
 @given(DELTAS, TARGETS)
 def test_offset_lookups_agree_with_a_sorted_list(deltas: set[int], target: int) -> None:
-    """By offset and by position, floor and upper bound: the mapped index and a list agree."""
+    """By offset and by position, floor and upper bound: the mapped index and a list agree.
+
+    (OI.randomLookupTest)
+    """
     index, entries = offset_index(deltas)
     below = [entry for entry in entries if entry.offset <= BASE + target]
     assert index.lookup(BASE + target) == (below[-1] if below else (BASE, 0))

@@ -98,7 +98,10 @@ def test_a_sync_under_way_does_not_cover_what_comes_after_its_start(
 def test_logs_of_one_round_are_told_together(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
-    """One call for the whole round: whoever listens is woken once, not once for each log."""
+    """One call for the whole round: whoever listens is woken once, not once for each log.
+
+    (UL.testLogOffsetsListener)
+    """
     first = world.open_log(log=TopicPartition("events", 0))
     second = world.open_log(log=TopicPartition("events", 1))
     disk.is_slow = True

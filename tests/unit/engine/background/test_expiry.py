@@ -12,7 +12,10 @@ from tests.support.builders import World, new_batch
 def test_idle_producers_are_forgotten_and_busy_ones_are_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """After the expiration time an idle producer is gone; one that appended meanwhile stays."""
+    """After the expiration time an idle producer is gone; one that appended meanwhile stays.
+
+    (UL.testPeriodicProducerIdExpiration)
+    """
     caplog.set_level(logging.DEBUG)
     world = World()
     logs = [world.open_log(log=TopicPartition("events", number)) for number in range(2)]

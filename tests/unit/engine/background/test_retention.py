@@ -22,7 +22,10 @@ def filled(world: World, number: int, config: LogConfig, *, batches: int = 4) ->
 
 
 def test_every_log_loses_what_its_configuration_gives_up() -> None:
-    """By age and by size, each log by its own rule; the pass counts the segments."""
+    """By age and by size, each log by its own rule; the pass counts the segments.
+
+    (LM.testCleanupExpiredSegments, LM.testCleanupSegmentsToMaintainSize)
+    """
     world = World()
     keeps = filled(world, 0, LogConfig(segment_bytes=200, retention_ms=-1))
     by_size = filled(world, 1, LogConfig(segment_bytes=200, retention_ms=-1, retention_bytes=300))
@@ -35,7 +38,10 @@ def test_every_log_loses_what_its_configuration_gives_up() -> None:
 
 
 def test_a_compacted_log_is_left_to_the_cleaner() -> None:
-    """Kafka's retention pass skips logs whose policy has compact in it; so does this one."""
+    """Kafka's retention pass skips logs whose policy has compact in it; so does this one.
+
+    (LM.testDoesntCleanLogsWithCompactPolicy, LM.testDoesntCleanLogsWithCompactDeletePolicy)
+    """
     world = World()
     log = filled(
         world,

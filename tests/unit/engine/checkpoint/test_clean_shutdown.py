@@ -8,7 +8,10 @@ from tests.support.place import Place
 
 
 def test_marker_is_there_between_write_and_delete(place: Place) -> None:
-    """Its existence is the message, its content Kafka's; deleting what is not there is fine."""
+    """Its existence is the message, its content Kafka's; deleting what is not there is fine.
+
+    (CP.CleanShutdownFileHandler)
+    """
     marker = CleanShutdownMarker(place.fs, place.directory)
     marker.delete()
     assert not marker.exists()
@@ -31,7 +34,10 @@ def test_power_cut_undoes_neither(disk: ForgetfulDisk, place: Place) -> None:
 
 
 def test_marker_of_a_broker_counts() -> None:
-    """A directory that Kafka stopped has its marker, one that was killed has not."""
+    """A directory that Kafka stopped has its marker, one that was killed has not.
+
+    (CP.CleanShutdownFileHandler)
+    """
     found = {
         name: CleanShutdownMarker(PosixFileSystem(), golden_archive(name)).exists()
         for name in ("clean", "killed")

@@ -33,7 +33,10 @@ def test_what_is_written_is_read(rows: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"0\n", b"0"])
 def test_file_without_a_count_has_no_entries(place: Place, content: bytes) -> None:
-    """Kafka creates the file empty; a version alone is no entries either."""
+    """Kafka creates the file empty; a version alone is no entries either.
+
+    (CP.OffsetCheckpointFile.shouldReturnEmptyMapForEmptyFile)
+    """
     path = place.write("checkpoint", content)
     assert read_lines(place.fs, path, 3) == []
 
@@ -67,7 +70,10 @@ def test_spacing_is_not_held_against_a_file(place: Place) -> None:
     ],
 )
 def test_damaged_file_is_refused_whole(place: Place, content: bytes, complaint: str) -> None:
-    """A file that is wrong in one place is not believed in another; the error names the file."""
+    """A file that is wrong in one place is not believed in another; the error names the file.
+
+    (CP.OffsetCheckpointFile.shouldThrowIfVersionIsNotRecognised)
+    """
     path = place.write("checkpoint", content)
     with pytest.raises(CorruptCheckpoint, match=complaint) as refused:
         read_lines(place.fs, path, 3)

@@ -20,7 +20,10 @@ def checkpoint(place: Place) -> OffsetCheckpoint:
 
 
 def test_write_replaces_everything(checkpoint: OffsetCheckpoint) -> None:
-    """What is read is the last write and nothing of the one before."""
+    """What is read is the last write and nothing of the one before.
+
+    (CP.OffsetCheckpointFile.shouldPersistAndOverwriteAndReloadFile)
+    """
     assert checkpoint.read() == {}
     checkpoint.write(OFFSETS)
     assert checkpoint.read() == OFFSETS

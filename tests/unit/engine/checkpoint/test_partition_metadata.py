@@ -29,7 +29,10 @@ def test_topic_id_is_a_uuid_in_base64url() -> None:
 
 
 def test_file_has_two_lines(place: Place) -> None:
-    """The bytes are those of Kafka, without a newline at the end, and read back."""
+    """The bytes are those of Kafka, without a newline at the end, and read back.
+
+    (CP.PartitionMetadataFile)
+    """
     path = place / PARTITION_METADATA
     assert read_topic_id(place.fs, path) is None
     write_topic_id(place.fs, path, TOPIC_ID)

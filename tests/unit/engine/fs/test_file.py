@@ -6,7 +6,7 @@ from tests.support.place import Place
 
 
 def test_append_returns_where_it_wrote_and_moves_the_end(place: Place) -> None:
-    """Each append starts where the one before ended, and the size follows."""
+    """Each append starts where the one before ended, and the size follows (FR.testFileSize)."""
     with place.fs.open(place / "f", create=True) as file:
         assert [file.append(b"abc"), file.append(bytearray(b"de")), file.size_bytes] == [0, 3, 5]
         assert file.append(memoryview(b"f")) == 5
@@ -25,7 +25,10 @@ def test_append_many_writes_all_buffers_in_order(place: Place) -> None:
 
 @pytest.mark.parametrize("read", ["read_at", "read_cached"])
 def test_reads_are_short_only_where_the_file_ends(place: Place, read: str) -> None:
-    """A read inside the file is whole, across its end it stops there, behind it is empty."""
+    """A read inside the file is whole, across its end it stops there, behind it is empty.
+
+    (FR.testRead, FR.testOutOfRangeSlice)
+    """
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"0123456789")
         reads = [getattr(file, read)(*span) for span in [(2, 3), (8, 5), (10, 5), (99, 1), (3, 0)]]
@@ -63,7 +66,10 @@ def test_read_only_file_refuses_appends(place: Place) -> None:
 
 
 def test_preallocated_file_is_long_on_disk_and_empty_inside(place: Place) -> None:
-    """A new preallocated file counts as empty, its appends fill the reserved bytes."""
+    """A new preallocated file counts as empty, its appends fill the reserved bytes.
+
+    (FR.testPreallocateTrue)
+    """
     with place.fs.open(place / "f", create=True, preallocate_bytes=100) as file:
         assert (file.size_bytes, place.fs.size_bytes(place / "f")) == (0, 100)
         file.append(b"abc")
@@ -81,7 +87,10 @@ def test_preallocation_leaves_an_existing_file_alone(place: Place) -> None:
 
 
 def test_truncate_cuts_the_end_for_good(place: Place) -> None:
-    """What is cut off is gone, and the next append takes its place."""
+    """What is cut off is gone, and the next append takes its place.
+
+    (FR.testTruncateIfSizeIsDifferentToTargetSize)
+    """
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"abcdef")
         file.truncate(2)
@@ -92,7 +101,10 @@ def test_truncate_cuts_the_end_for_good(place: Place) -> None:
 
 @pytest.mark.parametrize("size_bytes", [-1, 4])
 def test_truncate_never_makes_a_file_longer(place: Place, size_bytes: int) -> None:
-    """A size that the file does not have is refused and changes nothing."""
+    """A size that the file does not have is refused and changes nothing.
+
+    (FR.testTruncateNotCalledIfSizeIsBiggerThanTargetSize)
+    """
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"abc")
         with pytest.raises(ValueError, match="cannot cut"):
@@ -101,7 +113,10 @@ def test_truncate_never_makes_a_file_longer(place: Place, size_bytes: int) -> No
 
 
 def test_truncate_to_its_own_size_does_not_touch_the_file(place: Place) -> None:
-    """The time of modification, which dates segments without timestamps, survives an empty cut."""
+    """The time of modification, which dates segments without timestamps, survives an empty cut.
+
+    (FR.testTruncateNotCalledIfSizeIsSameAsTargetSize)
+    """
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"abc")
         place.fs.set_modified_ms(place / "f", 1_000)

@@ -28,7 +28,10 @@ partitions = st.integers(0, INT32_MAX)
 def test_segment_names_read_back_as_their_offset(
     formatter: Callable[[int], str], offset: int, suffix: str
 ) -> None:
-    """Every name we write for a segment's file, also one with a suffix, gives the offset back."""
+    """Every name we write for a segment's file, also one with a suffix, gives the offset back.
+
+    (LO.testOffsetFromFile, UL.testOffsetFromProducerSnapshotFile)
+    """
     assert names.base_offset_of(formatter(offset) + suffix) == offset
 
 
@@ -71,7 +74,10 @@ def test_suffix_is_stripped_once() -> None:
 
 @given(topics, partitions)
 def test_partition_directories_read_back(topic: str, partition: int) -> None:
-    """A directory's name gives its topic and partition back, dots and dashes in it or not."""
+    """A directory's name gives its topic and partition back, dots and dashes in it or not.
+
+    (LO.testParseTopicPartitionName)
+    """
     log = TopicPartition(topic, partition)
     parsed = names.parse_partition_directory(names.partition_directory_name(log))
     assert parsed == ParsedDirectory(topic, partition, DirectoryKind.LIVE)
@@ -80,7 +86,10 @@ def test_partition_directories_read_back(topic: str, partition: int) -> None:
 
 @given(topics, partitions, st.sampled_from(["delete", "stray", "future"]))
 def test_marked_directories_read_back(topic: str, partition: int, kind: str) -> None:
-    """A deleted, stray or future directory keeps its partition, and what fits of its topic."""
+    """A deleted, stray or future directory keeps its partition, and what fits of its topic.
+
+    (LO.testParseTopicPartitionNameWithPeriodForDeletedTopic)
+    """
     formatter = getattr(names, f"{kind}_directory_name")
     name = formatter(TopicPartition(topic, partition), UNIQUE_ID)
     parsed = names.parse_partition_directory(name)
@@ -91,7 +100,10 @@ def test_marked_directories_read_back(topic: str, partition: int, kind: str) -> 
 
 
 def test_long_topic_is_cut_to_exactly_what_a_name_may_have() -> None:
-    """A topic of maximal length is deleted under a name of 255 characters; Kafka's pattern."""
+    """A topic of maximal length is deleted under a name of 255 characters; Kafka's pattern.
+
+    (LO.testLogDeleteDirName)
+    """
     long_name = names.delete_directory_name(TopicPartition("n" * 249, 3), UNIQUE_ID)
     assert len(long_name) == 255
     assert names.delete_directory_name(TopicPartition("foo", 3), UNIQUE_ID) == (
@@ -121,7 +133,11 @@ def test_long_topic_is_cut_to_exactly_what_a_name_may_have() -> None:
     ],
 )
 def test_other_directories_stop_the_start(name: str) -> None:
-    """A name that is not a partition's is an error that tells the name, never a guess."""
+    """A name that is not a partition's is an error that tells the name, never a guess.
+
+    (LO.testParseTopicPartitionNameForEmptyName, LO.testParseTopicPartitionNameForMissingSeparator,
+    LO.testParseTopicPartitionNameForInvalidPartition)
+    """
     with pytest.raises(InvalidDataDirectory) as refused:
         names.parse_partition_directory(name)
     assert refused.value.facts() == {"name": name}

@@ -35,7 +35,10 @@ def test_entries_are_eight_bytes(disk: ForgetfulDisk, path: Path) -> None:
 
 
 def test_empty_index_leads_to_the_first_byte(index: OffsetIndex) -> None:
-    """Without entries every look-up answers the start of the segment, by offset and by position."""
+    """Without entries every look-up answers the start of the segment, by offset and by position.
+
+    (OI.randomLookupTest, OI.lookupExtremeCases)
+    """
     assert index.lookup(BASE) == index.lookup(BASE + 1_000) == OffsetPosition(BASE, 0)
     assert index.floor_by_position(1_000) == OffsetPosition(BASE, 0)
     assert index.upper_bound_by_position(0) is None
@@ -43,7 +46,10 @@ def test_empty_index_leads_to_the_first_byte(index: OffsetIndex) -> None:
 
 
 def test_lookup_finds_the_last_entry_at_or_before(filled: OffsetIndex) -> None:
-    """Between entries the lower one answers, on an entry that one, behind the last the last."""
+    """Between entries the lower one answers, on an entry that one, behind the last the last.
+
+    (OI.lookupExtremeCases)
+    """
     found = [filled.lookup(BASE + delta) for delta in (-9, 0, 1, 3, 4, 19, 20, 10_000)]
     first = OffsetPosition(BASE, 0)
     one, four, nine, twenty = ENTRIES
@@ -58,7 +64,10 @@ def test_floor_by_position_finds_the_last_entry_at_or_before(filled: OffsetIndex
 
 
 def test_upper_bound_is_the_first_entry_at_or_behind_a_position(filled: OffsetIndex) -> None:
-    """Equality counts, and behind the last entry there is no bound."""
+    """Equality counts, and behind the last entry there is no bound.
+
+    (OI.testFetchUpperBoundOffset)
+    """
     found = [filled.upper_bound_by_position(position) for position in (0, 10, 11, 200, 201)]
     one, four, _, twenty = ENTRIES
     assert found == [one, one, four, twenty, None]
@@ -74,7 +83,10 @@ def test_lookup_beyond_the_warm_tail(disk: ForgetfulDisk, path: Path) -> None:
 
 
 def test_entries_are_read_by_slot(filled: OffsetIndex) -> None:
-    """Every slot gives its entry; a slot without one is an error."""
+    """Every slot gives its entry; a slot without one is an error.
+
+    (OI.testEntry, OI.testEntryOverflow)
+    """
     assert [filled.entry(slot) for slot in range(4)] == ENTRIES == list(filled.entries())
     for slot in (-1, 4):
         with pytest.raises(IndexError):
@@ -82,7 +94,10 @@ def test_entries_are_read_by_slot(filled: OffsetIndex) -> None:
 
 
 def test_full_index_takes_no_more(disk: ForgetfulDisk, path: Path) -> None:
-    """The room is what fits in whole entries; then an append is refused and changes nothing."""
+    """The room is what fits in whole entries; then an append is refused and changes nothing.
+
+    (OI.appendTooMany)
+    """
     index = OffsetIndex(disk, path, BASE, 2 * 8 + 7)
     assert (index.max_entries, index.is_full) == (2, False)
     index.append(BASE, 0)
@@ -94,7 +109,7 @@ def test_full_index_takes_no_more(disk: ForgetfulDisk, path: Path) -> None:
 
 @pytest.mark.parametrize("offset", [BASE + 20, BASE + 19])
 def test_offsets_must_ascend(filled: OffsetIndex, offset: int) -> None:
-    """An equal or smaller offset is refused and changes nothing."""
+    """An equal or smaller offset is refused and changes nothing (OI.appendOutOfOrder)."""
     with pytest.raises(OffsetsOutOfOrder):
         filled.append(offset, 300)
     assert list(filled.entries()) == ENTRIES
@@ -121,7 +136,7 @@ def test_last_offset_in_reach_is_stored(index: OffsetIndex) -> None:
     ("delta", "kept"), [(21, 4), (20, 3), (10, 3), (9, 2), (1, 0), (0, 0), (-5, 0)]
 )
 def test_truncation_keeps_what_lies_below(filled: OffsetIndex, delta: int, kept: int) -> None:
-    """An entry on the offset goes, one below stays, the file keeps its length."""
+    """An entry on the offset goes, one below stays, the file keeps its length (OI.truncate)."""
     filled.truncate_to_offset(BASE + delta)
     assert list(filled.entries()) == ENTRIES[:kept]
     assert filled.last_offset == (ENTRIES[kept - 1].offset if kept else BASE)
@@ -133,7 +148,10 @@ def test_truncation_keeps_what_lies_below(filled: OffsetIndex, delta: int, kept:
 def test_closed_index_is_trimmed_and_reopens_full(
     disk: ForgetfulDisk, path: Path, filled: OffsetIndex
 ) -> None:
-    """After a clean close the file is its entries; reopened they are there, and no room is left."""
+    """After a clean close the file is its entries; reopened they are there, and no room is left.
+
+    (OI.testReopen)
+    """
     filled.close()
     assert disk.size_bytes(path) == 32
     reopened = OffsetIndex(disk, path, BASE, 240)
@@ -160,7 +178,10 @@ def test_crash_leaves_padding_that_counts_until_a_reset(
 
 
 def test_resize_keeps_the_entries(filled: OffsetIndex) -> None:
-    """A size is rounded down to whole entries; the same size is no change; entries are not cut."""
+    """A size is rounded down to whole entries; the same size is no change; entries are not cut.
+
+    (TI.testResize)
+    """
     assert not filled.resize(247)
     assert filled.resize(40)
     assert (filled.length_bytes, list(filled.entries())) == (40, ENTRIES)
@@ -202,7 +223,10 @@ def test_read_only_index_is_left_as_it_is(
 
 
 def test_closed_index_says_so(filled: OffsetIndex) -> None:
-    """Whoever uses a closed index gets an error that names the cause, never foreign memory."""
+    """Whoever uses a closed index gets an error that names the cause, never foreign memory.
+
+    (OI.forceUnmapTest)
+    """
     filled.close_handles()
     filled.close()
     uses = [
@@ -263,7 +287,10 @@ def test_full_disk_refuses_an_entry_instead_of_killing_the_process(
 
 
 def test_sane_index_passes(filled: OffsetIndex, disk: ForgetfulDisk, path: Path) -> None:
-    """Entries at or behind the base offset are sane, also one that equals it; so is no entry."""
+    """Entries at or behind the base offset are sane, also one that equals it; so is no entry.
+
+    (OI.testSanityLastOffsetEqualToBaseOffset)
+    """
     filled.sanity_check()
     equal = OffsetIndex(disk, path.with_name("equal"), BASE, 240)
     equal.sanity_check()

@@ -27,7 +27,10 @@ def filled(index: TimeIndex) -> TimeIndex:
 
 
 def test_entries_are_twelve_bytes(disk: ForgetfulDisk, path: Path) -> None:
-    """The worked example of the format page comes out byte for byte."""
+    """The worked example of the format page comes out byte for byte.
+
+    (TI.testEntrySize, TI.testParseEntry)
+    """
     index = TimeIndex(disk, path, 0, 100)
     index.maybe_append(1_700_000_000_000, 2)
     index.close()
@@ -35,13 +38,19 @@ def test_entries_are_twelve_bytes(disk: ForgetfulDisk, path: Path) -> None:
 
 
 def test_empty_index_knows_no_time(index: TimeIndex) -> None:
-    """Without entries every look-up answers "no timestamp, from the base offset on"."""
+    """Without entries every look-up answers "no timestamp, from the base offset on".
+
+    (TI.testLookUp, TI.testLastEntry)
+    """
     assert index.lookup(-1) == index.lookup(1_000) == index.last_entry == (-1, BASE)
     assert (index.count, list(index.entries()), index.is_full) == (0, [], False)
 
 
 def test_lookup_finds_the_last_entry_at_or_before(filled: TimeIndex) -> None:
-    """Between entries the lower one answers, before the first none, behind the last the last."""
+    """Between entries the lower one answers, before the first none, behind the last the last.
+
+    (TI.testLookUp)
+    """
     found = [filled.lookup(time) for time in (9, 10, 39, 40, 199, 200, 10_000)]
     ten, forty, ninety, two_hundred = ENTRIES
     assert found == [(-1, BASE), ten, ten, forty, ninety, two_hundred, two_hundred]
@@ -57,7 +66,10 @@ def test_lookup_beyond_the_warm_tail(disk: ForgetfulDisk, path: Path) -> None:
 
 
 def test_entries_are_read_by_slot(filled: TimeIndex) -> None:
-    """Every slot gives its entry; a slot without one is an error."""
+    """Every slot gives its entry; a slot without one is an error.
+
+    (TI.testEntry, TI.testEntryOverflow)
+    """
     assert [filled.entry(slot) for slot in range(4)] == ENTRIES == list(filled.entries())
     with pytest.raises(IndexError):
         filled.entry(4)
@@ -77,7 +89,10 @@ def test_no_timestamp_is_never_stored(index: TimeIndex) -> None:
 
 
 def test_last_slot_is_kept_for_the_sealing_entry(filled: TimeIndex) -> None:
-    """The index counts as full one entry early; sealing may use that entry, once."""
+    """The index counts as full one entry early; sealing may use that entry, once.
+
+    (TI.testAppend, TI.testIsFull, TI.testLastEntry)
+    """
     filled.maybe_append(300, BASE + 30)
     assert filled.is_full
     with pytest.raises(IndexFull):
@@ -91,7 +106,7 @@ def test_last_slot_is_kept_for_the_sealing_entry(filled: TimeIndex) -> None:
 
 
 def test_offsets_and_times_do_not_go_back(filled: TimeIndex) -> None:
-    """A smaller offset or an earlier time is refused and changes nothing."""
+    """A smaller offset or an earlier time is refused and changes nothing (TI.testAppend)."""
     with pytest.raises(OffsetsOutOfOrder):
         filled.maybe_append(300, BASE + 19, skip_full=True)
     with pytest.raises(ValueError, match="time 199 is before 200"):
@@ -109,7 +124,7 @@ def test_offset_out_of_reach_is_refused(index: TimeIndex, offset: int) -> None:
 
 @pytest.mark.parametrize(("delta", "kept"), [(21, 4), (20, 3), (10, 3), (9, 2), (1, 0), (0, 0)])
 def test_truncation_keeps_what_lies_below(filled: TimeIndex, delta: int, kept: int) -> None:
-    """An entry on the offset goes, one below stays, the file keeps its length."""
+    """An entry on the offset goes, one below stays, the file keeps its length (TI.testTruncate)."""
     filled.truncate_to_offset(BASE + delta)
     assert list(filled.entries()) == ENTRIES[:kept]
     assert filled.last_entry == (ENTRIES[kept - 1] if kept else (-1, BASE))
@@ -162,7 +177,10 @@ def test_sane_index_passes(index: TimeIndex) -> None:
 def test_impossible_index_is_corrupt(
     disk: ForgetfulDisk, path: Path, content: str, complaint: str
 ) -> None:
-    """A time that went back, an offset below the base or half an entry cannot be an index."""
+    """A time that went back, an offset below the base or half an entry cannot be an index.
+
+    (TI.testSanityCheck)
+    """
     with disk.open(path, create=True) as file:
         file.append(bytes.fromhex(content))
     with pytest.raises(CorruptIndex, match=complaint):

@@ -59,7 +59,10 @@ def test_a_directory_that_is_missing_is_made() -> None:
 
 
 def test_a_data_directory_has_one_owner() -> None:
-    """A second manager is refused while the first is open, and let in after it."""
+    """A second manager is refused while the first is open, and let in after it.
+
+    (LM.testTwoLogManagersUsingSameDirFails, LM.testLock)
+    """
     world = World()
     first = world.open_manager()
     with pytest.raises(DirectoryLocked):
@@ -69,7 +72,10 @@ def test_a_data_directory_has_one_owner() -> None:
 
 
 def test_a_clean_stop_is_believed() -> None:
-    """After a close the marker is there, the next start takes it and recovers nothing."""
+    """After a close the marker is there, the next start takes it and recovers nothing.
+
+    (LL.testCleanShutdownFile)
+    """
     world = World()
     manager = world.open_manager({"events": 1})
     append(manager, 3)
@@ -84,7 +90,10 @@ def test_a_clean_stop_is_believed() -> None:
 
 
 def test_a_close_writes_all_checkpoints() -> None:
-    """Recovery points and high watermarks of all logs, log starts only where they differ."""
+    """Recovery points and high watermarks of all logs, log starts only where they differ.
+
+    (LM.testCheckpointRecoveryPoints, LM.testCheckpointLogStartOffsetForNormalTopic)
+    """
     world = World()
     manager = world.open_manager({"events": 2})
     append(manager, 3)
@@ -136,7 +145,10 @@ def test_after_a_power_cut_everything_committed_is_there() -> None:
 
 
 def test_a_crash_while_opening_counts_as_unclean() -> None:
-    """The marker is gone, durably, before the first log is opened."""
+    """The marker is gone, durably, before the first log is opened.
+
+    (LL.testLogRecoveryIsCalledUponBrokerCrash)
+    """
     world = World()
     world.open_manager({"events": 1}).close()
     world.open_manager()
@@ -176,7 +188,10 @@ def test_an_unclean_broker_is_recovered() -> None:
 
 
 def test_what_is_not_ours_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Unknown files, strays, moves, a broker's metadata and caches are neither served nor gone."""
+    """Unknown files, strays, moves, a broker's metadata and caches are neither served nor gone.
+
+    (LM.testLoadLogsSkipRemoteIndexCache)
+    """
     world = World()
     aside = [
         "__cluster_metadata-0",
@@ -198,7 +213,10 @@ def test_what_is_not_ours_is_left_alone(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_directory_that_cannot_be_named_stops_the_start(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The start says which directory is in the way; once it is moved, the start succeeds."""
+    """The start says which directory is in the way; once it is moved, the start succeeds.
+
+    (LO.testParseTopicPartitionNameForExistingInvalidDir)
+    """
     world = World()
     make_directory(world, name)
     with pytest.raises(InvalidDataDirectory, match="move it out"):
@@ -284,7 +302,10 @@ def test_partitions_of_ours_without_a_directory_start_empty() -> None:
 
 
 def test_a_start_that_fails_lets_go_of_everything() -> None:
-    """A disk that fails while a log is opened stops the start; the next owner is let in."""
+    """A disk that fails while a log is opened stops the start; the next owner is let in.
+
+    (LM.testLock)
+    """
     world = World()
     append(world.open_manager({"events": 2}), 3)
     world.restart(power_cut=False)
@@ -309,7 +330,10 @@ def test_a_start_that_fails_after_opening_lets_go_too() -> None:
 
 
 def test_progress_is_told_while_logs_are_opened() -> None:
-    """The listener sees every log begin and end, and the manager keeps the last word."""
+    """The listener sees every log begin and end, and the manager keeps the last word.
+
+    (LM.testLogRecoveryMetrics)
+    """
     world = World()
     world.open_manager({"events": 3}).close()
     seen: list[RecoveryProgress] = []
@@ -320,7 +344,10 @@ def test_progress_is_told_while_logs_are_opened() -> None:
 
 
 def test_a_start_can_be_given_up() -> None:
-    """An interrupted start raises, leaves no marker, and lets the next owner in."""
+    """An interrupted start raises, leaves no marker, and lets the next owner in.
+
+    (LM.testCleanShutdownFileWhenShutdownCalledBeforeStartupComplete)
+    """
     world = World()
     world.open_manager({"events": 6}).close()
     manager = world.new_manager()
@@ -345,7 +372,10 @@ def test_a_start_can_be_given_up() -> None:
 
 
 def test_a_log_that_cannot_be_closed_leaves_no_marker(caplog: pytest.LogCaptureFixture) -> None:
-    """If one log fails to flush, the next start recovers, whatever the others did."""
+    """If one log fails to flush, the next start recovers, whatever the others did.
+
+    (LM.testHandlingExceptionsDuringShutdown)
+    """
     world = World()
     manager = world.open_manager({"events": 2})
     manager.log(EVENTS).append(new_batch())
@@ -368,7 +398,7 @@ def test_a_marker_that_cannot_be_written_is_no_error(caplog: pytest.LogCaptureFi
 
 
 def test_the_periodic_checkpoint_is_what_a_recovery_starts_from() -> None:
-    """A checkpoint holds the recovery point of the moment."""
+    """A checkpoint holds the recovery point of the moment (LM.testCheckpointRecoveryPoints)."""
     world = World()
     manager = world.open_manager({"events": 1})
     append(manager, 3)

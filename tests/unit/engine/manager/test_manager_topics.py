@@ -38,7 +38,10 @@ def directories(world: World, kind: DirectoryKind = DirectoryKind.LIVE) -> list[
 
 
 def test_a_new_topic_has_its_logs_its_id_and_its_configuration() -> None:
-    """What create returns is what is found afterwards, on disk and after a power cut."""
+    """What create returns is what is found afterwards, on disk and after a power cut.
+
+    (LM.testCreateLog, UL.testLogRecoversTopicId, UL.testLogFlushesPartitionMetadataOnAppend)
+    """
     world = World()
     manager = world.open_manager()
     topic, created = manager.create_topic("events", 2, {"retention.ms": 5, "preallocate": "False"})
@@ -169,7 +172,10 @@ def test_nothing_is_made_in_a_directory_that_is_not_open() -> None:
 
 
 def test_what_does_not_exist_is_not_found() -> None:
-    """An unknown topic and an unknown partition are two errors, and neither is made."""
+    """An unknown topic and an unknown partition are two errors, and neither is made.
+
+    (LM.testGetNonExistentLog)
+    """
     manager = World().open_manager({"events": 1})
     with pytest.raises(TopicNotFound) as topic:
         manager.log(TopicPartition("other", 0))
@@ -183,7 +189,10 @@ def test_what_does_not_exist_is_not_found() -> None:
 
 
 def test_a_change_is_in_force_at_once_and_after_a_restart() -> None:
-    """Every log of the topic works with the new configuration, which survives a power cut."""
+    """Every log of the topic works with the new configuration, which survives a power cut.
+
+    (LM.testTopicConfigChangeUpdatesLogConfig)
+    """
     world = World()
     manager = world.open_manager({"events": 2, "other": 1})
     topic = manager.update_topic("events", {"retention.ms": "7"})
@@ -263,7 +272,10 @@ def test_a_brokers_own_topics_are_left_alone(change: str) -> None:
 
 
 def test_a_deleted_topic_is_gone_at_once_and_its_files_later() -> None:
-    """Look-ups fail at once, directories are renamed, and after the delay they are removed."""
+    """Look-ups fail at once, directories are renamed, and after the delay they are removed.
+
+    (LM.testFileReferencesAfterAsyncDelete)
+    """
     world = World()
     manager = world.open_manager({"events": 2, "other": 1})
     manager.delete_topic("events")
@@ -277,7 +289,10 @@ def test_a_deleted_topic_is_gone_at_once_and_its_files_later() -> None:
 
 
 def test_who_holds_a_deleted_log_can_finish_reading() -> None:
-    """Open files outlive their names: until the removal a reader goes on, then it is told."""
+    """Open files outlive their names: until the removal a reader goes on, then it is told.
+
+    (UL.testRenamingDirWithoutReinitialization)
+    """
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -292,7 +307,10 @@ def test_who_holds_a_deleted_log_can_finish_reading() -> None:
 
 
 def test_a_roll_after_the_deletion_stays_in_the_renamed_directory() -> None:
-    """New files of a held log appear where it lies now, and not in a topic made again."""
+    """New files of a held log appear where it lies now, and not in a topic made again.
+
+    (LO.testLogDirRenameToNewDir)
+    """
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)

@@ -91,7 +91,10 @@ def test_a_start_can_be_interrupted() -> None:
 
 
 def test_every_log_gets_its_turn_whatever_fails() -> None:
-    """Work on many logs goes on after a failure, and the failures are returned."""
+    """Work on many logs goes on after a failure, and the failures are returned.
+
+    (LM.testWaitForAllToComplete)
+    """
     world = World()
     logs = [world.open_log(log=TopicPartition("events", number)) for number in range(3)]
     logs[1].close_handles()

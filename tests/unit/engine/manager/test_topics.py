@@ -62,7 +62,10 @@ def test_missing_partitions_of_an_adopted_topic_are_not_made() -> None:
 
 
 def test_directories_that_disagree_stop_the_start() -> None:
-    """Two topic ids under one name are two topics; nobody can say which one is meant."""
+    """Two topic ids under one name are two topics; nobody can say which one is meant.
+
+    (UL.testLogFailsWhenInconsistentTopicIdSet)
+    """
     with pytest.raises(InconsistentTopicId, match="events-0") as raised:
         reconcile({}, {partition(0): ID, partition(1): OTHER_ID})
     assert raised.value.facts()["directories"] == ["events-0", "events-1"]

@@ -85,7 +85,10 @@ def test_a_view_is_exactly_its_batch_and_copies_nothing() -> None:
 
 @pytest.mark.parametrize("position", range(ATTRIBUTES_POSITION, len(examples.ONE_RECORD)))
 def test_any_byte_under_the_checksum_is_guarded(position: int) -> None:
-    """Whichever byte from the attributes on changes, the batch is no longer intact."""
+    """Whichever byte from the attributes on changes, the batch is no longer intact.
+
+    (DB.testInvalidCrc)
+    """
     batch = bytearray(examples.ONE_RECORD)
     batch[position] ^= 0x01
     with pytest.raises(CorruptBatch) as refused:
@@ -113,7 +116,10 @@ def test_a_record_without_timestamp_reports_minus_one() -> None:
 
 
 def test_stamping_offset_and_epoch_leaves_the_checksum_alone() -> None:
-    """What a leader assigns is outside the checksum: two fields change and nothing else."""
+    """What a leader assigns is outside the checksum: two fields change and nothing else.
+
+    (DB.testSetLastOffset, DB.testSetPartitionLeaderEpoch)
+    """
     apart, together = bytearray(examples.ONE_RECORD), bytearray(examples.ONE_RECORD)
     stamp_base_offset(apart, 0, 1_234_567)
     stamp_leader_epoch(apart, 0, 7)
@@ -138,7 +144,10 @@ def test_stamps_go_to_the_batch_at_the_position() -> None:
 
 
 def test_log_append_time_changes_type_maximum_and_checksum_only() -> None:
-    """Base timestamp and records stay as they are, and every record reports the new time."""
+    """Base timestamp and records stay as they are, and every record reports the new time.
+
+    (DB.testSetLogAppendTime)
+    """
     batch = bytearray(examples.ONE_RECORD)
     stamp_max_timestamp(batch, 0, TimestampType.LOG_APPEND_TIME, 1_700_000_005_000)
     assert batch[17:23].hex() == "6dfe40a90008"

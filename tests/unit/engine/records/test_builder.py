@@ -47,7 +47,10 @@ def test_a_producers_batch_needs_no_arguments() -> None:
     [(Codec.NONE, examples.TWO_RECORDS_CRC), (Codec.LZ4, examples.TWO_RECORDS_LZ4_CRC)],
 )
 def test_kafkas_own_checksums_are_reproduced(codec: Codec, crc: int) -> None:
-    """The two records of Kafka's checksum test give its numbers, compressed or not."""
+    """The two records of Kafka's checksum test give its numbers, compressed or not.
+
+    (MR.testChecksum)
+    """
     batch = build_batch(examples.TWO_RECORDS, codec=codec)
     assert parse_header(batch).crc == crc
     BatchView(batch).ensure_intact()
@@ -66,7 +69,10 @@ def test_lz4_and_snappy_examples_are_built_from_their_records() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_what_is_built_is_read_again(codec: Codec) -> None:
-    """Every codec keeps the records, the count and the greatest time."""
+    """Every codec keeps the records, the count and the greatest time.
+
+    (DR.testBasicSerde, MB.buildUsingCreateTime)
+    """
     batch = BatchView(build_batch(RECORDS, codec=codec, base_offset=100))
     batch.ensure_intact()
     assert [tuple(record) for record in batch.records()] == examples.TRANSACTIONAL_RECORDS
@@ -77,12 +83,15 @@ def test_what_is_built_is_read_again(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_no_records_make_no_batch(codec: Codec) -> None:
-    """Nothing in, no bytes out, not even a header."""
+    """Nothing in, no bytes out, not even a header (MB.testWriteEmptyRecordSet)."""
     assert build_batch([], codec=codec) == b""
 
 
 def test_log_append_time_gives_every_record_the_maximum() -> None:
-    """The type is in the header and the maximum is what readers see."""
+    """The type is in the header and the maximum is what readers see.
+
+    (MB.buildUsingLogAppendTime)
+    """
     batch = BatchView(build_batch(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME))
     batch.ensure_intact()
     assert {record.timestamp for record in batch.records()} == {examples.T + 150}
@@ -123,14 +132,20 @@ def test_other_negative_timestamps_are_refused(timestamps: list[int]) -> None:
 
 
 def test_a_transaction_needs_a_producer() -> None:
-    """A transactional batch without a producer id is refused."""
+    """A transactional batch without a producer id is refused.
+
+    (MB.testWriteTransactionalWithInvalidPID)
+    """
     with pytest.raises(InvalidRequestValue, match="needs a producer id"):
         build_batch(RECORDS, is_transactional=True)
 
 
 @pytest.mark.parametrize(("epoch", "sequence"), [(-1, 0), (0, -1)])
 def test_a_producer_id_needs_epoch_and_sequence(epoch: int, sequence: int) -> None:
-    """A producer id alone does not identify a batch."""
+    """A producer id alone does not identify a batch.
+
+    (MB.testWriteIdempotentWithInvalidEpoch, MB.testWriteIdempotentWithInvalidBaseSequence)
+    """
     with pytest.raises(InvalidRequestValue, match="needs an epoch"):
         build_batch(RECORDS, producer_id=1, producer_epoch=epoch, base_sequence=sequence)
 
@@ -155,7 +170,10 @@ def test_encoding_under_the_same_header_reproduces_the_batch(name: str) -> None:
 
 
 def test_compaction_keeps_the_offset_range_and_sets_a_horizon() -> None:
-    """Survivors keep offsets and times when deltas count from the horizon instead."""
+    """Survivors keep offsets and times when deltas count from the horizon instead.
+
+    (MR.testBaseTimestampToDeleteHorizonConversion, MB.testRecordTimestampsWithDeleteHorizon)
+    """
     header = parse_header(examples.TRANSACTIONAL)
     _, tombstone, last = BatchView(examples.TRANSACTIONAL).records()
     horizon = header._replace(
@@ -171,7 +189,10 @@ def test_compaction_keeps_the_offset_range_and_sets_a_horizon() -> None:
 
 @pytest.mark.parametrize("offsets", [[99], [103], [101, 101], [102, 101]])
 def test_offsets_outside_the_header_or_out_of_order_are_refused(offsets: list[int]) -> None:
-    """A batch cannot hold an offset twice, backwards or beyond its range."""
+    """A batch cannot hold an offset twice, backwards or beyond its range.
+
+    (MB.testAppendAtInvalidOffset)
+    """
     header = parse_header(examples.TRANSACTIONAL)
     with pytest.raises(InvalidRequestValue, match="does not ascend"):
         encode_batch(header, [Record(offset, examples.T, None, None, []) for offset in offsets])

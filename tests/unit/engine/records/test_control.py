@@ -31,7 +31,10 @@ def marker(control_type: ControlType) -> bytearray:
 
 
 def test_a_commit_marker_is_kafkas_byte_for_byte() -> None:
-    """The worked example of producer 3000 is reproduced whole."""
+    """The worked example of producer 3000 is reproduced whole.
+
+    (MR.testBuildEndTxnMarker, MB.testWriteEndTxnMarkerNonTransactionalBatch)
+    """
     assert marker(ControlType.COMMIT) == examples.COMMIT_3000
     assert len(examples.COMMIT_3000) == END_MARKER_BYTES
 
@@ -46,7 +49,7 @@ def test_an_abort_differs_in_its_key_and_checksum_only() -> None:
 
 @pytest.mark.parametrize("control_type", [ControlType.ABORT, ControlType.COMMIT])
 def test_a_marker_tells_what_was_put_in(control_type: ControlType) -> None:
-    """Type, coordinator epoch, time and offset come back."""
+    """Type, coordinator epoch, time and offset come back (DB.testReadAndWriteControlBatch)."""
     batch = BatchView(marker(control_type))
     batch.ensure_intact()
     assert batch.header.is_control

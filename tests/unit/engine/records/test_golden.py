@@ -79,7 +79,10 @@ def test_the_records_are_those_that_a_consumer_got(directory: Path) -> None:
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_both_decoders_read_the_same(partition: str) -> None:
-    """The compiled decoder and the plain one agree on everything a broker stored."""
+    """The compiled decoder and the plain one agree on everything a broker stored.
+
+    (DB.testStreamingIteratorConsistency)
+    """
     for batch in batches_of(partition):
         records = list(batch.records())
         assert records == list(decode_records(batch.uncompressed(), batch.header))

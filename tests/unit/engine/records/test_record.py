@@ -98,13 +98,20 @@ def test_header_names_that_are_no_utf8_are_read_with_replacements() -> None:
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(body: str, message: str) -> None:
-    """Every field that does not fit its record raises, however much follows in the batch."""
+    """Every field that does not fit its record raises, however much follows in the batch.
+
+    (DR.testBasicSerdeInvalidHeaderCountTooHigh, DR.testInvalidKeySize, DR.testInvalidNumHeaders,
+    DR.testInvalidHeaderKey, DR.testUnderflowReadingTimestamp)
+    """
     with pytest.raises(InvalidRecord, match=message):
         decode_record(framed(body) + PAYLOAD, 0)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 7, 2**31 - 1])
 def test_a_record_that_does_not_fit_the_payload_is_refused(length: int) -> None:
-    """A declared size that is empty, negative or larger than the rest raises before it is used."""
+    """A declared size that is empty, negative or larger than the rest raises before it is used.
+
+    (DR.testInvalidSizeOfBodyInBytes)
+    """
     with pytest.raises(InvalidRecord, match=f"claims {length} of 6"):
         decode_record(encode_varint(length) + bytes.fromhex("000000010100"), 0)

@@ -31,7 +31,10 @@ def test_no_bytes_are_a_clean_end_without_offset() -> None:
 
 @pytest.mark.parametrize("size", range(GOOD + 1, len(BOTH)))
 def test_an_end_inside_a_batch_is_torn(size: int) -> None:
-    """Wherever the last batch is cut, what stands before it is valid and the tail is torn."""
+    """Wherever the last batch is cut, what stands before it is valid and the tail is torn.
+
+    (BI.iteratorIgnoresIncompleteEntries)
+    """
     scan = scan_batches(BOTH[:size])
     assert (scan.valid_bytes, scan.next_offset, scan.tail) == (GOOD, 1, Tail.TORN)
     assert scan.reason == f"{size - GOOD} bytes of an unfinished batch"
@@ -64,7 +67,7 @@ def test_checksums_are_left_alone_if_asked() -> None:
 
 
 def test_a_batch_over_the_limit_is_damage_even_if_unfinished() -> None:
-    """A length that no batch may have is not waited for."""
+    """A length that no batch may have is not waited for (BI.iteratorRaisesOnTooLargeRecords)."""
     huge = bytearray(BOTH)
     huge[GOOD + LENGTH_POSITION] = 0x10
     assert scan_batches(huge).tail is Tail.TORN
@@ -87,7 +90,10 @@ def test_headers_come_with_their_positions() -> None:
 
 @pytest.mark.parametrize(("end", "count"), [(0, 0), (GOOD - 1, 0), (GOOD, 1), (None, 2), (999, 2)])
 def test_headers_end_where_asked(end: int | None, count: int) -> None:
-    """A slice of exactly one batch yields it, one byte fewer yields none."""
+    """A slice of exactly one batch yields it, one byte fewer yields none.
+
+    (FR.testIteratorWithLimits)
+    """
     assert len(list(iter_headers(BOTH, 0, end))) == count
 
 

@@ -29,7 +29,10 @@ LONG_ONLY = [
 
 @pytest.mark.parametrize(("value", "encoded"), BOTH)
 def test_32_bit_numbers_have_the_bytes_of_kafka(value: int, encoded: str) -> None:
-    """Encoding, decoding and the size agree with Kafka's table, at any position."""
+    """Encoding, decoding and the size agree with Kafka's table, at any position.
+
+    (BU.testVarintSerde)
+    """
     raw = bytes.fromhex(encoded)
     assert varint.encode_varint(value) == raw
     assert varint.decode_varint(b"\xff" + raw + b"\xff", 1) == (value, 1 + len(raw))
@@ -38,7 +41,10 @@ def test_32_bit_numbers_have_the_bytes_of_kafka(value: int, encoded: str) -> Non
 
 @pytest.mark.parametrize(("value", "encoded"), BOTH + LONG_ONLY)
 def test_64_bit_numbers_have_the_bytes_of_kafka(value: int, encoded: str) -> None:
-    """The 64-bit form agrees with the 32-bit one and goes on where that ends."""
+    """The 64-bit form agrees with the 32-bit one and goes on where that ends.
+
+    (BU.testVarlongSerde)
+    """
     raw = bytes.fromhex(encoded)
     assert varint.encode_varlong(value) == raw
     assert varint.decode_varlong(raw, 0) == (value, len(raw))
@@ -47,14 +53,17 @@ def test_64_bit_numbers_have_the_bytes_of_kafka(value: int, encoded: str) -> Non
 
 @pytest.mark.parametrize("encoded", ["ffffffffff01", "808080808000", "8080808010", "ffffffff1f"])
 def test_more_than_32_bits_are_refused(encoded: str) -> None:
-    """A sixth byte, even of zeros, and bits that do not fit raise instead of being cut off."""
+    """A sixth byte, even of zeros, and bits that do not fit raise instead of being cut off.
+
+    (BU.testInvalidVarint)
+    """
     with pytest.raises(InvalidRecord, match="more than 32 bits"):
         varint.decode_varint(bytes.fromhex(encoded), 0)
 
 
 @pytest.mark.parametrize("encoded", ["80" * 10 + "00", "ff" * 9 + "02", "ff" * 10 + "01"])
 def test_more_than_64_bits_are_refused(encoded: str) -> None:
-    """An eleventh byte and bits beyond the sixty-fourth raise."""
+    """An eleventh byte and bits beyond the sixty-fourth raise (BU.testInvalidVarlong)."""
     with pytest.raises(InvalidRecord, match="more than 64 bits"):
         varint.decode_varlong(bytes.fromhex(encoded), 0)
 

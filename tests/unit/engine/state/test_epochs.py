@@ -52,7 +52,11 @@ def test_a_new_log_has_no_epochs_and_is_in_epoch_zero(epochs: Epochs) -> None:
 
 
 def test_an_assignment_is_on_disk_when_it_returns(epochs: Epochs) -> None:
-    """A restart finds every epoch that was assigned (shouldPersistEpochsBetweenInstances)."""
+    """A restart finds every epoch that was assigned.
+
+    (shouldPersistEpochsBetweenInstances,
+    CP.LeaderEpochCheckpointFile.shouldRetainValuesEvenIfCheckpointIsRecreated)
+    """
     assert epochs.cache.assign(2, 6)
     assert epochs.stored() == [(2, 6)]
     text = (epochs.directory / LEADER_EPOCH_CHECKPOINT).read_text()
@@ -69,7 +73,12 @@ def test_the_epoch_as_read_outlives_trimming(epochs: Epochs) -> None:
 
 
 def test_the_first_offset_of_an_epoch_stays(epochs: Epochs) -> None:
-    """Later appends change nothing (shouldNotUpdateEpochAndStartOffsetIfItDidNotChange)."""
+    """Later appends change nothing.
+
+    (shouldNotUpdateEpochAndStartOffsetIfItDidNotChange,
+    LEC.shouldNotOverwriteLogEndOffsetForALeaderEpochOnceItHasBeenAssigned,
+    LEC.shouldNotOverwriteOffsetForALeaderEpochOnceItHasBeenAssigned)
+    """
     epochs.of((2, 6))
     before = epochs.cache.entries
     assert not epochs.cache.assign(2, 7)
@@ -91,7 +100,11 @@ def test_the_first_offset_of_an_epoch_stays(epochs: Epochs) -> None:
 def test_the_latest_assignment_wins(
     epochs: Epochs, assigned: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """What is in its way goes, in memory and on disk (shouldEnforceMonotonicallyIncreasing…)."""
+    """What is in its way goes, in memory and on disk.
+
+    (LEC.shouldEnforceMonotonicallyIncreasingStartOffsets,
+    LEC.shouldEnforceMonotonicallyIncreasingEpochs, LEC.shouldEnforceOffsetsIncreaseMonotonically)
+    """
     epochs.of(*assigned)
     assert epochs.entries() == epochs.stored() == expected
 
@@ -110,7 +123,15 @@ def test_a_negative_assignment_is_refused(epochs: Epochs, epoch: int, start_offs
     [(-1, (-1, -1)), (4, (4, 11)), (5, (5, 12)), (6, (6, 13)), (7, (7, 20)), (8, (-1, -1))],
 )
 def test_the_end_of_an_epoch(epochs: Epochs, asked: int, expected: tuple[int, int]) -> None:
-    """The latest ends at the log end, older ones where the next begins, unknown ones nowhere."""
+    """The latest ends at the log end, older ones where the next begins, unknown ones nowhere.
+
+    (LEC.shouldReturnLogEndOffsetIfLatestEpochRequested,
+    LEC.shouldReturnUndefinedOffsetIfUndefinedEpochRequested,
+    LEC.shouldReturnInvalidOffsetIfEpochIsRequestedWhichIsNotCurrentlyTracked,
+    LEC.shouldReturnFirstEpochIfRequestedEpochLessThanFirstEpoch,
+    LEC.shouldGetFirstOffsetOfSubsequentEpochWhenOffsetRequestedForPreviousEpoch,
+    LEC.shouldSupportEpochsThatDoNotStartFromZero)
+    """
     assert epochs.of((5, 11), (6, 12), (7, 13)).end_offset_for(asked, 20) == expected
 
 
@@ -120,7 +141,10 @@ def test_the_end_of_an_epoch(epochs: Epochs, asked: int, expected: tuple[int, in
 def test_an_epoch_without_records_is_answered_with_the_one_before(
     epochs: Epochs, asked: int, expected: tuple[int, int]
 ) -> None:
-    """It ends where that ends (shouldReturnNextAvailableEpochIfThereIsNoExactEpoch…)."""
+    """It ends where that ends.
+
+    (LEC.shouldReturnNextAvailableEpochIfThereIsNoExactEpochForTheOneRequested)
+    """
     assert epochs.of((0, 10), (2, 13), (4, 17)).end_offset_for(asked, 30) == expected
 
 
@@ -140,7 +164,10 @@ def test_every_offset_has_the_epoch_that_wrote_it(
 
 
 def test_neighbours_of_an_epoch(epochs: Epochs) -> None:
-    """Lower, higher or exact (testFindPreviousEntry, testFindNextEpoch, testGetEpochEntry)."""
+    """Lower, higher or exact.
+
+    (testFindPreviousEntry, testFindNextEpoch, testGetEpochEntry, LEC.testFindPreviousEpoch)
+    """
     cache = epochs.of((2, 10), (4, 15), (10, 20))
     assert [cache.entry_before(epoch) for epoch in (2, 3, 4, 99)] == [
         None,
@@ -162,7 +189,12 @@ def test_neighbours_of_an_epoch(epochs: Epochs) -> None:
     ("end_offset", "count"), [(8, 1), (9, 2), (11, 2), (12, 3), (6, 0), (0, 0), (-1, 3)]
 )
 def test_truncation_from_the_end(epochs: Epochs, end_offset: int, count: int) -> None:
-    """Epochs that begin at the new end or later go; -1 is ignored (shouldDropEntries…)."""
+    """Epochs that begin at the new end or later go; -1 is ignored.
+
+    (LEC.shouldDropEntriesOnEpochBoundaryWhenRemovingLatestEntries,
+    LEC.shouldDropEntriesBetweenEpochBoundaryWhenRemovingNewest,
+    LEC.shouldNotResetEpochHistoryTailIfUndefinedPassed)
+    """
     epochs.of((2, 6), (3, 8), (4, 11))
     changed = epochs.cache.truncate_from_end(end_offset)
     assert changed == (count < 3)
@@ -185,7 +217,15 @@ def test_truncation_from_the_end(epochs: Epochs, end_offset: int, count: int) ->
 def test_truncation_from_the_start(
     epochs: Epochs, start_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """The epoch in force begins there now (shouldPreserveResetOffsetOnClearEarliestIfOneExists)."""
+    """The epoch in force begins there now.
+
+    (shouldPreserveResetOffsetOnClearEarliestIfOneExists,
+    LEC.shouldUpdateSavedOffsetWhenOffsetToClearToIsBetweenEpochs,
+    LEC.shouldNotClearAnythingIfOffsetToEarly, LEC.shouldNotClearAnythingIfOffsetToFirstOffset,
+    LEC.shouldNotResetEpochHistoryHeadIfUndefinedPassed,
+    LEC.shouldRetainLatestEpochOnClearAllEarliest,
+    LEC.shouldRetainLatestEpochOnClearAllEarliestAndUpdateItsOffset)
+    """
     before = epochs.of((2, 6), (3, 8), (4, 11)).entries
     changed = epochs.cache.truncate_from_start(start_offset)
     assert changed == (epochs.cache.entries != before)
@@ -218,7 +258,10 @@ def test_a_flush_without_changes_writes_nothing(epochs: Epochs) -> None:
 
 
 def test_a_flush_after_the_directory_went_does_nothing(epochs: Epochs) -> None:
-    """The partition may be renamed or deleted before its file is written."""
+    """The partition may be renamed or deleted before its file is written.
+
+    (CP.testWriteIfDirExistsShouldNotThrowWhenDirNotExists)
+    """
     epochs.of((2, 6), (3, 8))
     epochs.cache.truncate_from_end(8)
     gone = epochs.directory.rename(epochs.directory.with_name("renamed"))

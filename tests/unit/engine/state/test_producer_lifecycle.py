@@ -205,7 +205,10 @@ def test_truncation_reopens_a_transaction(log: ProducerLog, clock: ManualClock) 
 
 
 def test_full_truncation_forgets_everything(log: ProducerLog) -> None:
-    """Snapshots too, and a lower one may be taken (testTruncateFullyAndStartAt)."""
+    """Snapshots too, and a lower one may be taken.
+
+    (testTruncateFullyAndStartAt, PSM.testTruncateFullyAndStartAt, PSM.testDeleteSnapshotsBefore)
+    """
     states = filled(log, snapshots=(2, 5)).states
     states.truncate_fully(1)
     assert states.is_empty
@@ -216,7 +219,11 @@ def test_full_truncation_forgets_everything(log: ProducerLog) -> None:
 def test_lateness_survives_a_reload_and_ends_with_truncation(
     log: ProducerLog, reload: Reload, clock: ManualClock
 ) -> None:
-    """The oldest open one counts (testHasLateTransactionInitializedAfterReload and two more)."""
+    """The oldest open one counts (testHasLateTransactionInitializedAfterReload and two more).
+
+    (PSM.testHasLateTransactionInitializedAfterReload,
+    PSM.testHasLateTransactionUpdatedAfterPartialTruncation)
+    """
     log.append(plain_batch(offset=0))
     log.states.take_snapshot(sync=False)
     log.append(data_batch(offset=1, sequence=0, transactional=True))
@@ -298,7 +305,11 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(
     damage: Callable[[bytes], bytes],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is reported and deleted (testLoadFromEmpty/Truncated/CorruptSnapshotFile)."""
+    """It is reported and deleted.
+
+    (PSM.testLoadFromEmptySnapshotFile, PSM.testLoadFromTruncatedSnapshotFile,
+    PSM.testLoadFromCorruptSnapshotFile)
+    """
     filled(log, snapshots=(2, 4))
     newest = tmp_path / snapshot_name(4)
     newest.write_bytes(damage(newest.read_bytes()))
@@ -320,7 +331,10 @@ def test_a_snapshot_that_vanished_gives_way_to_the_one_before(
 
 
 def test_the_rebuilt_state_is_the_state(log: ProducerLog, open_states: OpenStates) -> None:
-    """Feeding the log's batches in gives the bytes that appending them gave."""
+    """Feeding the log's batches in gives the bytes that appending them gave.
+
+    (PSM.testNoValidationOnFirstEntryWhenLoadingLog)
+    """
     rebuilt = ProducerLog(open_states())
     headers = [
         data_batch(1, offset=0, sequence=0, count=3, transactional=True),

@@ -89,7 +89,10 @@ EXAMPLES = [
 def test_the_worked_examples_read_and_write(
     content: bytes, entries: tuple[ProducerEntry, ...]
 ) -> None:
-    """The bytes of the specification are these entries, and these entries are those bytes."""
+    """The bytes of the specification are these entries, and these entries are those bytes.
+
+    (PSM.testReadWriteSnapshot)
+    """
     assert decode_snapshot(content, loaded_ms=LOADED_MS) == entries
     assert encode_snapshot(entries) == content
 

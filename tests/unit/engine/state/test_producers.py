@@ -76,14 +76,17 @@ def test_an_unknown_producer_is_held_to_its_own_first_batch(log: ProducerLog) ->
 
 
 def test_a_new_epoch_starts_at_zero(log: ProducerLog) -> None:
-    """A known producer cannot carry its sequence into another epoch."""
+    """A known producer cannot carry its sequence into another epoch (PSM.testBasicIdMapping)."""
     log.append(data_batch(offset=0, sequence=0))
     assert refused_sequence(log, offset=1, sequence=1, epoch=1) == (0, 1)
     log.append(data_batch(offset=1, sequence=0, epoch=1))
 
 
 def test_sequences_wrap(log: ProducerLog) -> None:
-    """After 2**31 - 1 comes 0 (testProducerSequenceWrapAround, …InvalidWrapAround)."""
+    """After 2**31 - 1 comes 0 (testProducerSequenceWrapAround, …InvalidWrapAround).
+
+    (PSM.testProducerSequenceWrapAround, PSM.testProducerSequenceInvalidWrapAround)
+    """
     log.append(data_batch(offset=0, sequence=INT32_MAX))
     assert refused_sequence(log, offset=1, sequence=1) == (0, 1)
     log.append(data_batch(offset=1, sequence=0))
@@ -209,7 +212,11 @@ def test_a_marker_alone_makes_a_producer_known(log: ProducerLog) -> None:
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_a_marker_of_a_higher_epoch_starts_the_sequences_anew(log: ProducerLog, epoch: int) -> None:
-    """The window is empty (testControlRecordBumpsProducerEpoch, testOutOfSequenceAfter…Bump)."""
+    """The window is empty.
+
+    (testControlRecordBumpsProducerEpoch, PSM.testControlRecordBumpsProducerEpoch,
+    PSM.testOutOfSequenceAfterControlRecordEpochBump)
+    """
     log.append(data_batch(offset=0, sequence=0, transactional=True))
     log.append(data_batch(offset=1, sequence=1, transactional=True))
     log.end_transaction(ABORT, offset=2, epoch=1)

@@ -115,7 +115,10 @@ def test_retiring_a_missing_file_forgets_it(found: Found, partition: Path) -> No
 def test_strays_go_but_that_of_a_clean_shutdown(
     found: Found, offsets: tuple[int, ...], bases: set[int], kept: tuple[int, ...]
 ) -> None:
-    """The rest is useless (testRemoveStraySnapshotsKeepCleanShutdownSnapshot, and All)."""
+    """The rest is useless (testRemoveStraySnapshotsKeepCleanShutdownSnapshot, and All).
+
+    (PSM.testRemoveStraySnapshotsKeepCleanShutdownSnapshot, PSM.testRemoveAllStraySnapshots)
+    """
     files = found(*offsets)
     files.delete_strays(bases)
     assert files.offsets == kept

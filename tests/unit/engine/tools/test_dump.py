@@ -66,7 +66,10 @@ def at(offset: int, batch: bytearray) -> bytearray:
 def test_a_brokers_files_are_dumped_line_for_line(
     archive: str, partition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every file of every partition gives the lines that kafka-dump-log printed for it."""
+    """Every file of every partition gives the lines that kafka-dump-log printed for it.
+
+    (DL.testBatchAndRecordMetadataOutput, DL.testPrintDataLog)
+    """
     monkeypatch.chdir(golden_archive(archive).parent)
     folder = Path(archive) / partition
     found = [
@@ -79,7 +82,10 @@ def test_a_brokers_files_are_dumped_line_for_line(
 
 
 def test_a_healthy_directory_has_no_problems() -> None:
-    """Indexes agree with their log, and offsets are consecutive, in all that a broker closed."""
+    """Indexes agree with their log, and offsets are consecutive, in all that a broker closed.
+
+    (DL.testDumpIndexMismatches, DL.testDumpTimeIndexErrors)
+    """
     found = [
         problem
         for folder in golden_partitions("clean")
@@ -91,7 +97,7 @@ def test_a_healthy_directory_has_no_problems() -> None:
 
 
 def test_without_deep_iteration_there_are_no_records() -> None:
-    """A shallow dump lists the batches only."""
+    """A shallow dump lists the batches only (DL.testPrintDataLog)."""
     path = golden_archive("clean") / "codec-none-0" / LOG
     kinds = {entry.kind for entry in dumped(path, deep=False)}
     assert kinds == {"file", "log_start", "batch"}
