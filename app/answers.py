@@ -56,12 +56,14 @@ def etag_of(leader_epoch: int, log_end_offset: int, last_batch_crc: int) -> byte
     return b'"%d-%d-%08x"' % (leader_epoch, log_end_offset, last_batch_crc)
 
 
-async def send_answer(send: Send, answer: Answer) -> None:
-    """Send the answer; returns when all but its last piece has left."""
+async def send_answer(send: Send, answer: Answer, trace: bytes | None = None) -> None:
+    """Send the answer, with the traceparent to echo; returns when all but its last piece left."""
     status, headers, body = answer
     size = len(body)
     if status not in {204, 304}:
         headers.append((b"content-length", b"%d" % size))
+    if trace is not None:
+        headers.append((b"traceparent", trace))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     if size > SEND_BYTES:
         view = memoryview(body)

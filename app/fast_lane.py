@@ -85,9 +85,7 @@ class FastLane:
             except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
                 answer = problem_answer(error, path=scope["path"], trace=trace)
             status = answer.status
-            if trace is not None:
-                answer.headers.append((b"traceparent", trace))
-            await send_answer(send, answer)
+            await send_answer(send, answer, trace)
         finally:
             if exchange is not None:
                 exchange.close()

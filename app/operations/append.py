@@ -20,10 +20,16 @@ from app.translate.calls import AppendCall, ensure_no_conditions, with_headers
 from app.translate.partitioner import partition_of
 from app.translate.receipts import Place, append_headers, receipt_body, to_json
 from app.translate.records_in import new_records, parse_records
-from engine.errors import EngineError, InvalidRecord
+from engine.errors import EngineError, InvalidRecord, UnsupportedMagic
 from engine.log.results import Appended
 from engine.records.builder import NewRecord, build_batch
-from engine.records.header import ATTRIBUTES_POSITION, CODEC_MASK, Codec
+from engine.records.header import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    MAGIC_2,
+    MAGIC_POSITION,
+    Codec,
+)
 from engine.types import NO_PRODUCER_ID
 
 INLINE_RECORDS: Final = 256
@@ -55,8 +61,7 @@ async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> 
     if call.producer_id != NO_PRODUCER_ID:
         raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
     body = await exchange.body()
-    if not body:
-        raise InvalidRecord("there is no batch in the body")
+    _ensure_magic(body)
     data = body if isinstance(body, bytearray) else bytearray(body)  # stamped in place
     if len(data) <= service.settings.inline_append_bytes and not _is_compressed(data):
         appended = _append_bytes(service, place, call, data, checked=False, wakes=False)
@@ -202,6 +207,15 @@ def _codec_of(place: Place) -> tuple[Codec, int | None]:
         "zstd": config.compression_zstd_level,
     }
     return Codec.of_label(kind), levels.get(kind)
+
+
+def _ensure_magic(body: Body) -> None:
+    """Tell what is not a batch of this format at all from what is a damaged one."""
+    if not body:
+        raise InvalidRecord("there is no batch in the body")
+    if len(body) > MAGIC_POSITION and body[MAGIC_POSITION] != MAGIC_2:
+        magic = body[MAGIC_POSITION]
+        raise UnsupportedMagic(f"the first batch has magic {magic}; 2 is taken here", magic=magic)
 
 
 def _is_compressed(data: bytearray) -> bool:

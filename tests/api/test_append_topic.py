@@ -1,0 +1,97 @@
+"""Appends to a topic, the server picking partitions: protocol rules A13 and A14."""
+
+import pytest
+
+from engine.errors import StorageOffline
+from tests.support.service import NDJSON, Api
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/topics/spread/records"
+
+
+@pytest.fixture
+async def spread(api: Api) -> Api:
+    await api.create("spread", partitions=3)
+    return api
+
+
+async def test_a_key_goes_where_a_kafka_producer_puts_it(spread: Api) -> None:
+    """The partition is murmur2 of the key, as of Kafka's own partitioner."""
+    keys = ["21", "foobar", "a-little-bit-long-string"]
+    hashes = [-973932308, -790332482, -985981536]  # of Kafka's UtilsTest
+    records = [{"key": key, "value": 1} for key in keys]
+    answer = await spread.client.post(PATH, json={"records": records})
+    assert answer.status_code == 201, answer.text
+    expected = [(hashed & 0x7FFFFFFF) % 3 for hashed in hashes]
+    assert [record["partition"] for record in answer.json()["records"]] == expected
+
+
+async def test_records_without_a_key_stay_together(spread: Api) -> None:
+    """One request without keys goes to one partition, the next to another."""
+    seen = []
+    for _ in range(3):
+        answer = await spread.client.post(PATH, json={"records": [{"value": 1}, {"value": 2}]})
+        partitions = {record["partition"] for record in answer.json()["records"]}
+        assert len(partitions) == 1
+        seen += partitions
+    assert sorted(seen) == [0, 1, 2]
+
+
+async def test_each_record_is_told_its_offset(spread: Api) -> None:
+    """Outcomes come in input order and agree with what is stored; large bodies too."""
+    body = b"".join(b'{"key":"k%d","value":%d}\n' % (n % 50, n) for n in range(2_000))
+    padded = body + b" " * 200_000
+    answer = await spread.client.post(PATH, content=padded, headers=NDJSON)
+    assert answer.json()["count"] == 2_000
+    assert sum(receipt["count"] for receipt in answer.json()["partitions"]) == 2_000
+    for value in (0, 999, 1_999):
+        outcome = answer.json()["records"][value]
+        path = f"/v1/topics/spread/partitions/{outcome['partition']}/records"
+        read = await spread.client.get(path, params={"offset": outcome["offset"]})
+        assert read.json()["records"][0]["value"] == value
+
+
+@pytest.mark.parametrize("acks", ["0", "1"])
+async def test_acks_hold_for_topics_too(spread: Api, acks: str) -> None:
+    """Without `all` nobody waits for the disk."""
+    answer = await spread.client.post(f"{PATH}?acks={acks}", json={"records": [{"value": 1}]})
+    assert (answer.status_code, answer.json()["acks"]) == ({"0": 202, "1": 201}[acks], acks)
+
+
+@pytest.mark.parametrize("header", ["producer-id", "expected-offset", "if-match"])
+async def test_conditions_are_about_one_partition(spread: Api, header: str) -> None:
+    """What makes sense for one log only is refused."""
+    body = {"records": [{"value": 1}]}
+    answer = await spread.client.post(PATH, json=body, headers={header: "1"})
+    assert (answer.status_code, answer.json()["header"]) == (400, header)
+
+
+async def test_an_unknown_topic_is_not_found(spread: Api) -> None:
+    """404, as everywhere."""
+    answer = await spread.client.post("/v1/topics/nowhere/records", json={"records": [{}]})
+    assert (answer.status_code, answer.json()["code"]) == (404, "topic_not_found")
+
+
+async def test_some_partitions_may_fail(spread: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """207 only if some failed and others did not, with one entry a record; else the one error."""
+    log = spread.log("spread", 0)
+    real = spread.service.runtime.committer.append
+
+    def failing(target: object, *arguments: object, **options: object) -> object:
+        if target is log:
+            raise StorageOffline("the disk failed")
+        return real(target, *arguments, **options)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(spread.service.runtime.committer, "append", failing)
+    records = [{"key": f"k{n}", "value": n} for n in range(20)]
+    answer = await spread.client.post(PATH, json={"records": records})
+    assert answer.status_code == 207
+    outcomes = answer.json()["records"]
+    failed = [outcome for outcome in outcomes if outcome["partition"] == 0]
+    assert {outcome["code"] for outcome in failed} == {"storage_offline"}
+    assert all("offset" in outcome for outcome in outcomes if outcome["partition"] != 0)
+    assert len(outcomes) == 20
+    lost = [record for record, out in zip(records, outcomes, strict=True) if out["partition"] == 0]
+    alone = await spread.client.post(PATH, json={"records": lost})
+    assert (alone.status_code, alone.json()["code"]) == (503, "storage_offline")

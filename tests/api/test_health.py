@@ -1,0 +1,123 @@
+"""Health, limits, metrics, and a service that is not ready: protocol rules H1 to H5."""
+
+from pathlib import Path
+
+import pytest
+from anyio.lowlevel import checkpoint
+
+from app.lifespan import lifespan
+from app.operations.service import Service
+from app.settings import Settings
+from engine.errors import DirectoryLocked
+from tests.support.service import RECORDS, Api, client_of, fast, open_service, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_ready_service_says_so(api: Api) -> None:
+    """Alive and ready are 200."""
+    assert (await api.client.get("/livez")).json() == {"status": "live"}
+    assert (await api.client.get("/readyz")).json() == {"status": "ready"}
+
+
+async def test_limits_are_told_by_name(api: Api) -> None:
+    """What a 413 or 503 names is in the list with its value."""
+    limits = (await api.client.get("/v1/limits")).json()["limits"]
+    assert limits["max_request_bytes"] == api.service.settings.max_request_bytes
+    assert {"max_in_flight_requests", "max_wait_ms", "default_fetch_bytes"} <= limits.keys()
+
+
+async def test_metrics_count_what_happened(api: Api) -> None:
+    """Requests by operation and status, and the marks of every log."""
+    await api.append(1, 2)
+    await api.client.get(RECORDS)
+    text = (await api.client.get("/metrics")).text
+    assert 'tidelog_requests_total{operation="appendRecords",status="201"} 1.0' in text
+    assert 'tidelog_log_end_offset{partition="0",topic="events"} 2.0' in text
+    assert 'tidelog_records_in_total{topic="events"} 2.0' in text
+    assert 'tidelog_request_seconds_count{operation="readRecords"} 1.0' in text
+
+
+async def test_a_recovering_service_answers_503(tmp_path: Path) -> None:
+    """Before the logs are open: alive, not ready with progress, everything else retryable."""
+    service = Service(Settings(data_directory=tmp_path))
+    async with client_of(fast(service)) as client:
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (503, "recovering")
+        assert ready.json()["recovery"] == {"opened_logs": 0, "total_logs": 0}
+        refused = await client.post(RECORDS, json={"records": [{"value": 1}]})
+        assert (refused.status_code, refused.json()["code"]) == (503, "recovering")
+        assert refused.headers["retry-after"] == "1"
+        assert (await client.get("/livez")).status_code == 200
+    await service.close()
+
+
+async def test_a_draining_service_answers_503(api: Api) -> None:
+    """Once it stops, new requests are told to come back."""
+    api.service.drain()
+    refused = await api.client.get("/v1/topics")
+    assert (refused.status_code, refused.json()["code"]) == (503, "draining")
+    assert (await api.client.get("/readyz")).json() == {"status": "draining"}
+
+
+async def test_a_failed_disk_is_told(api: Api) -> None:
+    """Offline for writing: not ready with the cause, appends 503, reads go on."""
+    await api.append(1)
+    api.service.manager.health.fail(OSError(5, "Input/output error"))
+    ready = await api.client.get("/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (503, "offline")
+    assert "Input/output" in ready.json()["detail"]
+    refused = await api.client.post(RECORDS, json={"records": [{"value": 1}]})
+    assert (refused.status_code, refused.json()["code"]) == (503, "storage_offline")
+    assert refused.json()["kafka_error_code"] == 56
+    assert len((await api.client.get(RECORDS)).json()["records"]) == 1
+
+
+async def test_records_survive_a_restart(tmp_path: Path) -> None:
+    """What was answered is there again after closing and opening."""
+    async with running(tmp_path) as api:
+        await api.create()
+        await api.append(1, 2, 3)
+    async with running(tmp_path) as api:
+        page = (await api.client.get(RECORDS)).json()
+        assert [record["value"] for record in page["records"]] == [1, 2, 3]
+
+
+async def test_the_lifespan_opens_while_it_answers(tmp_path: Path) -> None:
+    """The application is up at once and becomes ready by itself; closing leaves it draining."""
+    service = Service(Settings(data_directory=tmp_path))
+    async with lifespan(service, pytest.fail), client_of(fast(service)) as client:
+        while (await client.get("/readyz")).status_code != 200:
+            await checkpoint()
+    assert service.readiness() == {"status": "draining"}
+
+
+async def test_a_directory_in_use_ends_the_service(tmp_path: Path) -> None:
+    """If the logs cannot be opened the reason is kept and the process is told to end."""
+    told: list[str] = []
+    async with open_service(tmp_path):
+        service = Service(Settings(data_directory=tmp_path))
+        async with lifespan(service, lambda: told.append("stop")):
+            while not told:
+                await checkpoint()
+    assert isinstance(service.failure, DirectoryLocked)
+
+
+async def test_closing_gives_up_an_opening(tmp_path: Path) -> None:
+    """A service that stops while it recovers ends without calling that a failure."""
+    service = Service(Settings(data_directory=tmp_path))
+    async with lifespan(service, pytest.fail):
+        service.drain()
+    assert service.failure is None
+
+
+async def test_the_access_log_is_one_line_a_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With access_log every request is logged, on either lane."""
+    caplog.set_level("INFO", logger="app.access")
+    async with running(tmp_path, access_log=True) as api:
+        await api.create()
+        await api.append(1)
+    lines = [record.getMessage() for record in caplog.records if record.name == "app.access"]
+    assert lines == ["PUT /v1/topics/events 201", f"POST {RECORDS} 201"]

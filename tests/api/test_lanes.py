@@ -1,0 +1,161 @@
+"""The fast lane and FastAPI's routes give the same answers, byte for byte."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.operations.service import Service
+from app.settings import Settings
+from engine.errors import EngineError
+from tests.support.builders import new_batch
+from tests.support.service import (
+    BATCHES,
+    NDJSON,
+    OFFSETS,
+    RAW,
+    RECORDS,
+    client_of,
+    fast,
+    open_service,
+    slow,
+)
+from tests.support.time import ManualClock
+
+pytestmark = pytest.mark.anyio
+
+TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+JSON = {"content-type": "application/json"}
+PRODUCER = {"producer-id": "7", "producer-epoch": "0", "producer-sequence": "0"}
+ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
+
+# One after the other on one log: what is hot and usual, hot and odd, and hot and wrong.
+REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
+    ("GET", OFFSETS, {}, b""),
+    ("POST", RECORDS, JSON, ONE),
+    ("POST", RECORDS, {}, ONE),
+    ("POST", f"{RECORDS}?acks=all", JSON, ONE),
+    ("POST", RECORDS, NDJSON, b'{"value":1}\n{"value":"two","key":null}\n'),
+    ("POST", RECORDS, JSON | PRODUCER, ONE),
+    ("POST", RECORDS, JSON | PRODUCER, ONE),
+    ("POST", RECORDS, JSON | PRODUCER | {"producer-sequence": "5"}, ONE),
+    ("POST", RECORDS, JSON | {"producer-id": "7"}, ONE),
+    ("POST", RECORDS, JSON | {"expected-offset": "0"}, ONE),
+    ("POST", RECORDS, JSON | {"if-match": "what"}, ONE),
+    ("POST", RECORDS, JSON | {"content-digest": "sha-256=:AAAA:"}, ONE),
+    ("POST", RECORDS, JSON | {"content-encoding": "br"}, ONE),
+    ("POST", RECORDS, JSON, b"{"),
+    ("POST", RECORDS, JSON, b'{"records":[{"value":1,"x":2}]}'),
+    ("POST", RECORDS, {"content-type": "text/plain"}, ONE),
+    ("POST", f"{RECORDS}?acks=2", JSON, ONE),
+    ("POST", BATCHES, RAW, bytes(new_batch(3))),
+    ("POST", BATCHES, RAW, bytes(new_batch(3))[:-1]),
+    ("POST", BATCHES, RAW | PRODUCER, bytes(new_batch(3))),
+    ("POST", BATCHES, {"content-type": "application/octet-stream"}, bytes(new_batch(1))),
+    ("GET", RECORDS, {}, b""),
+    ("GET", RECORDS, {"accept": "application/x-ndjson"}, b""),
+    ("GET", RECORDS, {"accept": "text/html"}, b""),
+    ("GET", BATCHES, {}, b""),
+    ("GET", BATCHES, {"accept": "text/html"}, b""),
+    ("GET", f"{RECORDS}?offset=2&max_bytes=1", {}, b""),
+    ("GET", f"{RECORDS}?offset=latest", {}, b""),
+    ("GET", f"{RECORDS}?offset=earliest&isolation=read_committed", {}, b""),
+    ("GET", f"{RECORDS}?offset=0&end_offset=2&min_bytes=5&max_wait_ms=0", {}, b""),
+    ("GET", f"{RECORDS}?offset=0&log_id=AAAAAAAAAAAAAAAAAAAAAA.0", {}, b""),
+    ("GET", f"{RECORDS}?offset=0&offset=1", {}, b""),
+    ("GET", f"{RECORDS}?offset=999", {}, b""),
+    ("GET", f"{RECORDS}?offset=%30", {}, b""),
+    ("GET", f"{RECORDS}?offset=x", {}, b""),
+    ("GET", f"{RECORDS}?isolation=log_end", {}, b""),
+    ("GET", f"{RECORDS}?max_records=1&encoding=base64", {}, b""),
+    ("GET", f"{BATCHES}?offset=3&max_bytes=0&explain=1", {}, b""),
+    ("GET", OFFSETS, {}, b""),
+    ("GET", f"{OFFSETS}?timestamp=latest", {}, b""),
+    ("POST", OFFSETS, {}, b""),
+    ("DELETE", RECORDS, {}, b""),
+    ("GET", "/v1/topics/events/partitions/00/records", {}, b""),
+    ("GET", "/v1/topics/events/partitions/9/records", {}, b""),
+    ("GET", "/v1/topics/other/partitions/0/records", {}, b""),
+    ("GET", "/v2/topics/events/partitions/0/records", {}, b""),
+    ("GET", "/v1/topics/events%2Fpartitions/0/x/records", {}, b""),
+)  # fmt: skip
+
+
+async def answers_of(
+    client: httpx.AsyncClient,
+    service: Service,
+    requests: tuple[tuple[str, str, dict[str, str], bytes], ...],
+) -> list[tuple[int, list[tuple[bytes, bytes]], bytes]]:
+    """Status, headers and body of each answer, with the topic's id made equal."""
+    topic_id = service.manager.topic("events").topic_id.encode()
+    made = []
+    for method, path, headers, body in requests:
+        answer = await client.request(method, path, headers=headers | TRACE, content=body)
+        shown = [(name, value.replace(topic_id, b"ID")) for name, value in answer.headers.raw]
+        made.append((answer.status_code, shown, answer.content.replace(topic_id, b"ID")))
+    return made
+
+
+async def test_both_lanes_give_the_same_bytes(tmp_path: Path) -> None:
+    """Whatever is asked on a hot path, status, headers and body do not tell which lane served it."""
+    made = []
+    for name, lane in (("fast", fast), ("slow", slow)):
+        async with (
+            open_service(tmp_path / name, clock=ManualClock()) as service,
+            client_of(lane(service)) as client,
+        ):
+            await client.put("/v1/topics/events", json={})
+            made.append(await answers_of(client, service, REQUESTS))
+    for request, by_fast, by_slow in zip(REQUESTS, *made, strict=True):
+        assert by_fast == by_slow, request
+
+
+async def test_an_immutable_page_is_the_same_on_both_lanes(tmp_path: Path) -> None:
+    """Tags and 304 of one service agree, whoever answers."""
+    async with open_service(tmp_path) as service:
+        async with client_of(fast(service)) as quick, client_of(slow(service)) as thorough:
+            await quick.put("/v1/topics/events", json={})
+            location = (await quick.post(RECORDS, content=ONE)).headers["location"]
+            pages = [await client.get(location) for client in (quick, thorough)]
+            assert pages[0].headers.raw == pages[1].headers.raw
+            tag = {"if-none-match": pages[0].headers["etag"]}
+            again = [await client.get(location, headers=tag) for client in (quick, thorough)]
+            assert [answer.status_code for answer in again] == [304, 304]
+            assert again[0].headers.raw == again[1].headers.raw
+
+
+async def test_refusals_are_the_same_on_both_lanes(tmp_path: Path) -> None:
+    """A full or stopping service says so with the same bytes."""
+    async with open_service(tmp_path, max_in_flight_requests=1) as service:
+        async with client_of(fast(service)) as quick, client_of(slow(service)) as thorough:
+            await quick.put("/v1/topics/events", json={})
+            await quick.get(OFFSETS)  # the fast lane knows the path now
+            ticket = service.admission.admit()
+            busy = [await client.get(OFFSETS, headers=TRACE) for client in (quick, thorough)]
+            ticket.close()
+            service.drain()
+            late = [await client.get(OFFSETS, headers=TRACE) for client in (quick, thorough)]
+    for first, second in (busy, late):
+        assert first.status_code == 503
+        assert (first.headers.raw, first.content) == (second.headers.raw, second.content)
+
+
+async def test_what_is_remembered_of_paths_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of partitions do not grow the memory of paths without end."""
+    monkeypatch.setattr("app.fast_lane.MAX_PLACES", 2)
+    monkeypatch.setattr("app.operations.service.MAX_PLACES", 2)
+    async with open_service(tmp_path) as service, client_of(fast(service)) as client:
+        await client.put("/v1/topics/events", json={"partitions": 5})
+        for partition in range(5):
+            path = f"/v1/topics/events/partitions/{partition}/offsets"
+            assert (await client.get(path)).status_code == 200
+            assert len(service.targets) <= 2
+
+
+def test_wrong_topic_defaults_stop_the_service(tmp_path: Path) -> None:
+    """A default for topics that no topic could have is refused before anything is opened."""
+    settings = Settings(data_directory=tmp_path, default_topic_config={"segment.bytes": "no"})
+    with pytest.raises(EngineError):
+        Service(settings)

@@ -1,0 +1,67 @@
+"""Segments, roll, flush, retention and producer ids over HTTP: protocol rules M1 to M6."""
+
+import pytest
+
+from tests.support.service import Api
+
+pytestmark = pytest.mark.anyio
+
+LOG = "/v1/topics/events/partitions/0"
+
+
+async def test_a_roll_seals_what_is_there(api: Api) -> None:
+    """A log with records gets a new segment; an empty active one stays and says so."""
+    empty = (await api.client.post(f"{LOG}/roll")).json()
+    assert empty == {"rolled": False, "old_base_offset": 0, "new_base_offset": 0}
+    await api.append(1, 2)
+    rolled = (await api.client.post(f"{LOG}/roll")).json()
+    assert rolled == {"rolled": True, "old_base_offset": 0, "new_base_offset": 2}
+    segments = (await api.client.get(f"{LOG}/segments")).json()["segments"]
+    assert [(one["base_offset"], one["next_offset"], one["is_active"]) for one in segments] == [
+        (0, 2, False),
+        (2, 2, True),
+    ]
+
+
+async def test_a_flush_raises_the_recovery_point(api: Api) -> None:
+    """Afterwards everything is on disk and readable, whatever its acks were."""
+    await api.client.post(f"{LOG}/records?acks=1", json={"records": [{"value": 1}]})
+    report = (await api.client.post(f"{LOG}/flush")).json()
+    assert (report["recovery_point"], report["high_watermark"], report["log_end_offset"]) == (
+        1,
+        1,
+        1,
+    )
+
+
+async def test_retention_tells_before_it_removes(api: Api) -> None:
+    """A dry run names the segments and reasons and removes nothing; the same run then does."""
+    await api.append(1, timestamp=1_000)
+    await api.client.post(f"{LOG}/roll")
+    await api.append(2)
+    told = (await api.client.post(f"{LOG}/retention", params={"dry_run": "true"})).json()
+    assert [(one["base_offset"], one["reason"]) for one in told["removed"]] == [(0, "time")]
+    assert (told["dry_run"], told["log_start_offset"]) == (True, 0)
+    done = (await api.client.post(f"{LOG}/retention")).json()
+    assert done["removed"] == told["removed"]
+    assert done["log_start_offset"] == 1
+
+
+async def test_records_are_given_up_below_an_offset(api: Api) -> None:
+    """The log start rises; -1 means the high watermark; beyond it is 416."""
+    await api.append(1, 2, 3)
+    some = await api.client.post(f"{LOG}/delete-records", json={"before_offset": 2})
+    assert some.json()["log_start_offset"] == 2
+    everything = await api.client.post(f"{LOG}/delete-records", json={"before_offset": -1})
+    assert everything.json()["log_start_offset"] == 3
+    beyond = await api.client.post(f"{LOG}/delete-records", json={"before_offset": 9})
+    assert (beyond.status_code, beyond.json()["code"]) == (416, "offset_beyond_log_end")
+    wrong = await api.client.post(f"{LOG}/delete-records", json={"before_offset": -2})
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "before_offset")
+
+
+async def test_no_producer_id_is_given_out_twice(api: Api) -> None:
+    """Each allocation is a new identity."""
+    answers = [await api.client.post("/v1/producers") for _ in range(3)]
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["producer_id"] for answer in answers}) == 3

@@ -1,0 +1,65 @@
+"""Offsets over HTTP: protocol rules O1 to O4."""
+
+import pytest
+
+from tests.support.service import OFFSETS, Api
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_all_marks_come_from_one_moment(api: Api) -> None:
+    """Marks in the body and in the headers agree, and the tag names the end of the log."""
+    await api.append(1, 2)
+    answer = await api.client.get(OFFSETS)
+    assert answer.json() == {
+        "log_start_offset": 0,
+        "high_watermark": 2,
+        "last_stable_offset": 2,
+        "log_end_offset": 2,
+        "leader_epoch": 0,
+        "recovery_point": 0,
+    }
+    assert answer.headers["log-high-watermark"] == "2"
+    assert answer.headers["etag"].startswith('"0-2-')
+    again = await api.client.get(OFFSETS, headers={"if-none-match": answer.headers["etag"]})
+    assert again.status_code == 200  # the tail is never cached
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "found"),
+    [
+        ("0", 0, 1000),
+        ("1000", 0, 1000),
+        ("1001", 1, 3000),
+        ("3001", None, None),
+        ("earliest", 0, None),
+        ("latest", 3, None),
+        ("max_timestamp", 1, 3000),
+    ],
+)
+async def test_an_offset_is_looked_up_by_time(
+    api: Api, timestamp: str, offset: int | None, found: int | None
+) -> None:
+    """The first record at or after the time; null when there is none."""
+    for time_ms in (1000, 3000, 2000):
+        await api.append(0, timestamp=time_ms)
+    answer = await api.client.get(OFFSETS, params={"timestamp": timestamp})
+    assert (answer.json()["offset"], answer.json()["timestamp"]) == (offset, found)
+    of_topic = await api.client.get("/v1/topics/events/offsets", params={"timestamp": timestamp})
+    assert of_topic.json()["partitions"][0]["offset"] == offset
+
+
+@pytest.mark.parametrize("timestamp", ["yesterday", "-1", "9223372036854775808"])
+async def test_a_time_that_is_none_is_malformed(api: Api, timestamp: str) -> None:
+    """What is neither a name nor milliseconds in 63 bits is 400."""
+    answer = await api.client.get(OFFSETS, params={"timestamp": timestamp})
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
+
+
+async def test_all_partitions_of_a_topic_are_told(api: Api) -> None:
+    """One entry a partition, with the log_id that immutable reads carry."""
+    await api.create("many", partitions=3)
+    await api.append(1, path="/v1/topics/many/partitions/2/records")
+    answer = (await api.client.get("/v1/topics/many/offsets")).json()
+    assert [entry["log_end_offset"] for entry in answer["partitions"]] == [0, 0, 1]
+    assert answer["partitions"][2]["log_id"] == api.log("many", 2).log_id
