@@ -124,9 +124,13 @@ class SegmentIndexes:
 
     def reset(self) -> None:
         """Drop every entry of every index."""
+        self.reset_sparse()
+        self.transaction.reset()
+
+    def reset_sparse(self) -> None:
+        """Drop every entry of the indexes of offsets and times."""
         self.offset.reset()
         self.time.reset()
-        self.transaction.reset()
 
     def truncate_to_offset(self, offset: int) -> None:
         """Drop the entries at and after `offset`."""
@@ -165,12 +169,14 @@ class SegmentIndexes:
             self._transaction.sync()
 
     def close(self) -> None:
-        """Trim what is open and let go of it."""
-        if self._offset is not None:
-            self._offset.close()
-        if self._time is not None:
-            self._time.close()
+        """Trim what is open and let go of it, on disk: after a clean stop nobody rebuilds it."""
+        for index in (self._offset, self._time):
+            if index is not None:
+                index.trim()
+                index.sync()
+                index.close()
         if self._transaction is not None:
+            self._transaction.sync()
             self._transaction.close()
 
     def close_handles(self) -> None:
