@@ -79,6 +79,11 @@ class Segment:
             preallocate_bytes=config.initial_file_bytes if is_new else 0,
         )
         self.records = FileRecords(file)
+        if file.size_bytes > INT32_MAX:
+            file.close()
+            raise self.records.damaged(
+                f"a file of {file.size_bytes} bytes is no segment, positions have 31 bits", INT32_MAX
+            )
         self.indexes = SegmentIndexes(
             fs, directory, base_offset, config.segment_index_bytes, suffix=suffix
         )
