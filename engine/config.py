@@ -6,6 +6,7 @@ configuration is a new value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -75,6 +76,31 @@ class LogConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """Compaction; fields are Kafka's `log.cleaner.…` of the same meaning."""
+
+    enable: bool = True
+    """Off: compacted topics only grow, unless somebody asks for a compaction."""
+
+    backoff_ms: int = 15_000
+    """How long the cleaner sleeps when no log is dirty enough; longer keeps old values longer."""
+
+    dedupe_buffer_bytes: int = 128 * MIB
+    """Ceiling for the offset map, 24 bytes a key; with more keys a log takes several rounds.
+
+    The map takes no more than the log at hand needs, and nothing between rounds."""
+
+    io_buffer_load_factor: float = 0.9
+    """How full the map may be; fuller means more collisions."""
+
+    chunk_bytes: int = MIB
+    """How much of a segment is read at once."""
+
+    max_bytes_per_second: float = math.inf
+    """Reading and writing together; less leaves more of the disk to appends and readers."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Settings of the engine as a whole; every field has its trade-off beneath it."""
 
@@ -110,6 +136,9 @@ class EngineConfig:
 
     max_topics: int = 100_000
     """Topics of one data directory."""
+
+    cleaner: CleanerConfig = CleanerConfig()
+    """Compaction of the topics whose cleanup.policy has it."""
 
     default_topic_config: Mapping[str, str] = field(default_factory=dict)
     """Overrides applied to every topic that does not set the key itself."""

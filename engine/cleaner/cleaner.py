@@ -1,0 +1,231 @@
+"""The cleaner: again and again the dirtiest log, one at a time, on a thread of its own.
+
+One at a time because the offset map is what compaction costs in memory. After each round retention
+runs on the compacted logs, so that it never meets a cleaning of the same log. A log that cannot be
+cleaned is reported once and left alone until the next start. Kafka's `LogCleaner` and
+`LogCleanerManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.cleaner.marks import CleanMarks
+from engine.cleaner.report import CleaningReport
+from engine.cleaner.round import run_round
+from engine.cleaner.selection import CleanableRange, cleanable_range, dirtiest, first_dirty_offset
+from engine.cleaner.throttle import Throttle
+from engine.clock import Clock
+from engine.config import CleanerConfig
+from engine.errors import (
+    PolicyViolation,
+    Recovering,
+    StorageError,
+    StorageFull,
+    StorageOffline,
+)
+from engine.fs import names
+from engine.fs.port import FileSystem
+from engine.log.compaction import CleaningAborted, Compaction
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+
+class LogCleaner:
+    """Compacts the logs of one data directory. Thread-safe; `start` once, `stop` once."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        data_directory: Path,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        config: CleanerConfig,
+    ) -> None:
+        self._manager = manager
+        self._checkpoint = OffsetCheckpoint(fs, data_directory / names.CLEANER_CHECKPOINT)
+        self._clock = clock
+        self._config = config
+        self._throttle = Throttle(clock, config.max_bytes_per_second)
+        self._one_at_a_time = threading.Lock()
+        self._marks: CleanMarks | None = None
+        self._uncleanable: dict[TopicPartition, tuple[str, str]] = {}  # log id, reason
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tidelog-cleaner", daemon=True)
+
+    # -- life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Read the checkpoint and begin; all logs must be open."""
+        with self._one_at_a_time:
+            self._marks = CleanMarks(self._checkpoint, self._manager.health, self._manager.logs())
+        if self._config.enable:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Give up the round that is under way, which changes nothing, and wait for the thread."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._one_at_a_time:  # whoever called clean_now
+            if self._marks is not None and not self._manager.health.is_offline:
+                self._write_marks(self._marks)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                report = self.run_pass()
+            except Exception:  # noqa: BLE001 - the thread must go on, or compaction ends unseen
+                _LOG.exception("a pass of the cleaner failed and will run again")
+                report = None
+            if report is None:
+                self._stopping.wait(self._config.backoff_ms / 1000)
+
+    # -- work --------------------------------------------------------------------------------
+
+    def run_pass(self) -> CleaningReport | None:
+        """Clean the dirtiest log if one is due, then run retention on compacted logs.
+
+        Returns None if nothing was cleaned. Only what concerns no single log is raised.
+        """
+        with self._one_at_a_time:
+            if self._manager.health.is_offline or self._marks is None:
+                return None
+            self._forget_departed()
+            chosen = dirtiest(self._candidates(self._marks))
+            report = None if chosen is None else self._clean_or_report(chosen, self._marks)
+            self._write_marks(self._marks)
+            self._run_retention()
+            return report
+
+    def clean_now(self, log: Log) -> CleaningReport:
+        """Clean a log as far as it can be, however little of it is dirty; return what that did.
+
+        Waits for a round that is under way. What is younger than min.compaction.lag.ms stays, and
+        so does the active segment: roll first. Raises PolicyViolation for a log that is not
+        compacted, Recovering when stopping, and what is wrong with the log.
+        """
+        with self._one_at_a_time:
+            marks = self._marks
+            while marks is not None and not self._stopping.is_set():
+                if not log.config.is_compacted:
+                    raise PolicyViolation(
+                        f"cleanup.policy of {log.topic_partition} does not have compact in it",
+                        log=str(log.topic_partition),
+                    )
+                try:
+                    return self._clean_fully(log, marks)
+                except CleaningAborted as error:
+                    _LOG.info("%s: once more, because %s", log.topic_partition, error)
+                finally:
+                    self._write_marks(marks)
+            raise Recovering("the cleaner is not running")
+
+    @property
+    def uncleanable(self) -> Mapping[TopicPartition, str]:
+        """The logs that are left alone until the next start, and why."""
+        return MappingProxyType({log: why for log, (_, why) in self._uncleanable.items()})
+
+    # -- private steps, one at a time --------------------------------------------------------
+
+    def _candidates(self, marks: CleanMarks) -> Iterator[CleanableRange]:
+        for log in self._compacted_logs():
+            try:
+                with self._manager.health.reading():
+                    candidate = self._range(log, marks)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
+                self._give_up(log, error)
+            else:
+                yield candidate
+
+    def _compacted_logs(self) -> Iterator[Log]:
+        for log in self._manager.logs():
+            if log.config.is_compacted and log.topic_partition not in self._uncleanable:
+                yield log
+
+    def _range(self, log: Log, marks: CleanMarks) -> CleanableRange:
+        """Return what can be cleaned; a mark that cannot be right is put right."""
+        mark = marks.cleaned_up_to(log)
+        first_dirty = first_dirty_offset(log, mark)
+        if mark is not None and mark != first_dirty:
+            _LOG.warning("%s: %d is no mark for it", log.topic_partition, mark)
+            marks.note(log, first_dirty)
+        return cleanable_range(log, first_dirty, self._clock.now_ms())
+
+    def _clean_fully(self, log: Log, marks: CleanMarks) -> CleaningReport:
+        """Run as many rounds as the offset map makes it."""
+        dirty = self._range(log, marks)
+        report = self._clean(dirty, marks)
+        while report.end_offset < dirty.first_uncleanable_offset:
+            report = report.followed_by(self._clean(self._range(log, marks), marks))
+        return report
+
+    def _clean(self, dirty: CleanableRange, marks: CleanMarks) -> CleaningReport:
+        log = dirty.log
+        compaction = log.compaction()
+        with self._manager.health.reading():
+            report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
+        marks.note(log, report.end_offset)
+        _LOG.info("%s", report)
+        return report
+
+    def _clean_or_report(self, dirty: CleanableRange, marks: CleanMarks) -> CleaningReport | None:
+        log = dirty.log
+        try:
+            return self._clean(dirty, marks)
+        except CleaningAborted as error:
+            _LOG.info("%s was not compacted: %s", log.topic_partition, error)
+        except (StorageOffline, StorageFull) as error:
+            _LOG.error("%s was not compacted: %s", log.topic_partition, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
+            self._give_up(log, error)
+        return None
+
+    def _pace(self, compaction: Compaction, size_bytes: int) -> None:
+        """Wait as the throttle asks; raise CleaningAborted if the round has lost its purpose."""
+        compaction.ensure_current()
+        pause_ms = self._throttle.pause_ms(size_bytes)
+        if self._stopping.wait(pause_ms / 1000) if pause_ms else self._stopping.is_set():
+            raise CleaningAborted("the cleaner stops")
+
+    def _run_retention(self) -> None:
+        for log in self._compacted_logs():
+            try:
+                for segment in log.run_retention():
+                    _LOG.info(
+                        "%s: removed segment %d because of its %s",
+                        log.topic_partition,
+                        segment.base_offset,
+                        segment.reason.value,
+                    )
+            except StorageError as error:
+                _LOG.error("retention of %s failed: %s", log.topic_partition, error)
+
+    def _give_up(self, log: Log, error: Exception) -> None:
+        _LOG.error("%s is not compacted until restart", log.topic_partition, exc_info=error)
+        self._uncleanable[log.topic_partition] = (log.log_id, str(error))
+
+    def _forget_departed(self) -> None:
+        """Give those a chance that were made again or truncated."""
+        present = {log.topic_partition: log.log_id for log in self._manager.logs()}
+        self._uncleanable = {
+            log: (log_id, why)
+            for log, (log_id, why) in self._uncleanable.items()
+            if present.get(log) == log_id
+        }
+
+    def _write_marks(self, marks: CleanMarks) -> None:
+        try:
+            marks.write(self._manager.logs())
+        except StorageError as error:
+            _LOG.error("how far logs are clean was not written down: %s", error)

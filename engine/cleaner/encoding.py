@@ -1,0 +1,89 @@
+"""The two batches that only compaction writes: one with some of its records, one with none.
+
+Both keep base offset, last offset, producer, epoch and sequence of the batch they replace, so that
+duplicates are recognised as before. Kafka's `MemoryRecords.buildRetainedRecordsInto` and
+`DefaultRecordBatch.writeEmptyHeader`. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from engine.records.batch import stamp_crc
+from engine.records.builder import encode_batch
+from engine.records.compiled import new_builder
+from engine.records.compression import compress
+from engine.records.header import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    TimestampType,
+    pack_header,
+)
+from engine.records.record import Record
+from engine.types import NO_TIMESTAMP, Buffer
+
+_KINDS_MASK: Final = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """Return the header alone, without records, codec and delete horizon."""
+    return _assembled(
+        header._replace(
+            attributes=header.attributes & _KINDS_MASK,
+            base_timestamp=NO_TIMESTAMP,
+            records_count=0,
+        ),
+        b"",
+    )
+
+
+def rewritten_batch(
+    header: BatchHeader, records: Sequence[Record], horizon_ms: int | None
+) -> bytearray:
+    """Return the batch with only these of its records, ascending, at least one.
+
+    Every record keeps offset, time and content. The delete horizon, if there is one, takes the
+    place of the base timestamp, and times count from there.
+    """
+    attributes = header.attributes & (CODEC_MASK | _KINDS_MASK)
+    max_timestamp = header.max_timestamp
+    if header.timestamp_type is TimestampType.CREATE_TIME:
+        max_timestamp = max(NO_TIMESTAMP, *(record.timestamp for record in records))
+    new = header._replace(
+        attributes=attributes if horizon_ms is None else attributes | DELETE_HORIZON_MASK,
+        base_timestamp=records[0].timestamp if horizon_ms is None else horizon_ms,
+        max_timestamp=max_timestamp,
+        records_count=len(records),
+    )
+    if new.base_timestamp < 0:  # which the compiled builder takes for none
+        return encode_batch(new, records)
+    return _assembled(new, compress(header.codec, _encoded(new, records)))
+
+
+def _encoded(header: BatchHeader, records: Sequence[Record]) -> Buffer:
+    """Return the uncompressed records; the compiled builder takes its base from the first one."""
+    builder = new_builder()
+    append = builder.append
+    start = HEADER_BYTES
+    base_offset = header.base_offset
+    if header.attributes & DELETE_HORIZON_MASK:
+        append(0, header.base_timestamp, None, None, [])
+        start = builder.size()
+    for offset, timestamp, key, value, headers in records:
+        append(offset - base_offset, timestamp, key, value, list(headers))
+    return memoryview(builder.build())[start:]
+
+
+def _assembled(header: BatchHeader, payload: Buffer) -> bytearray:
+    size_bytes = HEADER_BYTES + len(payload)
+    batch = bytearray(pack_header(header._replace(length=size_bytes - LOG_OVERHEAD_BYTES)))
+    batch += payload
+    stamp_crc(batch, 0, size_bytes)
+    return batch

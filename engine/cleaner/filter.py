@@ -1,0 +1,170 @@
+"""What compaction keeps of one batch, and why. Pure: a batch in, what takes its place out.
+
+Of a data batch a record goes if the map knows a newer one of its key, if it has no key, or if it is
+a tombstone whose time is up. A tombstone gets that time, the delete horizon, when a pass keeps it
+for the first time, and so does a marker once no data of its transaction is left: a reader who keeps
+up sees every delete. Emptied batches stay as bare headers where their offset or sequence is still
+needed. Mirrors the record filter of Kafka's `Cleaner` and `MemoryRecords.filterTo`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.cleaner.encoding import empty_batch, rewritten_batch
+from engine.cleaner.offset_map import OffsetMap
+from engine.cleaner.transactions import PassedTransactions
+from engine.records.batch import BatchView
+from engine.records.header import BatchHeader
+from engine.records.record import Record
+from engine.types import Buffer
+
+
+@enum.unique
+class Retention(enum.Enum):
+    """What becomes of a batch of which no record is kept; Kafka's `BatchRetention`."""
+
+    DELETE = "delete"  # it goes, and need not even be decompressed
+    DELETE_EMPTY = "delete_empty"
+    RETAIN_EMPTY = "retain_empty"  # its header stays
+
+
+class LastBatch(NamedTuple):
+    """What a log remembers of an active producer: where its last data batch ended, if known."""
+
+    last_offset: int | None
+    producer_epoch: int
+
+    def is_in(self, header: BatchHeader) -> bool:
+        """Whether this is the batch that keeps the producer's sequence, or its epoch, in the log.
+
+        By offset and not by sequence, because sequences are used again.
+        """
+        if self.last_offset is not None:
+            return header.last_offset == self.last_offset
+        return header.is_control and header.producer_epoch == self.producer_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What holds for one whole round of cleaning; times in ms."""
+
+    now_ms: int
+    delete_retention_ms: int
+    end_offset: int
+    """Exclusive: the batch that ends here stays, or the log would end earlier after a restart."""
+    limit_bytes: int
+    """No batch is decompressed to more."""
+
+    @property
+    def new_horizon_ms(self) -> int:
+        return self.now_ms + self.delete_retention_ms
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    """What went through a filter. Records and bytes of batches, before and after."""
+
+    records_read: int = 0
+    records_kept: int = 0
+    bytes_read: int = 0
+    bytes_kept: int = 0
+    records_without_key: int = 0
+
+
+@dataclass(slots=True)
+class BatchFilter:
+    """Decides for every batch of a round, in log order: it keeps track of transactions."""
+
+    round: Round
+    newest: OffsetMap
+    transactions: PassedTransactions = field(default_factory=PassedTransactions)
+    counts: FilterCounts = field(default_factory=FilterCounts)
+    last_batches: Mapping[int, LastBatch] = field(default_factory=dict)
+    """By producer id."""
+
+    def keep(self, batch: BatchView) -> Buffer | None:
+        """Return what takes the batch's place, None for nothing; the very bytes if all of it stays.
+
+        Raises InvalidRecord, CorruptBatch or TooLarge for a content that cannot be read.
+        """
+        header = batch.header
+        counts = self.counts
+        counts.bytes_read += header.size_bytes
+        if header.is_control:
+            is_meaningless = self.transactions.pass_control(batch)
+            discards = is_meaningless and _is_over(header, self.round.now_ms)
+        else:
+            is_meaningless = False
+            discards = self.transactions.pass_data(header)
+        retention = self._retention(header, discards=discards)
+        kept: Buffer | None = None
+        if retention is not Retention.DELETE:
+            kept = self._keep_records(batch, discards=discards, is_meaningless=is_meaningless)
+            if kept is None and retention is Retention.RETAIN_EMPTY:
+                kept = empty_batch(header)
+        if kept is not None:
+            counts.bytes_kept += len(kept)
+        return kept
+
+    def _retention(self, header: BatchHeader, *, discards: bool) -> Retention:
+        last = self.last_batches.get(header.producer_id) if header.has_producer_id else None
+        if last is not None and last.is_in(header):
+            return Retention.RETAIN_EMPTY
+        if header.next_offset == self.round.end_offset:
+            return Retention.RETAIN_EMPTY
+        return Retention.DELETE if discards else Retention.DELETE_EMPTY
+
+    def _keep_records(
+        self, batch: BatchView, *, discards: bool, is_meaningless: bool
+    ) -> Buffer | None:
+        """Return the batch with the records that stay, None if none does."""
+        header = batch.header
+        self.counts.records_read += header.records_count
+        if discards:
+            return None
+        if header.is_control:
+            kept: Sequence[Record] = list(batch.records())
+            needs_horizon = is_meaningless
+        else:
+            kept, needs_horizon = self._survivors(batch)
+        self.counts.records_kept += len(kept)
+        if not kept:
+            return None
+        needs_horizon = needs_horizon and not header.has_delete_horizon
+        if len(kept) == header.records_count and not needs_horizon:
+            return batch.buffer
+        horizon_ms = self.round.new_horizon_ms if needs_horizon else _horizon_of(header)
+        return rewritten_batch(header, kept, horizon_ms)
+
+    def _survivors(self, batch: BatchView) -> tuple[list[Record], bool]:
+        """Return the records of a data batch that stay, and whether a tombstone is among them."""
+        newest_of = self.newest.get
+        latest = self.newest.latest_offset
+        drops_tombstones = _is_over(batch.header, self.round.now_ms)
+        kept: list[Record] = []
+        has_tombstone = False
+        for record in batch.records(limit_bytes=self.round.limit_bytes):
+            offset, _, key, value, _ = record
+            if offset <= latest:
+                if key is None:
+                    self.counts.records_without_key += 1
+                    continue
+                if offset < newest_of(key) or (value is None and drops_tombstones):
+                    continue
+            if value is None:
+                has_tombstone = True
+            kept.append(record)
+        return kept, has_tombstone
+
+
+def _horizon_of(header: BatchHeader) -> int | None:
+    return header.base_timestamp if header.has_delete_horizon else None
+
+
+def _is_over(header: BatchHeader, now_ms: int) -> bool:
+    """Whether the batch has a delete horizon and it has been reached."""
+    return header.has_delete_horizon and header.base_timestamp <= now_ms

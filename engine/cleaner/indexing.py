@@ -1,0 +1,85 @@
+"""The dirty part of a log into an offset map, as far as the map has room. Kafka's `buildOffsetMap`.
+
+Control batches and batches of aborted transactions are passed over: no reader ever sees them, so
+they supersede nothing.
+"""
+
+from __future__ import annotations
+
+from engine.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from engine.cleaner.reading import Pace, read_chunks
+from engine.cleaner.selection import CleanableRange, overlapping, segments_from
+from engine.cleaner.transactions import PassedTransactions
+from engine.config import CleanerConfig
+from engine.log.committed import aborted_in
+from engine.log.compaction import Compaction
+from engine.records.batch import BatchView
+from engine.segment.segment import Segment
+
+
+def build_offset_map(
+    compaction: Compaction, dirty: CleanableRange, config: CleanerConfig, pace: Pace
+) -> OffsetMap:
+    """Return the newest offsets of the keys from the first dirty offset on.
+
+    `latest_offset` is where it ends, inclusive: before the first uncleanable offset if the map is
+    full. Raises StoredDataCorrupt, InvalidRecord, TooLarge, CleaningAborted.
+    """
+    start, end = dirty.first_dirty_offset, dirty.first_uncleanable_offset
+    return _Indexing(compaction, config, start, end).run(pace)
+
+
+class _Indexing:
+    def __init__(self, compaction: Compaction, config: CleanerConfig, start: int, end: int) -> None:
+        self._start = start
+        self._end = end
+        self._segments = overlapping(compaction.segments, start, end)
+        self._chunk_bytes = config.chunk_bytes
+        self._limit_bytes = compaction.context.config.max_decompressed_batch_bytes
+        self._map = OffsetMap(_memory_bytes(config, end - start))
+        self._map.latest_offset = min(start, end) - 1
+        self._capacity = max(1, int(self._map.slots_count * config.io_buffer_load_factor))
+        self._transactions = PassedTransactions()
+        self._transactions.expect(aborted_in(segments_from(compaction.segments, start), start, end))
+
+    def run(self, pace: Pace) -> OffsetMap:
+        ends = (*(segment.base_offset for segment in self._segments[1:]), self._end)
+        for segment, end_offset in zip(self._segments, ends, strict=True):
+            if not self._index_segment(segment, pace):
+                break
+            self._map.latest_offset = end_offset - 1  # over a gap at the end, if there is one
+        return self._map
+
+    def _index_segment(self, segment: Segment, pace: Pace) -> bool:
+        """Return whether there was room for all of the segment's keys."""
+        position = segment.indexes.offset.lookup(self._start).position
+        for batches in read_chunks(segment, position, self._chunk_bytes, pace):
+            for batch in batches:
+                if not self._index_batch(batch):
+                    return False
+        return True
+
+    def _index_batch(self, batch: BatchView) -> bool:
+        header = batch.header
+        if header.is_control:
+            self._transactions.pass_control(batch)
+        elif not self._transactions.pass_data(header) and not self._put_keys(batch):
+            return False
+        if header.last_offset >= self._start:
+            self._map.latest_offset = header.last_offset
+        return True
+
+    def _put_keys(self, batch: BatchView) -> bool:
+        newest, start, capacity = self._map, self._start, self._capacity
+        for offset, _, key, _, _ in batch.records(limit_bytes=self._limit_bytes):
+            if key is not None and offset >= start:
+                if len(newest) >= capacity:
+                    return False
+                newest.put(key, offset)
+        return True
+
+
+def _memory_bytes(config: CleanerConfig, offsets_count: int) -> int:
+    """Return how much memory so many keys need, within the configured bound."""
+    needed = int(max(0, offsets_count) / config.io_buffer_load_factor) + 2
+    return min(config.dedupe_buffer_bytes, needed * SLOT_BYTES)

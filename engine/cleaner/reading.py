@@ -1,0 +1,55 @@
+"""A segment's batches in large pieces, each proved before anything is made of it.
+
+What compaction copies gets a fresh file, and what it rewrites a fresh checksum: damage must not
+slip through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from engine.errors import CorruptBatch
+from engine.records.batch import BatchView
+from engine.records.header import frame_size
+from engine.segment.segment import Segment
+
+Pace = Callable[[int], None]
+"""Told of bytes before they are used; may wait, or end the round with CleaningAborted."""
+
+
+def read_chunks(
+    segment: Segment, position: int, chunk_bytes: int, pace: Pace
+) -> Iterator[list[BatchView]]:
+    """Yield the intact batches from a batch's position on, as many at once as a chunk holds.
+
+    A batch larger than a chunk comes alone. Raises StoredDataCorrupt where the file holds no
+    complete and right batch; UnsupportedMagic.
+    """
+    end = segment.size_bytes
+    while position < end:
+        length = min(chunk_bytes, end - position)
+        chunk = segment.records.read(position, length)
+        try:
+            needed = frame_size(chunk)
+            if needed is not None and length < needed <= end - position:
+                chunk = segment.records.read(position, needed)
+            batches = list(_whole_batches(chunk))
+        except CorruptBatch as error:
+            raise segment.records.damaged(str(error), position, segment.base_offset) from error
+        if not batches:
+            what = f"{end - position} bytes that are no whole batch"
+            raise segment.records.damaged(what, position, segment.base_offset)
+        read_bytes = sum(batch.header.size_bytes for batch in batches)
+        pace(read_bytes)
+        yield batches
+        position += read_bytes
+
+
+def _whole_batches(chunk: bytes | bytearray | memoryview) -> Iterator[BatchView]:
+    view = memoryview(chunk)
+    position = 0
+    while (size := frame_size(view, position)) is not None and size <= len(view) - position:
+        batch = BatchView(view, position)
+        batch.ensure_intact()
+        yield batch
+        position += size

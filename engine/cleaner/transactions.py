@@ -1,0 +1,79 @@
+"""The transactions that a walk over a log in offset order passes, as far as compaction cares.
+
+A batch of an aborted transaction may go at once. A marker has to stay until no batch of its
+transaction is left: a reader, or the producer state, would otherwise see data without an end.
+Mirrors Kafka's `CleanedTransactionMetadata`. Pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from engine.records.batch import BatchView
+from engine.records.control import ControlType, parse_control_type
+from engine.records.header import BatchHeader
+from engine.types import AbortedTransaction
+
+
+class PassedTransactions:
+    """Feed it every batch once, ascending; aborted transactions before their first batch."""
+
+    def __init__(self) -> None:
+        self._coming: list[tuple[int, int, AbortedTransaction]] = []  # a heap by first offset
+        self._expected: set[int] = set()  # by the offset of the marker
+        self._aborted: dict[int, AbortedTransaction] = {}  # by producer, whose marker is to come
+        self._seen_aborted: set[int] = set()
+        self._seen_committed: set[int] = set()
+        self.still_aborted: list[AbortedTransaction] = []
+        """Those whose marker was passed after some of their batches; the owner takes them away."""
+
+    def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Announce aborted transactions; one that spans segments may be announced repeatedly."""
+        for transaction in aborted:
+            if transaction.last_offset not in self._expected:
+                self._expected.add(transaction.last_offset)
+                entry = (transaction.first_offset, transaction.last_offset, transaction)
+                heapq.heappush(self._coming, entry)
+
+    def pass_data(self, header: BatchHeader) -> bool:
+        """Return whether the batch belongs to an aborted transaction, so that nobody may see it."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        producer_id = header.producer_id
+        if producer_id in self._aborted:
+            self._seen_aborted.add(producer_id)
+            return True
+        self._seen_committed.add(producer_id)
+        return False
+
+    def pass_control(self, batch: BatchView) -> bool:
+        """Return whether the batch has no meaning any more: no data of its transaction is left."""
+        header = batch.header
+        self._begin_up_to(header.last_offset)
+        record = next(batch.records(), None)
+        if record is None:
+            return True  # cleaned before
+        control_type = parse_control_type(record.key)
+        if control_type is ControlType.ABORT:
+            return not self._end_aborted(header.producer_id)
+        if control_type is ControlType.COMMIT:
+            was_seen = header.producer_id in self._seen_committed
+            self._seen_committed.discard(header.producer_id)
+            return not was_seen
+        return False
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            _, _, transaction = heapq.heappop(self._coming)
+            self._aborted[transaction.producer_id] = transaction
+
+    def _end_aborted(self, producer_id: int) -> bool:
+        """Take the producer's transaction as ended; return whether a batch of it was passed."""
+        transaction = self._aborted.pop(producer_id, None)
+        if transaction is None or producer_id not in self._seen_aborted:
+            return False
+        self._seen_aborted.discard(producer_id)
+        self.still_aborted.append(transaction)
+        return True
