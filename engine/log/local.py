@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from engine.config import LogConfig
-from engine.errors import InvalidRequestValue
+from engine.errors import CorruptIndex, InvalidRequestValue
 from engine.fs import names
 from engine.log.context import LogContext
+from engine.segment.reindexing import reindex
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
 from engine.types import INT64_MAX, OffsetMetadata
@@ -166,7 +167,13 @@ class LocalLog:
     def truncate_to_offset(self, offset: int) -> None:
         """Cut every batch that holds `offset` or more; the last segment left becomes active."""
         self.remove_segments(self.segments.above(offset))
-        self.segments.active.truncate_to_offset(offset, now_ms=self.context.clock.now_ms())
+        active = self.segments.active
+        try:
+            active.locate(offset)
+        except CorruptIndex as error:
+            _LOG.warning("%s: rebuilding its indexes: %s", active, error)
+            reindex(active, is_active=True)
+        active.truncate_to_offset(offset, now_ms=self.context.clock.now_ms())
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
         """Put complete and synced `.cleaned` segments in the place of old ones.

@@ -31,7 +31,9 @@ def with_max_timestamp(segments: SegmentSnapshot, *, limit_bytes: int) -> Timest
         return None
     segment = max(candidates, key=lambda candidate: candidate.maximum.timestamp)
     maximum = segment.maximum
-    start = segment.indexes.offset.lookup(maximum.offset).position
+    segment.ensure_true(maximum)
+    found = segment.locate(maximum.offset)
+    start = 0 if found is None else found.position  # without any time, the first record has it
     for _, batch in segment.records.batches(start, segment.size_bytes):
         if batch.header.max_timestamp == maximum.timestamp:
             return _first_record((batch,), maximum.timestamp, 0, limit_bytes)
@@ -41,11 +43,13 @@ def with_max_timestamp(segments: SegmentSnapshot, *, limit_bytes: int) -> Timest
 def _search(
     segment: Segment, timestamp_ms: int, starting_offset: int, limit_bytes: int
 ) -> TimestampAndOffset | None:
-    entry = segment.indexes.time.lookup(timestamp_ms)
-    start = segment.indexes.offset.lookup(max(entry.offset, starting_offset)).position
+    entry = segment.floor_by_time(timestamp_ms)
+    first = segment.locate(max(entry.offset, starting_offset))
+    if first is None:
+        return None
     late_enough = (
         batch
-        for _, batch in segment.records.batches(start, segment.size_bytes)
+        for _, batch in segment.records.batches(first.position, segment.size_bytes)
         if batch.header.max_timestamp >= timestamp_ms
     )
     return _first_record(late_enough, timestamp_ms, starting_offset, limit_bytes)

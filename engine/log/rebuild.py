@@ -49,7 +49,7 @@ def rebuild_producers(
 
 
 def _observe(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
-    found = segment.locate(start)
+    found = segment.locate_surely(start)
     if found is None:
         return
     for position, header in segment.headers(found.position):

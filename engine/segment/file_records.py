@@ -76,11 +76,12 @@ class FileRecords:
         return data
 
     def headers(
-        self, position: int, end: int, *, cached_only: bool = False
+        self, position: int, end: int, *, cached_only: bool = False, sought: int = -1
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Yield the position and header of each batch that starts in [position, end).
 
-        Both must be batch boundaries. Raises StoredDataCorrupt at the first frame that cannot be.
+        Both must be batch boundaries. Raises StoredDataCorrupt at the first frame that cannot be;
+        its offset is the one behind the frame before, or `sought` if there is none.
         """
         chunk: Buffer = b""
         chunk_position = position
@@ -92,30 +93,34 @@ class FileRecords:
             try:
                 header = parse_header(chunk, position - chunk_position)
             except CorruptBatch as error:
-                raise self.damaged(str(error), position) from error
+                raise self.damaged(str(error), position, sought) from error
             if position + header.size_bytes > end:
-                raise self.damaged(f"a batch of {header.size_bytes} bytes does not fit", position)
+                what = f"a batch of {header.size_bytes} bytes does not fit"
+                raise self.damaged(what, position, sought)
             yield position, header
             position += header.size_bytes
+            sought = header.next_offset
 
     def batch_at_or_after(
         self, offset: int, position: int, end: int, *, cached_only: bool = False
     ) -> BatchPosition | None:
         """Return the first batch that ends at or after `offset`, walking from `position`."""
-        for at, header in self.headers(position, end, cached_only=cached_only):
+        for at, header in self.headers(position, end, cached_only=cached_only, sought=offset):
             if header.last_offset >= offset:
                 return BatchPosition(
                     header.base_offset, header.last_offset, at, at + header.size_bytes
                 )
         return None
 
-    def batches(self, position: int, end: int) -> Iterator[tuple[int, BatchView]]:
+    def batches(
+        self, position: int, end: int, *, cached_only: bool = False
+    ) -> Iterator[tuple[int, BatchView]]:
         """Yield the position and intact bytes of each batch in [position, end).
 
         Raises StoredDataCorrupt for a batch whose checksum is wrong.
         """
-        for at, header in self.headers(position, end):
-            view = BatchView(self.read(at, header.size_bytes))
+        for at, header in self.headers(position, end, cached_only=cached_only):
+            view = BatchView(self.read(at, header.size_bytes, cached_only=cached_only))
             try:
                 view.ensure_intact()
             except CorruptBatch as error:

@@ -8,18 +8,19 @@ is in `engine.segment.recovery`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from engine.config import LogConfig
-from engine.errors import CorruptBatch, SegmentOverflow
+from engine.errors import CorruptBatch, CorruptIndex, SegmentOverflow
 from engine.fs import names
 from engine.fs.filesystem import FileSystem
 from engine.records.batch import BatchView
 from engine.records.header import BatchHeader
 from engine.segment.file_records import BatchPosition, FileRecords
 from engine.segment.indexes import SegmentIndexes
+from engine.segment.proofs import IndexProofs
 from engine.types import INT32_MAX, NO_TIMESTAMP, Buffer, OffsetPosition, TimestampOffset
 
 NO_MAXIMUM: Final = TimestampOffset(NO_TIMESTAMP, -1)
@@ -52,6 +53,7 @@ class Segment:
         "base_offset",
         "directory",
         "indexes",
+        "proofs",
         "records",
     )
 
@@ -82,11 +84,13 @@ class Segment:
         if file.size_bytes > INT32_MAX:
             file.close()
             raise self.records.damaged(
-                f"a file of {file.size_bytes} bytes is no segment, positions have 31 bits", INT32_MAX
+                f"a file of {file.size_bytes} bytes is no segment, positions have 31 bits",
+                INT32_MAX,
             )
         self.indexes = SegmentIndexes(
             fs, directory, base_offset, config.segment_index_bytes, suffix=suffix
         )
+        self.proofs = IndexProofs(self.records, base_offset)
         self._index_interval_bytes = config.index_interval_bytes
         self._jitter_ms = jitter_ms
         self._created_ms = now_ms
@@ -172,14 +176,27 @@ class Segment:
     ) -> BatchPosition | None:
         """Return the first batch that ends at or after `offset`, before position `end`.
 
-        None means that this segment holds nothing at or after `offset`. Needs no lock.
+        None means that this segment holds nothing at or after `offset`. Needs no lock. Raises
+        StoredDataCorrupt, NotCached, or CorruptIndex if the offset index leads nowhere.
         """
         end = self.records.size_bytes if end is None else end
-        start = self.indexes.offset.lookup(offset).position
+        index = self.indexes.offset
+        start = index.lookup(offset).position
         if start >= end:
-            # An entry may point past `end`, which is older than the index; walk from the start.
-            start = self.indexes.offset.floor_by_position(end - 1).position if end > 0 else 0
-        return self.records.batch_at_or_after(offset, start, end, cached_only=cached_only)
+            # An entry may point past `end`, which is older than the index; take one before.
+            start = index.floor_by_position(end - 1).position if end > 0 else 0
+        self.proofs.ensure_batch_at(start, index.path, cached_only=cached_only)
+        found = self.records.batch_at_or_after(offset, start, end, cached_only=cached_only)
+        if found is not None and found.position == start > 0 and found.base_offset > offset:
+            raise self.proofs.disproved(index.path, f"leads past {offset}, to {found.base_offset}")
+        return found
+
+    def locate_surely(self, offset: int) -> BatchPosition | None:
+        """As `locate`, but an index that is wrong costs a walk from the first byte, no error."""
+        try:
+            return self.locate(offset)
+        except CorruptIndex:
+            return self.records.batch_at_or_after(offset, 0, self.records.size_bytes)
 
     def end_of_batches(
         self, first: BatchPosition, limit: int, end: int, *, cached_only: bool = False
@@ -190,7 +207,10 @@ class Segment:
         next batch. `end` is where the readable batches of this segment stop.
         """
         result = OffsetPosition(first.last_offset + 1, first.end)
-        start = max(first.position, self.indexes.offset.floor_by_position(limit).position)
+        index = self.indexes.offset
+        start = max(first.position, index.floor_by_position(limit - 1).position)
+        if first.position < start < end:
+            self.proofs.ensure_batch_at(start, index.path, cached_only=cached_only)
         for at, header in self.records.headers(start, end, cached_only=cached_only):
             batch_end = at + header.size_bytes
             if batch_end > limit and at > first.position:
@@ -215,13 +235,16 @@ class Segment:
     def _verify(self, data: Buffer, position: int) -> None:
         view = memoryview(data)
         at = 0
+        next_offset = -1
         while at < len(view):
             try:
                 batch = BatchView(view, at)
+                next_offset = max(next_offset, batch.header.base_offset)
                 batch.ensure_intact()
             except CorruptBatch as error:
-                raise self.records.damaged(str(error), position + at, self.base_offset) from error
+                raise self.records.damaged(str(error), position + at, next_offset) from error
             at += batch.header.size_bytes
+            next_offset = batch.header.next_offset
 
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield position and header of the batches in [start, end) of the file."""
@@ -236,6 +259,30 @@ class Segment:
         return next_offset
 
     # -- times -------------------------------------------------------------------------------
+
+    def floor_by_time(self, timestamp_ms: int) -> TimestampOffset:
+        """Return the last entry of the time index at or before a time, else (-1, base offset).
+
+        Nothing up to its offset is later. Raises CorruptIndex if the log file says otherwise.
+        """
+        entry = self.indexes.time.lookup(timestamp_ms)
+        self.ensure_true(entry)
+        return entry
+
+    def ensure_true(self, entry: TimestampOffset) -> None:
+        """Raise CorruptIndex unless the batch that a time index entry names has that time."""
+        if entry.timestamp < 0:
+            return
+        found = self.locate(entry.offset)
+        if found is not None and not self.proofs.was_found(found.position):
+            return
+        if found is not None and found.base_offset <= entry.offset:
+            _, header = next(self.headers(found.position))
+            if header.max_timestamp == entry.timestamp:
+                return
+        raise self.proofs.disproved(
+            self.indexes.time_path, f"names offset {entry.offset} for time {entry.timestamp}"
+        )
 
     @property
     def maximum(self) -> TimestampOffset:
@@ -264,8 +311,9 @@ class Segment:
     # -- end of life -------------------------------------------------------------------------
 
     def mark_verified(self) -> None:
-        """Note that every byte present has just been checked, as recovery does."""
+        """Note that all bytes and indexes have just been checked or made, as recovery does."""
         self._unverified_until = 0
+        self.proofs.trust_index()
 
     def reset_for_recovery(self) -> None:
         """Forget everything derived from the log file."""
@@ -273,6 +321,19 @@ class Segment:
         self._maximum = NO_MAXIMUM
         self._rolling_timestamp = None
         self._unindexed_bytes = 0
+
+    def replace_entries(
+        self, entries: Sequence[tuple[OffsetPosition, TimestampOffset]], maximum: TimestampOffset
+    ) -> None:
+        """Index the segment anew with what a walk over all of it found. The log lock is held."""
+        self.indexes.reset_sparse()
+        self._maximum = maximum
+        for entry, maximum_so_far in entries:
+            if self.indexes.is_full:
+                break  # written when indexes were larger: a look-up walks the rest
+            self.indexes.offset.append(entry.offset, entry.position)
+            self.indexes.time.maybe_append(maximum_so_far.timestamp, maximum_so_far.offset)
+        self.proofs.trust_index()
 
     def observe_maximum(self, timestamp: int, offset: int) -> None:
         """Take a batch's largest time into account; an equal one does not replace the first."""
@@ -307,6 +368,7 @@ class Segment:
             cut = self.records.size_bytes - found.position
             self.records.truncate(found.position)
             self._unverified_until = min(self._unverified_until, found.position)
+            self.proofs.forget_from(found.position)
         if self.records.size_bytes == 0:
             self._created_ms = now_ms
             self._rolling_timestamp = None
@@ -330,8 +392,12 @@ class Segment:
         self.indexes.sync()
 
     def close(self) -> None:
-        """Give the time index its last entry, trim the files to their content, let go of them."""
-        self._note_maximum()
+        """Give the time index its last entry, trim the files to their content, let go of them.
+
+        Afterwards all of it would survive a power cut.
+        """
+        if self._maximum is not None:  # else nothing was appended or looked up
+            self._note_maximum()
         self.indexes.close()
         self.records.sync()
         self.records.truncate(self.records.size_bytes)

@@ -1,0 +1,70 @@
+"""Why an index that was found on disk may be believed: it leads to a batch, and that is seen to.
+
+An index carries no checksum. What this process wrote or rebuilt needs no proof. An entry found on
+disk is followed only to an intact batch at its place; otherwise the index, or that batch, is
+damaged, and `engine.segment.reindexing` finds out which.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from engine.errors import CorruptIndex, StoredDataCorrupt
+from engine.segment.file_records import FileRecords
+
+REMEMBERED_PLACES: Final = 4096
+"""How many proven places a segment remembers: some 400 KB at the most."""
+
+
+class IndexProofs:
+    """Which places in one `.log` file are surely batch boundaries. Thread-safe: only sets grow."""
+
+    __slots__ = ("_base_offset", "_found_bytes", "_proven", "_records")
+
+    def __init__(self, records: FileRecords, base_offset: int) -> None:
+        self._records = records
+        self._base_offset = base_offset
+        self._found_bytes = records.size_bytes
+        self._proven: set[int] = set()
+
+    def was_found(self, position: int) -> bool:
+        """Whether a place was in the file before this process: what leads there needs a proof."""
+        return position < self._found_bytes
+
+    @property
+    def is_index_trusted(self) -> bool:
+        """Whether nothing in the indexes needs a proof any more."""
+        return self._found_bytes == 0
+
+    def ensure_batch_at(self, position: int, index: Path, *, cached_only: bool = False) -> None:
+        """Raise CorruptIndex unless an intact batch begins where `index` says that one does.
+
+        The first byte of the file needs no proof. NotCached if `cached_only` and the disk would be
+        needed.
+        """
+        if position >= self._found_bytes or position == 0 or position in self._proven:
+            return
+        end = self._records.size_bytes
+        try:
+            _, batch = next(self._records.batches(position, end, cached_only=cached_only))
+        except StoredDataCorrupt as error:
+            raise self.disproved(index, f"leads to damage: {error}") from error
+        if batch.header.base_offset < self._base_offset:
+            offset = batch.header.base_offset
+            raise self.disproved(index, f"leads to offset {offset}, which is not of this segment")
+        if len(self._proven) >= REMEMBERED_PLACES:
+            self._proven.clear()
+        self._proven.add(position)
+
+    def trust_index(self) -> None:
+        """Note that the index has been rebuilt from the log file."""
+        self._found_bytes = 0
+
+    def forget_from(self, position: int) -> None:
+        """Note that what lay at `position` and behind it is cut: what follows is our own."""
+        self._found_bytes = min(self._found_bytes, position)
+
+    def disproved(self, index: Path, what: str) -> CorruptIndex:
+        """Return the error for an index that says something untrue."""
+        return CorruptIndex(f"{index} {what}", file=str(index), base_offset=self._base_offset)
