@@ -7,19 +7,23 @@ What readers do, without the lock, is in `engine.log.reader`.
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from time import perf_counter
 
 from engine.config import LogConfig
 from engine.errors import (
+    CorruptIndex,
     InvalidRequestValue,
     OffsetBeyondLogEnd,
     StorageOffline,
 )
+from engine.fs import names
 from engine.guard import GuardedLock
 from engine.log import retention
 from engine.log.analysis import AnalysisLimits, analyse
+from engine.log.compaction import Compaction
 from engine.log.context import LogContext
 from engine.log.loader import Loader, LoadRequest
 from engine.log.reader import LogReader
@@ -31,6 +35,7 @@ from engine.log.results import (
     RollResult,
 )
 from engine.log.state import LogState
+from engine.segment.reindexing import Reindexing
 from engine.state.producer_entry import ProducerEntry
 from engine.state.verdict import Duplicate
 from engine.types import (
@@ -38,6 +43,8 @@ from engine.types import (
     Buffer,
     TopicPartition,
 )
+
+_LOG = logging.getLogger(__name__)
 
 
 class Log(LogReader):
@@ -54,7 +61,8 @@ class Log(LogReader):
         super().__init__(context, topic_partition, topic_id, state)
         self.recovery = recovery
         self._lock = GuardedLock()
-        self._naming = threading.Lock()  # while held, the directory keeps its name; taken first
+        self._reshaping = threading.Lock()  # while held, no segment goes away; taken first
+        self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
         self._last_flush_ms = context.clock.monotonic_ms()
         self._is_closed = False
 
@@ -218,7 +226,7 @@ class Log(LogReader):
         """Remove, or with `dry_run` name, the segments that size, age or the log start give up."""
         now_ms = self._context.clock.now_ms()
         state = self._state
-        with self._lock:
+        with self._reshaping, self._lock:
             self._ensure_open()
             marks = state.watermarks
             removed = retention.removable(
@@ -275,7 +283,7 @@ class Log(LogReader):
             raise InvalidRequestValue(f"a log cannot end at {offset}")
         self.commit()  # so that no decided transaction is waiting for the high watermark
         state = self._state
-        with self._lock:
+        with self._reshaping, self._lock:
             self._ensure_open()
             was_cut = state.truncate_to(offset)
             if was_cut:
@@ -288,11 +296,46 @@ class Log(LogReader):
         """Remove everything and go on at `offset`, in a new leader epoch; durable afterwards."""
         if offset < 0:
             raise InvalidRequestValue(f"a log cannot start at {offset}")
-        with self._lock:
+        with self._reshaping, self._lock:
             self._ensure_open()
             self._state.truncate_fully(offset)
             self._state.begin_epoch()
         self.flush()
+
+    def compaction(self) -> Compaction:
+        """Begin a round of cleaning; see `engine.log.compaction`."""
+        with self._lock:
+            self._ensure_open()
+        return Compaction(
+            self._context,
+            self._state,
+            lock=self._lock,
+            naming=self._naming,
+            reshaping=self._reshaping,
+        )
+
+    def _mend(self, error: CorruptIndex) -> None:
+        """Make the offset and time index of one segment anew; those who look up meanwhile wait.
+
+        Raises StoredDataCorrupt where the log file itself is damaged, and `error` for an index of
+        transactions: that is rebuilt when the log is opened.
+        """
+        state = self._state
+        name = Path(str(error.facts()["file"])).name
+        base_offset = names.base_offset_of(name)
+        if base_offset is None or name == names.txn_index_name(base_offset):
+            raise error
+        with self._reshaping:
+            segment = state.local.segments.get(base_offset)
+            if segment is None or segment.proofs.is_index_trusted:
+                return  # somebody else was faster
+            _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
+            work = Reindexing(segment)
+            work.walk()
+            with self._lock, self._context.health.writing():
+                self._ensure_open()
+                work.walk()
+                work.install(is_active=segment is state.local.active)
 
     def expire_producers(self) -> int:
         """Forget idle producers; return how many."""
@@ -327,7 +370,7 @@ class Log(LogReader):
 
     def rename_directory(self, directory: Path) -> None:
         """Give the log's directory another name, durable once the parent is synced; go on there."""
-        with self._naming, self._lock, self._context.health.writing():
+        with self._reshaping, self._naming, self._lock, self._context.health.writing():
             self._context.fs.rename(self._state.local.directory, directory)
             self._state.move_to(directory)
 

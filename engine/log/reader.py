@@ -7,18 +7,23 @@ looks again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from engine.config import LogConfig
-from engine.errors import StoredDataCorrupt
+from engine.errors import CorruptIndex, StoredDataCorrupt
 from engine.log import lookup
 from engine.log.context import LogContext
 from engine.log.read import ReadRequest, fetch
 from engine.log.results import Fetched, LogTag, SegmentInfo
 from engine.log.state import LogState
 from engine.segment.file_records import NotCached
+from engine.segment.segment import Segment
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation, TimestampAndOffset, TopicPartition
+
+_Found = TypeVar("_Found")
 
 
 class LogReader:
@@ -90,6 +95,11 @@ class LogReader:
         return self._state.local.segments.size_bytes
 
     @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments of one moment, the active one last; those removed later stay readable."""
+        return self._state.local.segments.snapshot.segments
+
+    @property
     def segments_count(self) -> int:
         """How many segments there are, the active one included."""
         return len(self._state.local.segments)
@@ -116,56 +126,75 @@ class LogReader:
     ) -> Fetched | None:
         """Return whole batches from the one that holds `offset` on, below the reader's bound.
 
-        None if `cached_only` and the disk would be needed. Raises OffsetBelowLogStart,
-        OffsetBeyondLogEnd, StoredDataCorrupt. Takes no lock.
+        None if `cached_only` and the disk would be needed, or an index mended. Raises
+        OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt. Takes no lock.
         """
         request = ReadRequest(
             offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only
         )
-        state = self._state
-        # Segments after watermarks: what the watermarks promise is then surely in the snapshot.
-        truncations = state.truncations
-        marks = state.watermarks
         try:
-            with self._context.health.reading():
-                fetched = fetch(request, state.local.segments.snapshot, marks, state.leader_epoch)
+            fetched = self._fetch(request)
         except NotCached:
             return None
-        except StoredDataCorrupt:
-            if truncations != state.truncations:  # the bytes went while they were read
-                return self.read(
-                    offset,
-                    max_bytes=max_bytes,
-                    isolation=isolation,
-                    end_offset=end_offset,
-                    minimum_one_batch=minimum_one_batch,
-                    cached_only=cached_only,
-                )
-            self._context.recorder.corrupt_data_found(self.topic_partition)
-            raise
+        except CorruptIndex as error:
+            if cached_only:
+                return None
+            self._mend(error)
+            fetched = self._fetch(request)
         if fetched.data:
             self._context.recorder.read(self.topic_partition, size_bytes=len(fetched.data))
         return fetched
 
+    def _fetch(self, request: ReadRequest) -> Fetched:
+        state = self._state
+        while True:
+            # Segments after watermarks: what the watermarks promise is then surely in the snapshot.
+            truncations = state.truncations
+            marks = state.watermarks
+            try:
+                with self._context.health.reading():
+                    return fetch(request, state.local.segments.snapshot, marks, state.leader_epoch)
+            except (CorruptIndex, StoredDataCorrupt) as error:
+                if truncations != state.truncations:
+                    continue  # the bytes went while they were read
+                if isinstance(error, StoredDataCorrupt):
+                    self._context.recorder.corrupt_data_found(self.topic_partition)
+                raise
+
+    def _mend(self, error: CorruptIndex) -> None:
+        """Make the index anew that a look-up found wrong, or raise `error` if nobody here can."""
+        raise error
+
     def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """Return the first committed record of at least that time, if there is one."""
         marks = self._state.watermarks
-        found = lookup.first_at_or_after(
-            timestamp_ms,
-            self._state.local.segments.snapshot,
-            log_start_offset=marks.log_start_offset,
-            limit_bytes=self._context.config.max_decompressed_batch_bytes,
+        found = self._mending(
+            lambda: lookup.first_at_or_after(
+                timestamp_ms,
+                self._state.local.segments.snapshot,
+                log_start_offset=marks.log_start_offset,
+                limit_bytes=self._context.config.max_decompressed_batch_bytes,
+            )
         )
         return found if found is not None and found.offset < marks.high_watermark else None
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """Return the first record with the largest time, if it is committed."""
         marks = self._state.watermarks
-        found = lookup.with_max_timestamp(
-            self._state.local.segments.snapshot,
-            limit_bytes=self._context.config.max_decompressed_batch_bytes,
+        found = self._mending(
+            lambda: lookup.with_max_timestamp(
+                self._state.local.segments.snapshot,
+                limit_bytes=self._context.config.max_decompressed_batch_bytes,
+            )
         )
         return found if found is not None and found.offset < marks.high_watermark else None
+
+    def _mending(self, look_up: Callable[[], _Found]) -> _Found:
+        try:
+            return look_up()
+        except CorruptIndex as error:
+            self._mend(error)
+            return look_up()
 
     def segments_info(self) -> list[SegmentInfo]:
         """Return all segments, oldest first."""

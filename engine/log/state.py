@@ -213,7 +213,7 @@ class LogState:
     def _place_of(self, offset: int) -> OffsetMetadata:
         """Return where the first batch that ends at or after `offset` lies."""
         for segment in self.local.segments.overlapping(offset, self.watermarks.end.offset + 1):
-            found = segment.locate(offset)
+            found = segment.locate_surely(offset)
             if found is not None:
                 return OffsetMetadata(offset, segment.base_offset, found.position)
         return self.watermarks.end
@@ -271,14 +271,17 @@ class LogState:
                 lambda: self._context.fs.remove(retired, missing_ok=True), f"snapshot {offset}"
             )
 
-    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
-        """Put compacted or split segments in the place of old ones; their snapshots follow."""
-        with self._context.health.writing():
-            self.local.replace_segments(new, old)
-            kept = {segment.base_offset for segment in new}
-            for segment in old:
-                if segment.base_offset not in kept:
-                    self._retire_snapshot(segment.base_offset)
+    def swap_in(self, output: Segment, sources: Sequence[Segment]) -> None:
+        """Put a complete `.swap` segment in the place of its sources; their snapshots follow.
+
+        Nothing is synced here: the names on disk are the caller's to sync, before and after.
+        """
+        self.local.segments.replace([output], sources)
+        for source in sources:
+            self.local.retire(source)
+            if source.base_offset != output.base_offset:
+                self._retire_snapshot(source.base_offset)
+        output.change_suffix("")
 
     def truncate_to(self, offset: int) -> bool:
         """Take the log end back to `offset`; return whether anything was cut.
