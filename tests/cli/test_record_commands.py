@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from app.client.appender import AppendReport
+from app.client.commands.append import outcome
 from app.client.connection import Connection, Request, topic_path
 from demo.children import Server
 from tests.cli.conftest import Run, objects
@@ -30,6 +32,15 @@ def test_append_reports_to_programs(run: Run) -> None:
     assert report["duplicates"] == 0
     assert isinstance(report["by_partition"], dict)
     assert sum(report["by_partition"].values()) == 50
+
+
+def test_duplicates_that_a_retry_found_are_told() -> None:
+    """A person reads that the records are there once although they were sent twice."""
+    told, sentence = outcome("t", AppendReport(records=5, requests=2, duplicates=3), 1.5)
+    assert told["duplicates"] == 3
+    assert sentence == (
+        "5 records appended to t in 1.5 s; 3 of them were there already when a retry asked again"
+    )
 
 
 def test_the_service_puts_keys_where_the_command_puts_them(run: Run, service: Server) -> None:

@@ -80,10 +80,11 @@ def append(
             terminal.notice(f"{appender.report.records:,} records are in the log for certain")
             raise
         seconds = time.monotonic() - started
-        terminal.result(*_outcome(topic, appender.report, seconds))
+        terminal.result(*outcome(topic, appender.report, seconds))
 
 
-def _outcome(topic: str, report: AppendReport, seconds: float) -> tuple[dict[str, object], str]:
+def outcome(topic: str, report: AppendReport, seconds: float) -> tuple[dict[str, object], str]:
+    """Return what is printed in the end: for programs, for people."""
     sentence = f"{report.records:,} records appended to {topic} in {seconds:.1f} s"
     if report.duplicates:
         sentence += f"; {report.duplicates:,} of them were there already when a retry asked again"

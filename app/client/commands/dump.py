@@ -36,7 +36,7 @@ def dump(
             try:
                 for entry in dump_file(fs, path):
                     is_problem = entry.kind == "problem"
-                    problems += is_problem
+                    problems += is_problem or entry.fields.get("isvalid") is False
                     if as_json:
                         terminal.json({"kind": entry.kind, **entry.fields})
                     else:

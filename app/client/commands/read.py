@@ -104,8 +104,9 @@ def _follow(
 ) -> None:
     """Hand over the pages of one partition, in the end the failure that stopped it."""
     try:
-        for page in follow(connection, topic, partition, offset):
-            pages.put(page)
+        endless = follow(connection, topic, partition, offset)
+        while True:
+            pages.put(next(endless))
     except Failure as failure:
         pages.put(failure)
 
