@@ -29,7 +29,7 @@ async def test_a_key_goes_where_a_kafka_producer_puts_it(spread: Api) -> None:
 
 async def test_records_without_a_key_stay_together(spread: Api) -> None:
     """One request without keys goes to one partition, the next to another."""
-    seen = []
+    seen: list[int] = []
     for _ in range(3):
         answer = await spread.client.post(PATH, json={"records": [{"value": 1}, {"value": 2}]})
         partitions = {record["partition"] for record in answer.json()["records"]}

@@ -1,6 +1,7 @@
 """Bad input: each gets its documented answer, nothing is written, the next request works."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -208,10 +209,10 @@ async def test_a_name_that_no_topic_can_have_makes_none(
     api: Api, tmp_path: Path, name: str
 ) -> None:
     """No name leaves the data directory: 422, and not a file more."""
-    before = sorted(path.name for path in tmp_path.rglob("*"))
+    before = names_below(tmp_path)
     async with harmless(api):
         check(await api.client.put(f"/v1/topics/{name}", json={}), 422, "invalid_topic_name")
-        assert sorted(path.name for path in tmp_path.rglob("*")) == before
+        assert names_below(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -267,6 +268,10 @@ async def test_a_method_that_is_not_there_is_405(api: Api) -> None:
         )
 
 
+def names_below(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.rglob("*"))
+
+
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
     for part in parts:
         yield part
@@ -288,8 +293,6 @@ async def test_a_body_over_the_limit_is_refused_as_soon_as_it_is_known(tmp_path:
 
 async def test_a_compressed_body_has_the_same_limit(tmp_path: Path) -> None:
     """A small body that would become large is refused before it does."""
-    import gzip
-
     async with running(tmp_path, max_request_bytes=10_000) as api:
         await api.create()
         bomb = gzip.compress(b" " * 5_000_000)
@@ -344,11 +347,11 @@ async def test_a_full_queue_is_overloaded(tmp_path: Path) -> None:
         busy = await api.client.get(RECORDS)
         assert check(busy, 503, "overloaded")["limit"] == "max_in_flight_requests"
         ticket.close()
-        poll = {"offset": "latest", "max_wait_ms": 60_000}
-        first = asyncio.create_task(api.client.get(RECORDS, params=poll))
+        poll = f"{RECORDS}?offset=latest&max_wait_ms=60000"
+        first = asyncio.create_task(api.client.get(poll))
         while not api.service.tail.waiting:
             await checkpoint()
-        second = await api.client.get(RECORDS, params=poll)
+        second = await api.client.get(poll)
         assert check(second, 503, "overloaded")["limit"] == "max_waiting_readers"
         await api.append("wakes")
         assert (await asyncio.wait_for(first, 10)).status_code == 200

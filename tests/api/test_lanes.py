@@ -1,5 +1,7 @@
 """The fast lane and FastAPI's routes give the same answers, byte for byte."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -81,6 +83,13 @@ REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
 )  # fmt: skip
 
 
+@asynccontextmanager
+async def both(service: Service) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
+    """A client for each lane of one service."""
+    async with client_of(fast(service)) as quick, client_of(slow(service)) as thorough:
+        yield quick, thorough
+
+
 async def answers_of(
     client: httpx.AsyncClient,
     service: Service,
@@ -97,7 +106,7 @@ async def answers_of(
 
 
 async def test_both_lanes_give_the_same_bytes(tmp_path: Path) -> None:
-    """Whatever is asked on a hot path, status, headers and body do not tell which lane served it."""
+    """Status, headers and body of an answer on a hot path do not tell which lane gave it."""
     made = []
     for name, lane in (("fast", fast), ("slow", slow)):
         async with (
@@ -112,29 +121,30 @@ async def test_both_lanes_give_the_same_bytes(tmp_path: Path) -> None:
 
 async def test_an_immutable_page_is_the_same_on_both_lanes(tmp_path: Path) -> None:
     """Tags and 304 of one service agree, whoever answers."""
-    async with open_service(tmp_path) as service:
-        async with client_of(fast(service)) as quick, client_of(slow(service)) as thorough:
-            await quick.put("/v1/topics/events", json={})
-            location = (await quick.post(RECORDS, content=ONE)).headers["location"]
-            pages = [await client.get(location) for client in (quick, thorough)]
-            assert pages[0].headers.raw == pages[1].headers.raw
-            tag = {"if-none-match": pages[0].headers["etag"]}
-            again = [await client.get(location, headers=tag) for client in (quick, thorough)]
-            assert [answer.status_code for answer in again] == [304, 304]
-            assert again[0].headers.raw == again[1].headers.raw
+    async with open_service(tmp_path) as service, both(service) as (quick, thorough):
+        await quick.put("/v1/topics/events", json={})
+        location = (await quick.post(RECORDS, content=ONE)).headers["location"]
+        pages = [await client.get(location) for client in (quick, thorough)]
+        assert pages[0].headers.raw == pages[1].headers.raw
+        tag = {"if-none-match": pages[0].headers["etag"]}
+        again = [await client.get(location, headers=tag) for client in (quick, thorough)]
+        assert [answer.status_code for answer in again] == [304, 304]
+        assert again[0].headers.raw == again[1].headers.raw
 
 
 async def test_refusals_are_the_same_on_both_lanes(tmp_path: Path) -> None:
     """A full or stopping service says so with the same bytes."""
-    async with open_service(tmp_path, max_in_flight_requests=1) as service:
-        async with client_of(fast(service)) as quick, client_of(slow(service)) as thorough:
-            await quick.put("/v1/topics/events", json={})
-            await quick.get(OFFSETS)  # the fast lane knows the path now
-            ticket = service.admission.admit()
-            busy = [await client.get(OFFSETS, headers=TRACE) for client in (quick, thorough)]
-            ticket.close()
-            service.drain()
-            late = [await client.get(OFFSETS, headers=TRACE) for client in (quick, thorough)]
+    async with (
+        open_service(tmp_path, max_in_flight_requests=1) as service,
+        both(service) as (quick, thorough),
+    ):
+        await quick.put("/v1/topics/events", json={})
+        await quick.get(OFFSETS)  # the fast lane knows the path now
+        ticket = service.admission.admit()
+        busy = [await client.get(OFFSETS, headers=TRACE) for client in (quick, thorough)]
+        ticket.close()
+        service.drain()
+        late = [await client.get(OFFSETS, headers=TRACE) for client in (quick, thorough)]
     for first, second in (busy, late):
         assert first.status_code == 503
         assert (first.headers.raw, first.content) == (second.headers.raw, second.content)

@@ -53,7 +53,7 @@ class Api:
 
 def client_of(app: App) -> httpx.AsyncClient:
     """A client that calls the application; what a server would answer 500 is answered 500."""
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)  # type: ignore[arg-type]  # httpx types ASGI its own way
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://test")
 
 
