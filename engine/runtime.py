@@ -1,8 +1,8 @@
 """Everything of one data directory, composed, started and stopped in order; what `app` opens.
 
-Started: scheduler, logs, committer, periodic passes. Stopped in reverse: the committer drains, so
-that everything appended is on disk, then nothing runs in the background any more, then the logs are
-closed.
+Started: scheduler, logs, committer, periodic passes, cleaner. Stopped in reverse: the cleaner gives
+up its round, the committer drains, so that everything appended is on disk, then nothing runs in the
+background any more, then the logs are closed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from engine.background.committer import Committer, OnCommit, OnFailure
 from engine.background.expiry import expire_producers
 from engine.background.retention import run_retention_pass
+from engine.cleaner.cleaner import LogCleaner
 from engine.clock import Clock, SystemClock
 from engine.config import EngineConfig
 from engine.errors import StorageError
@@ -54,9 +55,10 @@ class Runtime:
         if scheduler is None:
             scheduler = self._own_scheduler = ThreadScheduler(clock)
         self._scheduler = scheduler
+        fs = fs or PosixFileSystem()
         self.manager = LogManager(
             data_directory,
-            fs=fs or PosixFileSystem(),
+            fs=fs,
             clock=clock,
             scheduler=self._scheduler,
             recorder=recorder or NullRecorder(),
@@ -64,6 +66,9 @@ class Runtime:
         )
         self.committer = Committer(
             self.config, clock, on_commit or _ignore_commit, on_failure or _ignore_failure
+        )
+        self.cleaner = LogCleaner(
+            self.manager, data_directory, fs=fs, clock=clock, config=self.config.cleaner
         )
         self._life = threading.Lock()
         self._tasks: list[Task] = []
@@ -90,6 +95,7 @@ class Runtime:
                 raise
             self.committer.start()
             self._start_passes()
+            self.cleaner.start()
             self._is_ready = True
 
     def close(self) -> None:
@@ -97,6 +103,7 @@ class Runtime:
         self.manager.interrupt()
         with self._life:
             self._is_ready = False
+            self.cleaner.stop()
             self.committer.stop()
             for task in self._tasks:
                 task.cancel()

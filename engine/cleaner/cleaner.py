@@ -29,6 +29,7 @@ from engine.errors import (
     StorageError,
     StorageFull,
     StorageOffline,
+    StoredDataCorrupt,
 )
 from engine.fs import names
 from engine.fs.port import FileSystem
@@ -80,16 +81,15 @@ class LogCleaner:
         with self._one_at_a_time:  # whoever called clean_now
             if self._marks is not None and not self._manager.health.is_offline:
                 self._write_marks(self._marks)
+            self._marks = None
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.wait(self._config.backoff_ms / 1000):
             try:
-                report = self.run_pass()
+                while not self._stopping.is_set() and self.run_pass() is not None:
+                    pass  # the next log may be as dirty
             except Exception:  # noqa: BLE001 - the thread must go on, or compaction ends unseen
                 _LOG.exception("a pass of the cleaner failed and will run again")
-                report = None
-            if report is None:
-                self._stopping.wait(self._config.backoff_ms / 1000)
 
     # -- work --------------------------------------------------------------------------------
 
@@ -173,8 +173,12 @@ class LogCleaner:
     def _clean(self, dirty: CleanableRange, marks: CleanMarks) -> CleaningReport:
         log = dirty.log
         compaction = log.compaction()
-        with self._manager.health.reading():
-            report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
+        try:
+            with self._manager.health.reading():
+                report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
+        except StoredDataCorrupt:
+            compaction.context.recorder.corrupt_data_found(log.topic_partition)
+            raise
         marks.note(log, report.end_offset)
         _LOG.info("%s", report)
         return report

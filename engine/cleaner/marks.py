@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.errors import CorruptCheckpoint
+from engine.errors import StorageError
 from engine.fs.health import DirectoryHealth
 from engine.log.log import Log
 from engine.types import TopicPartition
@@ -37,8 +37,8 @@ class CleanMarks:
         try:
             with health.reading():
                 self._written = checkpoint.read()
-        except CorruptCheckpoint as error:
-            _LOG.warning("%s is not believed, compacted logs count as dirty", error)
+        except StorageError as error:
+            _LOG.warning("compacted logs count as dirty: %s", error)
             self._written = {}
         self._marks = {
             log.topic_partition: _Mark(self._written[log.topic_partition], log.log_id)
