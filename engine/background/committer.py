@@ -124,13 +124,12 @@ class Committer:
         if appended.last_offset < marks.high_watermark:
             return
         unflushed = marks.log_end_offset - marks.high_watermark
-        if acks_all and not wakes:
+        if acks_all or unflushed >= log.config.flush_messages:
             with self._changed:
                 self._ensure_not_finished()
                 self._queue.add_urgent(log)
-            return
-        if acks_all or unflushed >= log.config.flush_messages:
-            self.request_flush(log)
+                if wakes or not acks_all:
+                    self._changed.notify()
             return
         with self._changed:
             self._ensure_not_finished()

@@ -147,6 +147,18 @@ def test_a_flush_can_be_asked_for(world: World, committer: Committer, listener: 
     listener.wait_for_high_watermark(log, 1)
 
 
+def test_many_appends_can_share_one_wake_up(
+    world: World, committer: Committer, listener: Listener
+) -> None:
+    """Appends that do not wake are queued, and one wake-up has all of them committed."""
+    log = world.open_log()
+    for _ in range(3):
+        committer.append(log, new_batch(), acks_all=True, wakes=False)
+    committer.wake()
+    listener.wait_for_high_watermark(log, 3)
+    assert log.watermarks.high_watermark == 3
+
+
 def test_a_duplicate_that_is_on_disk_waits_for_no_sync(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
