@@ -1,0 +1,178 @@
+"""Rows about topic configuration."""
+
+import pytest
+
+from engine.config import LogConfig
+from engine.errors import InvalidConfig
+from engine.topic_keys import TOPIC_KEYS, canonical, effective, parse_overrides
+from tests.support.builders import EVENTS, World
+
+NO_NUMBER = ("not_a_number", "", "1.5", "0x10", "1e3", None, True, "9" * 30)
+NO_CHOICE = ("not_a_choice", "", 1, None)
+
+ILLEGAL: dict[str, tuple[object, ...]] = {
+    "segment.bytes": (*NO_NUMBER, 13, 2**31),
+    "segment.ms": (*NO_NUMBER, 0, 2**63),
+    "segment.jitter.ms": (*NO_NUMBER, -1),
+    "segment.index.bytes": (*NO_NUMBER, 11),
+    "index.interval.bytes": (*NO_NUMBER, -1),
+    "flush.messages": (*NO_NUMBER, 0),
+    "flush.ms": (*NO_NUMBER, -1),
+    "retention.bytes": (*NO_NUMBER, -2),
+    "retention.ms": (*NO_NUMBER, -2),
+    "max.message.bytes": (*NO_NUMBER, -1),
+    "delete.retention.ms": (*NO_NUMBER, -1),
+    "min.compaction.lag.ms": (*NO_NUMBER, -1),
+    "max.compaction.lag.ms": (*NO_NUMBER, 0),
+    "min.cleanable.dirty.ratio": ("not_a_number", "", None, True, -0.1, 1.1, "nan"),
+    "file.delete.delay.ms": (*NO_NUMBER, -1),
+    "cleanup.policy": ("true", "delete,false", ["compact", "x"], 1),
+    "compression.type": NO_CHOICE,
+    "compression.gzip.level": (*NO_NUMBER, 0, -2, 10),
+    "compression.lz4.level": (*NO_NUMBER, 0, 18),
+    "compression.zstd.level": (*NO_NUMBER, -131_073, 23),
+    "preallocate": ("not_a_boolean", "", "1", 1, None),
+    "message.timestamp.type": NO_CHOICE,
+    "message.timestamp.before.max.ms": (*NO_NUMBER, -1),
+    "message.timestamp.after.max.ms": (*NO_NUMBER, -1),
+    "min.insync.replicas": (*NO_NUMBER, 0),
+    "unclean.leader.election.enable": ("not_a_boolean", "", 1),
+}
+
+LEGAL: dict[str, dict[object, str]] = {
+    "segment.bytes": {14: "14", " 1073741824 ": "1073741824", "+20": "20"},
+    "retention.ms": {-1: "-1", "604800000": "604800000"},
+    "min.cleanable.dirty.ratio": {0: "0.0", "0.5": "0.5", 1: "1.0"},
+    "cleanup.policy": {"": "", " Compact , delete": "compact,delete", "delete": "delete"},
+    "compression.gzip.level": {-1: "-1", 9: "9"},
+    "compression.zstd.level": {-131_072: "-131072", 22: "22"},
+    "preallocate": {True: "true", "FALSE": "false"},
+    "message.timestamp.type": {"LogAppendTime": "LogAppendTime"},
+}
+
+KAFKA_4_3_DEFAULTS = {
+    "segment.bytes": "1073741824",
+    "segment.ms": "604800000",
+    "segment.jitter.ms": "0",
+    "segment.index.bytes": "10485760",
+    "index.interval.bytes": "4096",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "max.message.bytes": "1048588",
+    "delete.retention.ms": "86400000",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": "9223372036854775807",
+    "min.cleanable.dirty.ratio": "0.5",
+    "file.delete.delay.ms": "60000",
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.zstd.level": "3",
+    "preallocate": "false",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.after.max.ms": "3600000",
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "false",
+}
+
+
+@pytest.mark.parametrize("name", TOPIC_KEYS)
+def test_every_option_refuses_what_it_cannot_mean(name: str) -> None:
+    """What is no number, out of range or no choice is an error that names the option.
+
+    (LC.testFromPropsInvalid)
+    """
+    for value in ILLEGAL[name]:
+        with pytest.raises(InvalidConfig) as refused:
+            parse_overrides({name: value})  # type: ignore[dict-item]  # wrong types are the point
+        assert refused.value.facts()["name"] == name, value
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_every_spelling_of_a_value_becomes_one(name: str) -> None:
+    """Numbers, booleans and strings with blanks are stored as Kafka's tools spell them.
+
+    (LC.testGetConfigValue)
+    """
+    for value, spelt in LEGAL[name].items():
+        assert canonical({name: value}) == {name: spelt}  # type: ignore[dict-item]  # any JSON value
+
+
+def test_defaults_are_those_of_kafka_4_3() -> None:
+    """Every option has Kafka's default, and a log without overrides works with these.
+
+    (LC.testGetConfigValue)
+    """
+    in_force = effective({})
+    assert {name: value.value for name, value in in_force.items()} == KAFKA_4_3_DEFAULTS
+    assert {value.source for value in in_force.values()} == {"default"}
+    assert LogConfig.of(KAFKA_4_3_DEFAULTS) == LogConfig()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "message.format.version",
+        "message.timestamp.difference.max.ms",
+        "message.downconversion.enable",
+        "remote.storage.enable",
+        "local.retention.ms",
+        "leader.replication.throttled.replicas",
+        "no.such.option",
+    ],
+)
+def test_an_option_that_is_not_offered_is_unknown(name: str) -> None:
+    """What 4.3 removed, and what needs a cluster or tiered storage, is refused by name.
+
+    (LC.testFromPropsInvalid)
+    """
+    with pytest.raises(InvalidConfig, match=name):
+        parse_overrides({name: "1"})
+
+
+def test_the_least_compaction_lag_cannot_exceed_the_greatest() -> None:
+    """A record that must be compacted could not be; equal lags are fine.
+
+    (LC.testInvalidCompactionLagConfig)
+    """
+    with pytest.raises(InvalidConfig, match="must not exceed"):
+        parse_overrides({"min.compaction.lag.ms": 101, "max.compaction.lag.ms": 100})
+    parse_overrides({"min.compaction.lag.ms": 100, "max.compaction.lag.ms": 100})
+
+
+def test_only_overrides_are_reported_as_such() -> None:
+    """What the topic sets has the topic as its source, all else the defaults.
+
+    (LC.testOverriddenConfigsAsLoggableString)
+    """
+    overrides = canonical({"retention.ms": 7, "preallocate": "TRUE"})
+    assert overrides == {"preallocate": "true", "retention.ms": "7"}
+    by_topic = {n: v.value for n, v in effective(overrides).items() if v.source == "topic"}
+    assert by_topic == overrides
+
+
+def test_a_change_reaches_every_partition_and_those_made_later() -> None:
+    """Logs of the topic, new partitions of it and the next start work with the new value.
+
+    (LM.testTopicConfigChangeUpdatesLogConfig, LM.testBrokerConfigChangeDeliveredToAllLogs,
+    LM.testConfigChangesWithNoLogGettingInitialized)
+    """
+    world = World()
+    manager = world.open_manager({"events": 2})
+    manager.update_topic("events", {"retention.ms": "5"}, None)
+    manager.update_topic("events", None, 3)
+    assert [log.config.retention_ms for log in manager.logs()] == [5, 5, 5]
+    world.restart(power_cut=True)
+    assert world.open_manager().log(EVENTS).config.retention_ms == 5
+
+
+def test_a_new_configuration_replaces_the_old_one() -> None:
+    """The log works with the new value from the next append on (LO.testUpdateConfig)."""
+    log = World().open_log(LogConfig(segment_index_bytes=1200))
+    new = LogConfig(segment_index_bytes=1200, segment_bytes=123_456)
+    log.update_config(new)
+    assert log.config is new

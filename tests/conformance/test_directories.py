@@ -1,0 +1,121 @@
+"""Rows about directories: topic ids, renames, deletion, epochs on disk."""
+
+from pathlib import Path
+
+from engine.checkpoint.epochs import read_epochs
+from engine.fs import names
+from engine.fs.names import DirectoryKind, parse_partition_directory
+from engine.types import AppendOrigin, EpochOffset, TopicPartition
+from tests.support.builders import DATA, EVENTS, World, new_batch
+from tests.support.logs import CONFIG, DIRECTORY, fill, read_values
+
+
+def deleted_directory(world: World) -> Path:
+    """The one partition directory that waits for its removal."""
+    (found,) = [
+        name
+        for name in world.fs.list_directory(DATA)
+        if world.fs.is_directory(DATA / name)
+        and parse_partition_directory(name).kind is DirectoryKind.DELETED
+    ]
+    return DATA / found
+
+
+def test_the_topic_with_the_longest_name_is_made_and_deleted() -> None:
+    """249 characters fit, and the directory of the deleted topic too (cut to 255).
+
+    (LM.testCreateAndDeleteOverlyLongTopic)
+    """
+    world = World()
+    name = "n" * names.MAX_TOPIC_LENGTH
+    manager = world.open_manager({name: 1})
+    manager.log(TopicPartition(name, 0)).append(new_batch())
+    manager.delete_topic(name)
+    assert len(deleted_directory(world).name) == names.MAX_NAME_LENGTH
+    world.scheduler.advance(60_000)
+    assert [entry for entry in world.fs.list_directory(DATA) if entry.startswith("n")] == []
+
+
+def test_a_closed_log_has_its_topic_id_on_disk() -> None:
+    """After a stop without a single append the id is found, and a start takes it from there.
+
+    (UL.testLogFlushesPartitionMetadataOnClose, UL.testLogRecoversTopicId)
+    """
+    world = World()
+    manager = world.open_manager({"events": 1})
+    topic_id = manager.topic("events").topic_id
+    manager.close()
+    world.restart(power_cut=True)
+    content = world.fs.read_bytes(DIRECTORY / names.PARTITION_METADATA)
+    assert content == f"version: 0\ntopic_id: {topic_id}".encode()
+    assert world.open_manager().log(EVENTS).topic_id == topic_id
+
+
+def test_a_topic_id_moves_with_its_directory() -> None:
+    """What is renamed for its removal can still be told from a topic of the same name.
+
+    (UL.testTopicIdTransfersAfterDirectoryRename, UL.testTopicIdFlushesBeforeDirectoryRename)
+    """
+    world = World()
+    manager = world.open_manager({"events": 1})
+    log, topic_id = manager.log(EVENTS), manager.topic("events").topic_id
+    manager.delete_topic("events")
+    content = world.fs.read_bytes(deleted_directory(world) / names.PARTITION_METADATA)
+    assert content.decode().split()[-1] == topic_id == log.topic_id
+
+
+def test_after_a_rename_epochs_are_written_where_the_log_lies() -> None:
+    """The new directory has the epochs from before and after it, the old one nothing.
+
+    (UL.testWriteLeaderEpochCheckpointAfterDirectoryRename, LO.testLogDirRenameToNewDir)
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    log.append(new_batch(leader_epoch=1), origin=AppendOrigin.REPLICATION)
+    renamed = DATA / "events-0.0123456789abcdef0123456789abcdef-future"
+    log.rename_directory(renamed)
+    log.append(new_batch(leader_epoch=10, base_offset=1), origin=AppendOrigin.REPLICATION)
+    log.roll()
+    log.flush()
+    path = renamed / names.LEADER_EPOCH_CHECKPOINT
+    assert read_epochs(world.fs, path)[-2:] == [EpochOffset(1, 0), EpochOffset(10, 1)]
+    assert log.directory == renamed
+    assert not world.fs.exists(DIRECTORY)
+    assert names.log_name(2) in world.fs.list_directory(renamed)
+
+
+def test_a_log_that_waits_for_removal_works_until_it_is_removed() -> None:
+    """Appends, reads and rolls go on in the renamed directory; then it is gone as a whole.
+
+    (UL.testRenamingDirWithoutReinitialization, LM.testFileReferencesAfterAsyncDelete)
+    """
+    world = World()
+    manager = world.open_manager({"events": 1})
+    log = manager.log(EVENTS)
+    values = fill(log, batches=2)
+    manager.delete_topic("events")
+    values += fill(log, batches=1, first=2)
+    log.roll()
+    log.commit()
+    assert read_values(log) == values
+    directory = deleted_directory(world)
+    assert log.directory == directory
+    assert names.log_name(3) in world.fs.list_directory(directory)
+    world.scheduler.advance(60_000)
+    assert not world.fs.exists(directory)
+
+
+def test_a_flush_of_a_log_whose_directory_went_is_no_failure() -> None:
+    """A flush that was scheduled before the deletion finds nothing to do.
+
+    (LO.testFlushingNonExistentDir, UL.testProducerExpireCheckAfterDelete)
+    """
+    world = World()
+    manager = world.open_manager({"events": 1})
+    log = manager.log(EVENTS)
+    fill(log, batches=1)
+    log.roll()
+    manager.delete_topic("events")
+    world.scheduler.advance(600_000)
+    assert not manager.health.is_offline
+    assert [name for name in world.scheduler.names if "events" in name] == []

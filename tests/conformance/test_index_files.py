@@ -1,0 +1,54 @@
+"""Rows about index files as the log writes them."""
+
+import pytest
+
+from engine.index.offset import OffsetIndex
+from engine.index.time import TimeIndex
+from engine.types import AppendOrigin, TimestampOffset
+from tests.support.builders import World, new_batch
+from tests.support.logs import append_values, log_path, with_config
+
+
+def test_appends_that_bring_their_offsets_are_indexed_by_time() -> None:
+    """Of a hundred appends with an entry each, all but the first have one, the last the last time.
+
+    (UL.testBuildTimeIndexWhenNotAssigningOffsets)
+    """
+    world = World()
+    log = world.open_log(with_config(index_interval_bytes=1, segment_index_bytes=12_000))
+    for number in range(100):
+        batch = new_batch(timestamp=1_000 + number, base_offset=number)
+        log.append(batch, origin=AppendOrigin.REPLICATION)
+    log.close()
+    index = TimeIndex(world.fs, log_path(suffix=".timeindex"), 0, 0, read_only=True)
+    entries = list(index.entries())
+    assert len(entries) == 99
+    assert entries[0] == TimestampOffset(1_001, 1)
+    assert entries[-1] == TimestampOffset(1_099, 99)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "entry_bytes", "kind"), [(".index", 8, OffsetIndex), (".timeindex", 12, TimeIndex)]
+)
+def test_indexes_have_the_size_that_their_segment_needs(
+    suffix: str, entry_bytes: int, kind: type[OffsetIndex] | type[TimeIndex]
+) -> None:
+    """Sealed, a segment's indexes end with their entries; active again, they have room again.
+
+    (UL.testIndexResizingAtTruncation)
+    """
+    world = World()
+    config = with_config(index_interval_bytes=1, segment_index_bytes=1200)
+    log = world.open_log(config)
+    for number in range(10):
+        append_values(log, b"v", timestamp=1_000 + number)
+    path = log_path(suffix=suffix)
+    full = 1200 // entry_bytes * entry_bytes
+    assert world.fs.size_bytes(path) == full
+    log.roll()
+    assert world.fs.size_bytes(path) == 9 * entry_bytes
+    log.truncate_to(5)
+    assert world.fs.size_bytes(path) == full
+    log.close()
+    index = kind(world.fs, path, 0, 0, read_only=True)
+    assert index.count == 4
