@@ -25,6 +25,11 @@ Int64s: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
 
 _LONGEST_VARINT_SHIFT: Final = 63
+
+# What the seven bits of a first octet stand for, and the sign they give to those that follow.
+_SEVEN_BITS: Final[Int64s] = np.arange(256, dtype=np.int64) & 127
+_ZIGZAG: Final[Int64s] = (_SEVEN_BITS >> 1) ^ -(_SEVEN_BITS & 1)
+_SIGN: Final[Int64s] = 1 - 2 * (_SEVEN_BITS & 1)
 _LONGEST_LENGTH_SHIFT: Final = 28
 
 
@@ -127,17 +132,21 @@ def _walk(
 ) -> tuple[Int64s, Int64s]:
     """Return where each record begins, its length included, and where it ends."""
     begins: list[int] = []
-    ends: list[int] = []
+    lasts: list[int] = []
     for frame, (position, end) in zip(frames, payloads, strict=True):
-        first = len(begins)
+        before = len(begins)
         _walk_payload(data, position, end, begins)
-        if len(begins) - first != frame.records_count:
+        if len(begins) - before != frame.records_count:
             raise RecordError(
-                f"{len(begins) - first} records where the header says {frame.records_count}"
+                f"{len(begins) - before} records where the header says {frame.records_count}"
             )
-        ends.extend(begins[first + 1 :])
-        ends.append(end)
-    return np.array(begins, np.int64), np.array(ends, np.int64)
+        lasts.append(len(begins) - 1)
+    positions = np.fromiter(begins, np.int64, len(begins))
+    # A record ends where the next begins, the last of a batch where its payload does.
+    ends = np.empty_like(positions)
+    ends[:-1] = positions[1:]
+    ends[lasts] = [end for _, end in payloads]
+    return positions, ends
 
 
 def _walk_payload(data: bytes | bytearray, position: int, end: int, begins: list[int]) -> None:
@@ -151,7 +160,8 @@ def _walk_payload(data: bytes | bytearray, position: int, end: int, begins: list
             continue
         high = data[position + 1]
         if high < 128:
-            position += 2 + ((low & 127 | high << 7) >> 1)
+            # 2 + ((low & 127 | high << 7) >> 1), with fewer steps
+            position += (low >> 1) + (high << 6) - 62
             continue
         length, shift, at = low & 127 | (high & 127) << 7, 14, position + 2
         while (octet := data[at]) >= 128:
@@ -193,9 +203,15 @@ def _locate(
 def _read_varints(octets: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
     """Return the zigzag varints at the positions, and where they end; may raise IndexError."""
     first = octets[positions]
+    remaining = np.flatnonzero(first >= 128)
+    if not remaining.size:
+        return _ZIGZAG[first], positions + 1
+    if remaining.size == first.size:
+        second = octets[positions + 1]
+        if second.max() < 128:
+            return _ZIGZAG[first] + _SIGN[first] * (second.astype(np.int64) << 6), positions + 2
     values = (first & 127).astype(np.int64)
     after = positions + 1
-    remaining = np.flatnonzero(first >= 128)
     shift = 7
     while remaining.size:
         if shift > _LONGEST_VARINT_SHIFT:
