@@ -9,7 +9,9 @@ reported.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from engine.config import LogConfig
@@ -27,7 +29,7 @@ from engine.segment.segments import Segments
 from engine.segment.split import has_overflow, split_overflowed
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
-from engine.types import OffsetMetadata
+from engine.types import INT64_MAX, OffsetMetadata
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class LoadRequest:
     was_clean: bool
     high_watermark: int = 0
     """What readers had been shown, as far as a checkpoint tells."""
+    is_gapless: bool = False
+    """Whether every segment surely ends where the next begins: it was never compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,29 +204,45 @@ class Loader:
         return self._segments.first_base_offset if floor is None else floor.base_offset
 
     def _recover_tail(self, epochs: LeaderEpochCache) -> None:
-        """Scan from the recovery point on; at the first cut remove every later segment."""
+        """Scan from the recovery point on; at the first cut remove every later segment.
+
+        A power cut may also take the tail of a segment whose successor survives it; where no
+        compaction can have left that gap, the log ends before it.
+        """
         if not len(self._segments):
             return
-        for segment in self._segments.overlapping(self._first_to_recover(), 2**63 - 1):
-            result = self._recover_one(segment, epochs)
+        for segment in self._segments.overlapping(self._first_to_recover(), INT64_MAX):
+            result = self._recover_one(
+                segment, epochs, before_cut=partial(self._remove_above, segment)
+            )
             if result.truncated_bytes:
+                break
+            following = self._segments.higher(segment.base_offset)
+            has_gap = following is not None and following.base_offset != result.next_offset
+            if has_gap and self._request.is_gapless:
                 self._remove_above(segment)
                 break
 
     def _remove_above(self, segment: Segment) -> None:
+        """Remove the later segments, the last one first: a crash meanwhile leaves no gap."""
         later = self._segments.above(segment.base_offset)
-        for lost in later:
-            _LOG.error(
-                "%s is removed: the log was cut before it, in %s", lost, segment.records.path
-            )
+        for lost in reversed(later):
+            _LOG.error("%s is removed: the log ends before it, in %s", lost, segment.records.path)
             self._segments.remove(lost.base_offset)
             lost.change_suffix(names.DELETED_SUFFIX)
             lost.close_handles()
+        self._fs.sync_directory(self._request.directory)
         self._recovery = replace(
             self._recovery, removed_segments=self._recovery.removed_segments + len(later)
         )
 
-    def _recover_one(self, segment: Segment, epochs: LeaderEpochCache) -> SegmentRecovery:
+    def _recover_one(
+        self,
+        segment: Segment,
+        epochs: LeaderEpochCache,
+        *,
+        before_cut: Callable[[], None] | None = None,
+    ) -> SegmentRecovery:
         """Rebuild one segment with a throw-away producer state below it; report what was cut."""
         below = Segments(s for s in self._segments if s.base_offset < segment.base_offset)
         producers = self._new_producers()
@@ -234,7 +254,7 @@ class Loader:
             now_ms=self._context.clock.now_ms(),
             reload_after_clean=False,
         )
-        result = recover_segment(segment, producers, epochs)
+        result = recover_segment(segment, producers, epochs, before_cut=before_cut)
         producers.take_snapshot(sync=True)
         self._note(segment, result)
         return result

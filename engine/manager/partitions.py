@@ -90,12 +90,14 @@ class Partitions:
         Afterwards high watermark, recovery point and log end are one: after an unclean stop nobody
         knows what of the tail was on disk, so all of it is flushed before the first reader sees it.
         """
+        config = topic.log_config(self._context.config.default_topic_config)
         request = LoadRequest(
             path,
-            topic.log_config(self._context.config.default_topic_config),
+            config,
             left.recovery_points.get(log, 0),
             left.log_starts.get(log, 0),
             left.was_clean,
+            is_gapless=not (topic.adopted or config.is_compacted),
         )
         with self._context.health.appending():
             opened = Log.open(self._context, log, topic.topic_id, request)

@@ -7,14 +7,15 @@ was found is told apart. Mirrors `LogSegment.recover`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from engine.errors import CorruptBatch, InvalidRecord, SegmentOverflow
+from engine.errors import CorruptBatch, InvalidRecord, SegmentOverflow, UnsupportedMagic
 from engine.records.batch import BatchView
 from engine.records.control import EndMarker, parse_end_marker
 from engine.records.header import BatchHeader, frame_size
+from engine.records.legacy import is_intact_message
 from engine.records.scan import Tail
 from engine.segment.file_records import FileRecords
 from engine.segment.segment import Segment
@@ -35,6 +36,8 @@ class SegmentRecovery:
     tail: Tail
     reason: str | None
     """What stands behind the last good batch; None for a clean tail."""
+    next_offset: int
+    """The offset after the last good batch."""
 
 
 class _Walk:
@@ -45,7 +48,7 @@ class _Walk:
         self.valid_bytes = 0
         self.tail = Tail.CLEAN
         self.reason: str | None = None
-        self._next_offset = base_offset
+        self.next_offset = base_offset
 
     def __iter__(self) -> Iterator[tuple[int, BatchView]]:
         size = self._records.size_bytes
@@ -67,22 +70,27 @@ class _Walk:
                 batch = BatchView(chunk, at - start)
                 batch.ensure_intact()
                 self._ensure_ascending(batch)
+            except UnsupportedMagic as error:
+                if is_intact_message(chunk, at - start):
+                    raise
+                self._stop(Tail.DAMAGED, str(error))
+                return
             except CorruptBatch as error:
                 self._stop(self._kind_of_tail(at, size), f"{error} (byte {at})")
                 return
             yield at, batch
             self.valid_bytes = at + batch.header.size_bytes
-            self._next_offset = batch.header.next_offset
+            self.next_offset = batch.header.next_offset
 
     @staticmethod
     def _length_to_read(at: int, size: int, needed: int | None) -> int:
         return min(size - at, max(SCAN_CHUNK_BYTES, needed or 0))
 
     def _ensure_ascending(self, batch: BatchView) -> None:
-        if batch.header.base_offset < self._next_offset or batch.header.last_offset_delta < 0:
+        if batch.header.base_offset < self.next_offset or batch.header.last_offset_delta < 0:
             raise CorruptBatch(
                 f"a batch of offsets {batch.header.base_offset} to {batch.header.last_offset} "
-                f"where {self._next_offset} is next"
+                f"where {self.next_offset} is next"
             )
 
     def _kind_of_tail(self, at: int, size: int) -> Tail:
@@ -100,13 +108,19 @@ class _Walk:
 
 
 def recover_segment(
-    segment: Segment, producers: ProducerStates, epochs: LeaderEpochCache | None
+    segment: Segment,
+    producers: ProducerStates,
+    epochs: LeaderEpochCache | None,
+    *,
+    before_cut: Callable[[], None] | None = None,
 ) -> SegmentRecovery:
     """Rebuild the indexes, feed the state, and cut the file behind its last intact batch.
 
-    `producers` must hold the state below the segment. Raises SegmentOverflow if the segment holds
-    an offset its indexes cannot express, and UnsupportedMagic at a batch of an old format, with
-    nothing cut.
+    `producers` must hold the state below the segment. `before_cut` is called if there is something
+    to cut: what lies above must go first, or a crash in between would leave a gap.
+
+    Raises SegmentOverflow if the segment holds an offset its indexes cannot express, and
+    UnsupportedMagic at an intact message of an old format, with nothing cut.
     """
     size = segment.size_bytes
     segment.reset_for_recovery()
@@ -131,10 +145,13 @@ def recover_segment(
             break
         if aborted is not None:
             segment.indexes.transaction.append(aborted)
+    if before_cut is not None and walk.valid_bytes < size:
+        before_cut()
     segment.records.truncate(walk.valid_bytes)
     segment.seal()
     segment.mark_verified()
-    return SegmentRecovery(walk.valid_bytes, size - walk.valid_bytes, walk.tail, walk.reason)
+    cut = size - walk.valid_bytes
+    return SegmentRecovery(walk.valid_bytes, cut, walk.tail, walk.reason, walk.next_offset)
 
 
 def marker_of(batch: BatchView) -> EndMarker | None:

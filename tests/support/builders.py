@@ -117,8 +117,14 @@ class World:
         path = self.directory / partition_directory_name(log)
         self.fs.make_directory(path)
         self.fs.sync_directory(self.directory)
+        config = config or LogConfig()
         request = LoadRequest(
-            path, config or LogConfig(), recovery_point, log_start_offset, was_clean
+            path,
+            config,
+            recovery_point,
+            log_start_offset,
+            was_clean,
+            is_gapless=not config.is_compacted,
         )
         return Log.open(self.context(), log, TOPIC_ID, request)
 
