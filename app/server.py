@@ -89,6 +89,8 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self.addresses: list[str] = []
+        """What is listened on, once it is."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Note that the process shall end; runs between two steps of the event loop."""
@@ -102,13 +104,20 @@ class Server(uvicorn.Server):
             for bound in server.sockets:
                 host, port = bound.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
-                sys.stdout.write(f"tidelog listens on http://{shown}:{port}\n")
+                self.addresses.append(f"http://{shown}:{port}")
+                sys.stdout.write(f"tidelog listens on {self.addresses[-1]}\n")
         sys.stdout.flush()
 
 
 def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
     """Serve until a signal comes; return why the data directory could not be opened, if so."""
     service = Service(settings)
+    server_of(service, host=host, port=port).run()
+    return service.failure
+
+
+def server_of(service: Service, *, host: str, port: int) -> Server:
+    """Return a server that is ready to run."""
     config = uvicorn.Config(
         compose(service, _stop),
         host=host,
@@ -124,8 +133,7 @@ def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    Server(config, service).run()
-    return service.failure
+    return Server(config, service)
 
 
 def _stop() -> None:

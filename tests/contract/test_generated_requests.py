@@ -1,0 +1,60 @@
+"""Requests generated from the document: no 5xx, and no answer outside the document."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis import Case, SerializationContext
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from app.factory import document_text
+from tests.support.server import serving
+
+
+@schemathesis.serializer("application/x-ndjson", "application/vnd.kafka.recordbatch.v2")
+def as_bytes(_context: SerializationContext, value: object) -> bytes:
+    """Bodies that are not one JSON document go out as they were generated."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+
+
+SCHEMA = schemathesis.openapi.from_dict(json.loads(document_text()))
+
+PROMISES = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service with the topic that the document's examples name."""
+    directory: Path = tmp_path_factory.mktemp("generated")
+    with serving(directory, max_wait_ms=50) as served:
+        httpx.put(f"{served.url}/v1/topics/flights", json={"partitions": 2})
+        yield served.url
+
+
+@SCHEMA.parametrize()
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_every_answer_is_in_the_document(case: Case[Any], url: str) -> None:
+    """Whatever is sent, right or wrong, the answer is one the document tells of, and no 5xx."""
+    response = case.call(base_url=url)
+    case.validate_response(response, checks=PROMISES)

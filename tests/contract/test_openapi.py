@@ -1,0 +1,137 @@
+"""The OpenAPI document: current, valid, complete, and true."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+from pydantic import TypeAdapter, ValidationError
+
+from app.export_openapi import TARGET
+from app.factory import document_text
+from app.problems import KINDS
+from schemas.fetch import RecordPage
+from schemas.maintenance import FlushReport, RetentionReport, RollReport, SegmentList
+from schemas.offsets import OffsetAtTime, Offsets, TopicOffsets
+from schemas.problems import Problem
+from schemas.produce import AppendReceipt, RecordsIn, TopicAppendReceipt
+from schemas.topics import Partition, PartitionList, Topic, TopicList
+from tests.support.service import OFFSETS, RECORDS, running
+
+DOCUMENT: dict[str, Any] = json.loads(document_text())
+
+OPERATIONS = [
+    "listTopics",
+    "putTopic",
+    "getTopic",
+    "updateTopic",
+    "deleteTopic",
+    "listPartitions",
+    "getPartition",
+    "appendTopicRecords",
+    "appendRecords",
+    "appendBatches",
+    "readRecords",
+    "readBatches",
+    "getOffsets",
+    "getTopicOffsets",
+    "listSegments",
+    "rollSegment",
+    "flushLog",
+    "runRetention",
+    "deleteRecords",
+    "allocateProducer",
+    "getLiveness",
+    "getReadiness",
+    "getMetrics",
+    "getLimits",
+]
+
+
+def operations() -> Iterator[dict[str, Any]]:
+    for path in DOCUMENT["paths"].values():
+        yield from path.values()
+
+
+def test_the_committed_document_is_the_generated_one() -> None:
+    """Whoever changes the API commits the document with it: `make openapi`."""
+    assert TARGET.read_text(encoding="utf-8") == document_text()
+
+
+def test_the_document_is_valid() -> None:
+    """It is OpenAPI 3.1, every reference leads somewhere."""
+    assert DOCUMENT["openapi"].startswith("3.1")
+    validate(DOCUMENT)
+
+
+def test_every_operation_has_its_stable_name_and_one_tag() -> None:
+    """Generated clients name their methods after these."""
+    assert sorted(one["operationId"] for one in operations()) == sorted(OPERATIONS)
+    assert all(len(one["tags"]) == 1 for one in operations())
+    tags = {tag["name"] for tag in DOCUMENT["tags"]}
+    assert {one["tags"][0] for one in operations()} <= tags
+
+
+def test_errors_are_shared_components_with_examples() -> None:
+    """Each error status is a reference; each code of the table is an example somewhere."""
+    examples: set[str] = set()
+    for response in DOCUMENT["components"]["responses"].values():
+        examples |= response["content"]["application/problem+json"]["examples"].keys()
+    # 405 and 408 belong to the framework and to slow clients, not to one operation
+    assert {kind.code for kind in KINDS.values()} - examples <= {"method_not_allowed"}
+    for operation in operations():
+        for status, response in operation["responses"].items():
+            if int(status) >= 400 and operation["operationId"] != "getReadiness":
+                assert response.keys() == {"$ref"}, (operation["operationId"], status)
+
+
+def test_bodies_have_examples_that_are_right() -> None:
+    """The examples of the document are valid against its own models."""
+    schemas = DOCUMENT["components"]["schemas"]
+    RecordsIn.model_validate(schemas_example("appendRecords"))
+    assert {"RecordsIn", "RecordIn", "RecordOut", "Problem", "PutTopic"} <= schemas.keys()
+    assert "HTTPValidationError" not in schemas
+
+
+def schemas_example(operation_id: str) -> object:
+    (operation,) = (one for one in operations() if one["operationId"] == operation_id)
+    return operation["requestBody"]["content"]["application/json"]["example"]
+
+
+@pytest.mark.anyio
+async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
+    """Answers that are joined from bytes have exactly the members of their models."""
+    async with running(tmp_path) as api:
+        get, post = api.client.get, api.client.post
+        log = "/v1/topics/events/partitions/0"
+        await api.create(partitions=2)
+        await api.append({"deep": [1, None]}, key="k", headers=[{"key": "h", "value": "x"}])
+        records = {"records": [{"value": None}]}
+        for model, answer in (
+            (Topic, await get("/v1/topics/events")),
+            (TopicList, await get("/v1/topics")),
+            (PartitionList, await get("/v1/topics/events/partitions")),
+            (Partition, await get(log)),
+            (AppendReceipt, await post(RECORDS, json=records)),
+            (TopicAppendReceipt, await post("/v1/topics/events/records", json=records)),
+            (RecordPage, await get(RECORDS)),
+            (RecordPage, await get(f"{RECORDS}?offsets=string&encoding=base64")),
+            (Offsets, await get(OFFSETS)),
+            (OffsetAtTime, await get(f"{OFFSETS}?timestamp=0")),
+            (TopicOffsets, await get("/v1/topics/events/offsets")),
+            (TopicOffsets, await get("/v1/topics/events/offsets?timestamp=latest")),
+            (SegmentList, await get(f"{log}/segments")),
+            (RollReport, await post(f"{log}/roll")),
+            (FlushReport, await post(f"{log}/flush")),
+            (RetentionReport, await post(f"{log}/retention?dry_run=1")),
+            (Problem, await get("/v1/topics/nowhere")),
+        ):
+            TypeAdapter(model).validate_json(answer.content)
+
+
+def test_models_refuse_what_they_do_not_know() -> None:
+    """A field that nobody knows is a mistake, not a wish."""
+    with pytest.raises(ValidationError):
+        RecordsIn.model_validate({"records": [{"value": 1}], "more": 1})
