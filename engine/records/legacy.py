@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1, the formats before Kafka 0.11, as far as damage must be told from them.
+"""Messages of magic 0 and 1, formats before Kafka 0.11, as far as damage must be told from them.
 
 offset   8 bytes
 size     4 bytes   after this field
@@ -30,4 +30,4 @@ def is_intact_message(buffer: Buffer, position: int = 0) -> bool:
     end = position + LOG_OVERHEAD_BYTES + size
     if end > len(buffer):
         return False
-    return zlib.crc32(memoryview(buffer)[position + MAGIC_POSITION : end]) == crc
+    return zlib.crc32(memoryview(buffer)[position + MAGIC_POSITION : end]) == int(crc)
