@@ -1,0 +1,37 @@
+"""The recorder that records nothing, and that it covers the whole port."""
+
+import inspect
+
+from engine.metrics import NullRecorder, Recorder
+from engine.types import TopicPartition
+
+LOG = TopicPartition("events", 0)
+
+
+def test_it_takes_everything_and_keeps_nothing() -> None:
+    """Every report of the port may be made, and leaves no trace."""
+    recorder = NullRecorder()
+    recorder.appended(LOG, records=1, size_bytes=2)
+    recorder.read(LOG, size_bytes=2)
+    recorder.flushed(LOG, duration_ms=0.5)
+    recorder.rolled(LOG)
+    recorder.recovered(LOG, scanned_bytes=1, truncated_bytes=0, damaged=False)
+    recorder.corrupt_data_found(LOG)
+    recorder.segments_deleted(LOG, count=1, size_bytes=9)
+    recorder.directory_offline("/data")
+    assert vars(recorder) == {}
+
+
+def test_it_has_the_ports_methods() -> None:
+    """Names and parameters are those of `Recorder`, so that no report can fail."""
+    port = {
+        name: inspect.signature(method)
+        for name, method in inspect.getmembers(Recorder, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    null = {
+        name: inspect.signature(method)
+        for name, method in inspect.getmembers(NullRecorder, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert null == port
