@@ -1,0 +1,183 @@
+"""The indexes of one segment held against its batches, while somebody walks over them.
+
+Each checker is shown every batch in order and tells at the end what its file says wrongly. An index
+that was never trimmed goes on in zeros, which are no entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.errors import CorruptIndex
+from engine.fs import names
+from engine.fs.port import FileSystem
+from engine.index.offset import OffsetIndex
+from engine.index.time import TimeIndex
+from engine.index.transaction import TransactionIndex
+from engine.records.header import BatchHeader
+from engine.types import (
+    NO_TIMESTAMP,
+    AbortedTransaction,
+    OffsetPosition,
+    TimestampOffset,
+)
+
+_ANY_SIZE = 0
+"""For an index that is opened to be read: the file is as long as it is."""
+
+
+class OffsetIndexCheck:
+    """Each entry leads to the start of a batch, and names the last offset of what begins there."""
+
+    def __init__(self, fs: FileSystem, path: Path, base_offset: int) -> None:
+        self.fault: str | None = None
+        index = OffsetIndex(fs, path, base_offset, _ANY_SIZE, read_only=True)
+        try:
+            if fs.size_bytes(path) % OffsetIndex.ENTRY.size:
+                self.fault = "its length is no multiple of an entry"
+            self._entries = list(_without_zeros(index.entries(), base_offset))
+        finally:
+            index.close_handles()
+        self._slot = 0
+        self._awaited: OffsetPosition | None = None
+
+    def see(self, position: int, header: BatchHeader) -> None:
+        """Look at the next batch."""
+        awaited = self._awaited
+        if awaited is not None and header.last_offset >= awaited.offset:
+            if header.last_offset > awaited.offset:
+                self._note(f"offset {awaited.offset} at byte {awaited.position} ends no batch")
+            self._awaited = None
+        while self._slot < len(self._entries) and self._entries[self._slot].position <= position:
+            entry = self._entries[self._slot]
+            self._slot += 1
+            if entry.position < position:
+                self._note(f"byte {entry.position}, for offset {entry.offset}, starts no batch")
+            elif entry.offset < header.last_offset:
+                self._note(
+                    f"offset {entry.offset} is not at byte {position}, "
+                    f"where the batch up to {header.last_offset} is"
+                )
+            elif entry.offset > header.last_offset:
+                self._awaited = entry
+
+    def finish(self) -> str | None:
+        """Return what is wrong, if anything is."""
+        if self._slot < len(self._entries):
+            self._note(f"byte {self._entries[self._slot].position} lies behind the last batch")
+        elif self._awaited is not None:
+            self._note(f"offset {self._awaited.offset} lies behind the last batch")
+        return self.fault
+
+    def _note(self, fault: str) -> None:
+        self.fault = self.fault or fault
+
+
+class TimeIndexCheck:
+    """Nothing up to an entry's offset is later than its time, and the batch there has that time."""
+
+    def __init__(self, fs: FileSystem, path: Path, base_offset: int, *, is_complete: bool) -> None:
+        self.fault: str | None = None
+        self._is_complete = is_complete
+        index = TimeIndex(fs, path, base_offset, _ANY_SIZE, read_only=True)
+        try:
+            if fs.size_bytes(path) % TimeIndex.ENTRY.size:
+                self.fault = "its length is no multiple of an entry"
+            self._entries = list(_without_zero_times(index.entries()))
+        finally:
+            index.close_handles()
+        self._slot = 0
+        self._maximum = NO_TIMESTAMP
+
+    def see(self, position: int, header: BatchHeader) -> None:  # noqa: ARG002 - as the others
+        """Look at the next batch."""
+        self._maximum = max(self._maximum, header.max_timestamp)
+        while self._slot < len(self._entries) and self._is_reached(header):
+            entry = self._entries[self._slot]
+            self._slot += 1
+            if entry.offset < header.base_offset or entry.timestamp != header.max_timestamp:
+                self._note(f"offset {entry.offset} has not the time {entry.timestamp}")
+            elif entry.timestamp < self._maximum:
+                self._note(f"something before offset {entry.offset} is later")
+
+    def finish(self) -> str | None:
+        """Return what is wrong, if anything is."""
+        if self._slot < len(self._entries):
+            self._note(f"offset {self._entries[self._slot].offset} lies behind the last batch")
+        last = self._entries[-1].timestamp if self._entries else NO_TIMESTAMP
+        if self._is_complete and last < self._maximum:
+            self._note(f"it does not know of the time {self._maximum}")
+        return self.fault
+
+    def _is_reached(self, header: BatchHeader) -> bool:
+        return self._entries[self._slot].offset <= header.last_offset
+
+    def _note(self, fault: str) -> None:
+        self.fault = self.fault or fault
+
+
+class TransactionIndexCheck:
+    """The entries are the aborted transactions whose markers the segment holds.
+
+    Where batches are gone, to retention or compaction, nobody can tell any more where every
+    transaction began: then only the markers are compared.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, base_offset: int) -> None:
+        self.fault: str | None = None
+        self._found: list[AbortedTransaction] = []
+        self._expected: list[AbortedTransaction] = []
+        self._abort_markers: set[tuple[int, int]] = set()
+        if not fs.exists(path):
+            return
+        index = TransactionIndex(fs, path, base_offset, read_only=True)
+        try:
+            self._found = list(index.entries())
+        except CorruptIndex as error:
+            self.fault = str(error)
+        finally:
+            index.close()
+
+    def see_abort(
+        self, producer_id: int, marker_offset: int, aborted: AbortedTransaction | None
+    ) -> None:
+        """Note an abort marker, and what it aborted as far as that is known."""
+        self._abort_markers.add((producer_id, marker_offset))
+        if aborted is not None:
+            self._expected.append(aborted)
+
+    def finish(self, *, is_whole: bool) -> str | None:
+        """Return what is wrong, if anything is; `is_whole` says that no batch is gone."""
+        if self.fault is None and is_whole and self._found != self._expected:
+            self.fault = "its entries are not the aborted transactions of the segment"
+        if self.fault is None:
+            ends = {(entry.producer_id, entry.last_offset) for entry in self._found}
+            if not ends <= self._abort_markers:
+                self.fault = "it names a marker that is not in the segment"
+            elif not {(e.producer_id, e.last_offset) for e in self._expected} <= ends:
+                self.fault = "it does not name every aborted transaction of the segment"
+        return self.fault
+
+
+def _without_zeros(entries: Iterator[OffsetPosition], base_offset: int) -> Iterator[OffsetPosition]:
+    for slot, entry in enumerate(entries):
+        if entry.offset == base_offset and (slot or entry.position == 0):
+            return
+        yield entry
+
+
+def _without_zero_times(entries: Iterator[TimestampOffset]) -> Iterator[TimestampOffset]:
+    for slot, entry in enumerate(entries):
+        if entry.timestamp == 0 and slot:
+            return
+        yield entry
+
+
+def stale_indexes(directory: Path, base_offset: int) -> tuple[Path, ...]:
+    """Return all index files of a segment: opening makes them together or not at all."""
+    return (
+        directory / names.index_name(base_offset),
+        directory / names.time_index_name(base_offset),
+        directory / names.txn_index_name(base_offset),
+    )

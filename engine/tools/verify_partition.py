@@ -1,0 +1,300 @@
+"""One partition directory held against what a log promises; nothing is written.
+
+The `.log` files are walked once, batch by batch; indexes, snapshots and epochs are compared with
+that walk. What opening would scan and rebuild anyway, after an unclean stop, is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from engine.checkpoint.epochs import read_epochs
+from engine.checkpoint.partition_metadata import read_topic_id
+from engine.clock import SystemClock
+from engine.errors import CorruptBatch, CorruptCheckpoint, InvalidRequest, StoredDataCorrupt
+from engine.fs import names
+from engine.fs.port import FileSystem
+from engine.records.batch import BatchView
+from engine.records.control import EndMarker, parse_end_marker
+from engine.records.header import UP_TO_MAGIC_BYTES, BatchHeader, frame_size
+from engine.segment.file_records import FileRecords
+from engine.state.producers import ProducerStates
+from engine.tools.findings import Checked, Finding, Findings, Severity
+from engine.tools.verify_indexes import (
+    OffsetIndexCheck,
+    TimeIndexCheck,
+    TransactionIndexCheck,
+    stale_indexes,
+)
+from engine.tools.verify_snapshots import SnapshotChecks
+from engine.types import INT64_MAX, EpochOffset
+
+_NEVER_MS = INT64_MAX
+"""Producers do not expire here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is known of a partition from outside its directory."""
+
+    was_clean: bool
+    recovery_point: int = 0
+    may_have_gaps: bool = True
+    """Whether compaction, or a broker of which nothing is known, may have left out offsets."""
+
+    def is_scanned(self, end_offset: int | None) -> bool:
+        """Whether opening scans a segment that ends there; None for the active one."""
+        if self.was_clean:
+            return False
+        return end_offset is None or end_offset > self.recovery_point
+
+
+class PartitionCheck:
+    """One check of one directory; `findings` is iterated once, and to its end."""
+
+    def __init__(self, fs: FileSystem, directory: Path, scope: Scope, checked: Checked) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._scope = scope
+        self._checked = checked
+        self._names = fs.list_directory(directory)
+        self._epochs: list[EpochOffset] = []
+        self._are_epochs_wrong = False
+        self._producers = ProducerStates(
+            fs, directory, clock=SystemClock(), expiration_ms=_NEVER_MS
+        )
+        self._snapshots = SnapshotChecks(fs, directory, self._producers)
+        self._is_whole = True
+        """No batch is gone or damaged so far: the walk knows everything that ever happened."""
+        self._end_offset = 0
+
+    def findings(self) -> Findings:
+        """Yield what is wrong, in the order in which it is met."""
+        self._checked.partitions += 1
+        yield from self._judge_names()
+        yield from self._read_small_files()
+        bases = [base for name in self._names if (base := _base_of_log(name)) is not None]
+        self._end_offset = bases[0] if bases else 0
+        self._is_whole = self._end_offset == 0
+        for base, following in pairwise((*bases, None)):
+            assert base is not None
+            yield from self._check_segment(base, following)
+        yield from self._snapshots.finish(bases, self._end_offset, is_whole=self._is_whole)
+        self._checked.ends[self._directory.name] = self._end_offset
+
+    # -- what lies in the directory ------------------------------------------------------------
+
+    def _judge_names(self) -> Findings:
+        logs = {base for name in self._names if (base := _base_of_log(name)) is not None}
+        for name in self._names:
+            path = self._directory / name
+            base = names.base_offset_of(name)
+            is_file = not self._fs.is_directory(path)
+            if name in _SMALL_FILES or (base is not None and name.endswith(_SEGMENT_SUFFIXES)):
+                if not is_file:
+                    yield Finding(
+                        Severity.REFUSED,
+                        path,
+                        "it is a directory where a file belongs: move it away",
+                    )
+                elif name.endswith(names.INDEX_SUFFIXES) and base not in logs:
+                    yield _note(path, "it has no .log file: opening removes it")
+            elif base is not None and name.endswith(_LEFTOVER_SUFFIXES):
+                yield _note(path, "an interrupted operation left it: opening completes or removes")
+            else:
+                yield _note(path, "it is not of this format and is left alone")
+
+    def _read_small_files(self) -> Findings:
+        path = self._directory / names.PARTITION_METADATA
+        try:
+            if read_topic_id(self._fs, path) is None:
+                yield _note(path, "it is missing: opening makes it")
+        except CorruptCheckpoint as error:
+            yield Finding(Severity.DERIVED, path, f"{error}; opening makes it anew")
+        path = self._directory / names.LEADER_EPOCH_CHECKPOINT
+        try:
+            self._epochs = read_epochs(self._fs, path)
+        except CorruptCheckpoint as error:
+            self._are_epochs_wrong = True
+            yield Finding(Severity.DERIVED, path, str(error), stale_files=(path,))
+
+    # -- segments ------------------------------------------------------------------------------
+
+    def _check_segment(self, base_offset: int, following: int | None) -> Findings:
+        if self._end_offset < base_offset:
+            yield from self._judge_gap(base_offset, self._log_path(base_offset), 0)
+        self._end_offset = max(self._end_offset, base_offset)
+        is_scanned = self._scope.is_scanned(following)
+        indexes = None if is_scanned else _IndexChecks(self._fs, self._directory, base_offset)
+        if indexes is not None:
+            yield from indexes.open(is_sealed=following is not None or self._scope.was_clean)
+        self._checked.segments += 1
+        with self._fs.open(self._log_path(base_offset), read_only=True) as file:
+            records = FileRecords(file)
+            self._checked.size_bytes += file.size_bytes
+            try:
+                for position, header in records.headers(0, file.size_bytes, sought=base_offset):
+                    yield from self._see(records, position, header, indexes)
+                    if following is not None and header.last_offset >= following:
+                        yield self._damage(
+                            records,
+                            position,
+                            header.base_offset,
+                            "it reaches into the next segment",
+                        )
+            except StoredDataCorrupt as error:
+                position = int(str(error.facts()["position"]))
+                yield self._judge_end(records, position, str(error), is_scanned=is_scanned)
+                return
+        if indexes is not None:
+            yield from indexes.finish(is_whole=self._is_whole)
+
+    def _see(
+        self,
+        records: FileRecords,
+        position: int,
+        header: BatchHeader,
+        indexes: _IndexChecks | None,
+    ) -> Findings:
+        self._checked.batches += 1
+        if header.base_offset < self._end_offset or header.last_offset < header.base_offset:
+            what = f"offsets {header.base_offset} to {header.last_offset} go back"
+            yield self._damage(records, position, self._end_offset, what)
+            return
+        if header.base_offset > self._end_offset:
+            yield from self._judge_gap(header.base_offset, records.path, position)
+        self._snapshots.see_before(header.base_offset, is_whole=self._is_whole)
+        batch = BatchView(records.read(position, header.size_bytes))
+        try:
+            batch.ensure_intact()
+            marker = parse_end_marker(batch) if header.is_control else None
+        except InvalidRequest as error:
+            yield self._damage(records, position, header.base_offset, str(error))
+            marker = None
+        if indexes is not None:
+            indexes.see(position, header)
+        self._observe(header, marker, indexes)
+        yield from self._judge_epoch(header)
+        self._end_offset = header.next_offset
+
+    def _observe(
+        self, header: BatchHeader, marker: EndMarker | None, indexes: _IndexChecks | None
+    ) -> None:
+        aborted = self._producers.observe(header, marker)
+        if marker is not None and marker.is_abort and indexes is not None:
+            indexes.transactions.see_abort(header.producer_id, header.last_offset, aborted)
+
+    def _judge_epoch(self, header: BatchHeader) -> Findings:
+        if header.leader_epoch < 0 or self._are_epochs_wrong:
+            return
+        in_force = None
+        for entry in self._epochs:
+            if entry.start_offset <= header.base_offset:
+                in_force = entry.epoch
+        if in_force is not None and in_force != header.leader_epoch:
+            self._are_epochs_wrong = True
+            path = self._directory / names.LEADER_EPOCH_CHECKPOINT
+            yield Finding(
+                Severity.DERIVED,
+                path,
+                f"it has epoch {in_force} where the log has {header.leader_epoch}",
+                offset=header.base_offset,
+                stale_files=(path,),
+            )
+
+    def _judge_gap(self, next_offset: int, path: Path, position: int) -> Findings:
+        missing, self._end_offset = self._end_offset, next_offset
+        self._is_whole = False
+        if not self._scope.may_have_gaps:
+            what = f"offsets {missing} to {next_offset - 1} are missing"
+            yield Finding(Severity.DAMAGE, path, what, position, missing)
+
+    def _judge_end(
+        self, records: FileRecords, position: int, what: str, *, is_scanned: bool
+    ) -> Finding:
+        """Say what the bytes are behind the last batch that can be framed."""
+        self._is_whole = False
+        count = records.size_bytes - position
+        if is_scanned and _is_torn(records, position):
+            what = f"{count} bytes of an unfinished append: opening cuts them"
+            return Finding(Severity.NOTE, records.path, what, position, self._end_offset)
+        if is_scanned:
+            what = f"{what}; opening cuts the log here, {count} bytes and the segments behind"
+        return Finding(Severity.DAMAGE, records.path, what, position, self._end_offset)
+
+    def _damage(self, records: FileRecords, position: int, offset: int, what: str) -> Finding:
+        self._is_whole = False
+        return Finding(Severity.DAMAGE, records.path, what, position, offset)
+
+    def _log_path(self, base_offset: int) -> Path:
+        return self._directory / names.log_name(base_offset)
+
+
+class _IndexChecks:
+    """The three indexes of one segment."""
+
+    def __init__(self, fs: FileSystem, directory: Path, base_offset: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._base_offset = base_offset
+        self._sparse: dict[Path, OffsetIndexCheck | TimeIndexCheck] = {}
+        self._transaction_path = directory / names.txn_index_name(base_offset)
+        self.transactions = TransactionIndexCheck(fs, self._transaction_path, base_offset)
+
+    def open(self, *, is_sealed: bool) -> Findings:
+        offset_path = self._directory / names.index_name(self._base_offset)
+        time_path = self._directory / names.time_index_name(self._base_offset)
+        for path in (offset_path, time_path):
+            if not self._fs.exists(path):
+                yield self._stale(path, "it is missing")
+            elif path is offset_path:
+                self._sparse[path] = OffsetIndexCheck(self._fs, path, self._base_offset)
+            else:
+                self._sparse[path] = TimeIndexCheck(
+                    self._fs, path, self._base_offset, is_complete=is_sealed
+                )
+
+    def see(self, position: int, header: BatchHeader) -> None:
+        for check in self._sparse.values():
+            check.see(position, header)
+
+    def finish(self, *, is_whole: bool) -> Findings:
+        faults: Mapping[Path, str | None] = {
+            **{path: check.finish() for path, check in self._sparse.items()},
+            self._transaction_path: self.transactions.finish(is_whole=is_whole),
+        }
+        for path, fault in faults.items():
+            if fault is not None:
+                yield self._stale(path, fault)
+
+    def _stale(self, path: Path, fault: str) -> Finding:
+        stale = stale_indexes(self._directory, self._base_offset)
+        return Finding(Severity.DERIVED, path, fault, stale_files=stale)
+
+
+_SEGMENT_SUFFIXES = (names.LOG_SUFFIX, *names.INDEX_SUFFIXES, names.SNAPSHOT_SUFFIX)
+_LEFTOVER_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
+_SMALL_FILES = frozenset({names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA})
+
+
+def _base_of_log(name: str) -> int | None:
+    base_offset = names.base_offset_of(name)
+    if base_offset is None or name != names.log_name(base_offset):
+        return None
+    return base_offset
+
+
+def _note(path: Path, detail: str) -> Finding:
+    return Finding(Severity.NOTE, path, detail)
+
+
+def _is_torn(records: FileRecords, position: int) -> bool:
+    """Whether a crash can have left what begins there: a batch cut short, or zeros."""
+    try:
+        size = frame_size(records.file.read_at(position, UP_TO_MAGIC_BYTES))
+    except CorruptBatch:
+        return records.is_zeros_from(position)
+    return size is None or position + size > records.size_bytes
