@@ -244,11 +244,10 @@ class Loader:
         before_cut: Callable[[], None] | None = None,
     ) -> SegmentRecovery:
         """Rebuild one segment with a throw-away producer state below it; report what was cut."""
-        below = Segments(s for s in self._segments if s.base_offset < segment.base_offset)
         producers = self._new_producers()
         rebuild_producers(
             producers,
-            below,
+            self._segments,
             log_start_offset=self._request.log_start_offset,
             end_offset=segment.base_offset,
             now_ms=self._context.clock.now_ms(),
