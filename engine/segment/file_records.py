@@ -20,6 +20,9 @@ from engine.types import Buffer
 WALK_CHUNK_BYTES: Final = 4096
 """How much a walk over headers reads at once: about one index interval."""
 
+ZEROS_CHUNK_BYTES: Final = 1024 * 1024
+"""How much is looked through at once for something but zeros."""
+
 
 class NotCached(Exception):
     """A read that must not wait for the disk would have to; raised and caught inside the engine."""
@@ -126,6 +129,15 @@ class FileRecords:
             except CorruptBatch as error:
                 raise self.damaged(str(error), at, header.base_offset) from error
             yield at, view
+
+    def is_zeros_from(self, position: int) -> bool:
+        """Whether only zeros follow, as a file system leaves them where data never arrived."""
+        while position < self.size_bytes:
+            rest = self.read(position, min(ZEROS_CHUNK_BYTES, self.size_bytes - position))
+            if bytes(rest).strip(b"\0"):
+                return False
+            position += len(rest)
+        return True
 
     def truncate(self, size_bytes: int) -> None:
         self.file.truncate(size_bytes)

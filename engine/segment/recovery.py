@@ -21,7 +21,7 @@ from engine.segment.file_records import FileRecords
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
-from engine.types import INT32_MAX, Buffer, OffsetPosition
+from engine.types import INT32_MAX, OffsetPosition
 
 SCAN_CHUNK_BYTES: Final = 1024 * 1024
 """How much of a segment is read and checked at once; a larger batch is read whole."""
@@ -76,7 +76,8 @@ class _Walk:
                 self._stop(Tail.DAMAGED, str(error))
                 return
             except CorruptBatch as error:
-                self._stop(self._kind_of_tail(at, size), f"{error} (byte {at})")
+                tail = Tail.TORN if self._records.is_zeros_from(at) else Tail.DAMAGED
+                self._stop(tail, f"{error} (byte {at})")
                 return
             yield at, batch
             self.valid_bytes = at + batch.header.size_bytes
@@ -92,15 +93,6 @@ class _Walk:
                 f"a batch of offsets {batch.header.base_offset} to {batch.header.last_offset} "
                 f"where {self.next_offset} is next"
             )
-
-    def _kind_of_tail(self, at: int, size: int) -> Tail:
-        """Tell zeros, which a file system leaves where data never arrived, from damage."""
-        while at < size:
-            rest: Buffer = self._records.read(at, min(SCAN_CHUNK_BYTES, size - at))
-            if bytes(rest).strip(b"\0"):
-                return Tail.DAMAGED
-            at += len(rest)
-        return Tail.TORN
 
     def _stop(self, tail: Tail, reason: str) -> None:
         self.tail = tail
