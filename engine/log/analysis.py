@@ -10,7 +10,8 @@ with a right checksum and wrong content must not reach a reader; one that our ow
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from engine.config import LogConfig
 from engine.errors import (
@@ -36,9 +37,10 @@ from engine.records.header import (
 )
 from engine.types import INT64_MAX, NO_TIMESTAMP, AppendOrigin, Buffer
 
+_NO_MARKERS: Final[Mapping[int, EndMarker]] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+
+class Incoming(NamedTuple):
     """Batches that may be appended: one writable buffer, the header and position of each."""
 
     buffer: bytearray | memoryview
@@ -47,15 +49,12 @@ class Incoming:
     max_timestamp: int
     batch_of_max_timestamp: int
     """The index of the first batch that has `max_timestamp`."""
-    markers: Mapping[int, EndMarker] = field(default_factory=dict)
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.buffer)
+    needs_judgement: bool
+    """Whether any batch has a producer, whose state decides on it."""
+    markers: Mapping[int, EndMarker] = _NO_MARKERS
 
 
-@dataclass(frozen=True, slots=True)
-class AnalysisLimits:
+class AnalysisLimits(NamedTuple):
     """What bounds the walk; `now_ms` is the time that record times are compared with."""
 
     now_ms: int
@@ -79,12 +78,13 @@ def analyse(
             incoming = _of_client(buffer, config, limits)
     else:
         incoming = _of_peer(buffer, config, origin)
-    if incoming.size_bytes > config.segment_bytes:
+    size_bytes = len(incoming.buffer)
+    if size_bytes > config.segment_bytes:
         raise BatchSetTooLarge(
-            f"{incoming.size_bytes} bytes at once, where a segment takes {config.segment_bytes}",
+            f"{size_bytes} bytes at once, where a segment takes {config.segment_bytes}",
             limit="segment.bytes",
             limit_bytes=config.segment_bytes,
-            actual_bytes=incoming.size_bytes,
+            actual_bytes=size_bytes,
         )
     return incoming
 
@@ -109,7 +109,7 @@ def _of_own_builder(
     ):
         return _of_client(buffer, config, limits)
     _ensure_batch_size(header.size_bytes, config)
-    return Incoming(buffer, (header,), (0,), header.max_timestamp, 0)
+    return Incoming(buffer, (header,), (0,), header.max_timestamp, 0, header.has_producer_id)
 
 
 def _of_client(
@@ -253,4 +253,7 @@ def _described(buffer: bytearray | memoryview) -> Incoming:
             marker = parse_end_marker(BatchView(buffer, positions[index]))
             if marker is not None:
                 markers[index] = marker
-    return Incoming(buffer, headers, positions, max_timestamp, batch_of_max, markers)
+    needs_judgement = any(header.has_producer_id for header in headers)
+    return Incoming(
+        buffer, headers, positions, max_timestamp, batch_of_max, needs_judgement, markers
+    )

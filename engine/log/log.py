@@ -37,7 +37,7 @@ from engine.log.results import (
 from engine.log.state import LogState
 from engine.segment.reindexing import Reindexing
 from engine.state.producer_entry import ProducerEntry
-from engine.state.verdict import Duplicate
+from engine.state.verdict import NOTHING_TO_APPLY, Duplicate, Verdict
 from engine.types import (
     AppendOrigin,
     Buffer,
@@ -118,12 +118,12 @@ class Log(LogReader):
             if expected_end_offset is not None or expected_tag is not None:
                 state.ensure_expected_end(expected_end_offset, expected_tag)
             headers = state.place(incoming, origin)
-            active = state.local.active
-            state.roll_if_due(incoming, headers, now_ms)
-            has_rolled = active is not state.local.active
-            verdict = state.producers.judge(
-                headers, origin, start=state.watermarks.end, markers=incoming.markers
-            )
+            has_rolled = state.roll_if_due(incoming, headers, now_ms)
+            verdict: Verdict = NOTHING_TO_APPLY
+            if incoming.needs_judgement:
+                verdict = state.producers.judge(
+                    headers, origin, start=state.watermarks.end, markers=incoming.markers
+                )
             if isinstance(verdict, Duplicate):
                 return state.duplicate(verdict)
             state.write(incoming, headers, verdict)

@@ -16,7 +16,7 @@ from engine.log.loader import LoadedLog, LoadRequest
 from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_producers
 from engine.log.results import Appended, LogTag, SegmentInfo
-from engine.records.batch import stamp_offset_and_epoch
+from engine.records.batch import OFFSET_LENGTH_EPOCH
 from engine.records.header import BatchHeader
 from engine.segment.segment import RollParams, Segment
 from engine.state.verdict import Accepted, Duplicate
@@ -83,7 +83,7 @@ class LogState:
 
     # -- append ------------------------------------------------------------------------------
 
-    def place(self, incoming: Incoming, origin: AppendOrigin) -> list[BatchHeader]:
+    def place(self, incoming: Incoming, origin: AppendOrigin) -> Sequence[BatchHeader]:
         """Return the headers with their offsets; those of a leader are assigned and stamped.
 
         New epochs are noted, on disk. Raises UnexpectedAppendOffset.
@@ -92,18 +92,21 @@ class LogState:
         if origin is AppendOrigin.REPLICATION:
             return self._accept_offsets(incoming, end_offset)
         epoch = self.leader_epoch
-        first_offset = end_offset
+        latest = self.epochs.latest
+        if latest is None or latest.epoch != epoch:  # else nothing to note: offsets ascend
+            with self._context.health.writing():
+                self.epochs.assign(epoch, end_offset)
+        buffer = incoming.buffer
         headers: list[BatchHeader] = []
         for header, position in zip(incoming.headers, incoming.positions, strict=True):
-            stamp_offset_and_epoch(incoming.buffer, position, end_offset, epoch)
-            headers.append(BatchHeader(end_offset, header[1], epoch, *header[3:]))
+            length = header[1]
+            OFFSET_LENGTH_EPOCH.pack_into(buffer, position, end_offset, length, epoch)
+            headers.append(BatchHeader(end_offset, length, epoch, *header[3:]))
             end_offset += header.last_offset_delta + 1
-        with self._context.health.writing():
-            self.epochs.assign(epoch, first_offset)
         return headers
 
-    def _accept_offsets(self, incoming: Incoming, end_offset: int) -> list[BatchHeader]:
-        headers = list(incoming.headers)
+    def _accept_offsets(self, incoming: Incoming, end_offset: int) -> Sequence[BatchHeader]:
+        headers = incoming.headers
         if headers and headers[0].base_offset < end_offset:
             raise UnexpectedAppendOffset(
                 f"offset {headers[0].base_offset} is below the log end {end_offset}",
@@ -118,24 +121,26 @@ class LogState:
                     self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
         return headers
 
-    def roll_if_due(self, incoming: Incoming, headers: list[BatchHeader], now_ms: int) -> None:
-        """Open a new segment if the active one must not take these batches."""
+    def roll_if_due(self, incoming: Incoming, headers: Sequence[BatchHeader], now_ms: int) -> bool:
+        """Open a new segment if the active one must not take these batches; return whether."""
         config = self.local.config
         params = RollParams(
             config.max_segment_ms,
             config.segment_bytes,
             incoming.max_timestamp,
             headers[-1].last_offset,
-            incoming.size_bytes,
+            len(incoming.buffer),
             now_ms,
         )
-        if self.local.active.should_roll(params):
-            self.roll(headers[0].base_offset)
+        if not self.local.segments.active.should_roll(params):
+            return False
+        self.roll(headers[0].base_offset)
+        return True
 
-    def write(self, incoming: Incoming, headers: list[BatchHeader], verdict: Accepted) -> None:
+    def write(self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted) -> None:
         """Write and publish. The log end moves even if a line after the write fails."""
         last_offset = headers[-1].last_offset
-        active = self.local.active
+        active = self.local.segments.active
         with self._context.health.appending():
             position = active.append(
                 incoming.buffer,

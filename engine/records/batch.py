@@ -35,7 +35,7 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _INT64: Final = struct.Struct(">q")
-_OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
+OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
 _KNOWN_ATTRIBUTES: Final = 0x7F
 
 
@@ -142,8 +142,8 @@ def stamp_offset_and_epoch(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
     """Stamp both fields that every append stamps, in one store; the length between them stays."""
-    _, length, _ = _OFFSET_LENGTH_EPOCH.unpack_from(buffer, position)
-    _OFFSET_LENGTH_EPOCH.pack_into(buffer, position, base_offset, length, leader_epoch)
+    _, length, _ = OFFSET_LENGTH_EPOCH.unpack_from(buffer, position)
+    OFFSET_LENGTH_EPOCH.pack_into(buffer, position, base_offset, length, leader_epoch)
 
 
 def stamp_max_timestamp(

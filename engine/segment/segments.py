@@ -32,6 +32,9 @@ class SegmentSnapshot(NamedTuple):
 class Segments:
     """The segments of one log. Changes need the log lock, reads do not."""
 
+    active: Segment
+    """The segment that takes appends: the last one. A log always has one."""
+
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self._by_base_offset: SortedDict[int, Segment] = SortedDict()
         self.snapshot = SegmentSnapshot((), ())
@@ -62,9 +65,12 @@ class Segments:
         self._publish()
 
     def _publish(self) -> None:
+        """Make the map as it is now what readers see."""
         self.snapshot = SegmentSnapshot(
             tuple(self._by_base_offset.keys()), tuple(self._by_base_offset.values())
         )
+        if self.snapshot.segments:
+            self.active = self.snapshot.segments[-1]
 
     def __len__(self) -> int:
         return len(self.snapshot.segments)
@@ -74,11 +80,6 @@ class Segments:
 
     def __contains__(self, base_offset: int) -> bool:
         return base_offset in self._by_base_offset
-
-    @property
-    def active(self) -> Segment:
-        """The segment that takes appends: the last one."""
-        return self.snapshot.segments[-1]
 
     @property
     def first(self) -> Segment:
