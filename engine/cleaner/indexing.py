@@ -44,7 +44,7 @@ class _Indexing:
 
     def run(self, pace: Pace) -> OffsetMap:
         ends = (*(segment.base_offset for segment in self._segments[1:]), self._end)
-        for segment, end_offset in zip(self._segments, ends, strict=True):
+        for segment, end_offset in zip(self._segments, ends, strict=False):
             if not self._index_segment(segment, pace):
                 break
             self._map.latest_offset = end_offset - 1  # over a gap at the end, if there is one
