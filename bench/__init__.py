@@ -9,7 +9,7 @@
     download.py   the reader: one connection, as fast as the answers come
     yardstick.py  the empty FastAPI route
     memory.py     what the service's process takes while all this goes on
-    spark.py      the Spark side, from its own module
+    spark.py      the Spark side: into nothing, into Parquet
 
 Nothing here is a timed test: figures depend on the machine, and the yardsticks say on what machine.
 """

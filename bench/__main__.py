@@ -16,6 +16,7 @@ from demo.children import Server, serve_arguments
 
 _MEMORY_CEILING_MIB = 200
 _MIB = 1 << 20
+_WIDTH = 140
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=arguments.folder) as folder:
         figures = measure(arguments.measures, Path(folder), arguments.seconds, console)
-    show(figures, Console())
+    show(figures, Console(width=None if console.is_terminal else _WIDTH, highlight=False))
     if arguments.json:
         write_json(figures, arguments.json)
 

@@ -6,10 +6,13 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
+
+_SMALL: Final = 10
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -31,22 +34,25 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def show(figures: Sequence[Figure], console: Console) -> None:
-    """Print the table for people."""
+    """Print the table for people, and the notes below it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("measure", "here", "yardstick", "asked for", ""):
-        table.add_column(heading, justify="right" if heading in {"here", "asked for"} else "left")
+    table.add_column("measure")
+    for heading in ("here", "asked for", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("yardstick")
     for figure in figures:
         bound = "≤" if figure.is_ceiling else "≥"
         table.add_row(
             figure.name,
-            f"{figure.value:,.0f} {figure.unit}",
-            _yardstick(figure),
-            f"{bound} {figure.target:,.0f} {figure.unit}",
+            _amount(figure.value, figure.unit),
+            f"{bound} {_amount(figure.target, figure.unit)}",
             "[green]met[/]" if figure.is_met else "[red]missed[/]",
+            _yardstick(figure),
         )
-        if figure.note:
-            table.add_row(f"  [dim]{figure.note}[/]")
     console.print(table)
+    for figure in figures:
+        if figure.note:
+            console.print(f"[dim]{figure.name}: {figure.note}[/]")
 
 
 def write_json(figures: Sequence[Figure], target: Path) -> None:
@@ -68,4 +74,8 @@ def write_json(figures: Sequence[Figure], target: Path) -> None:
 def _yardstick(figure: Figure) -> str:
     if figure.yardstick_value is None:
         return ""
-    return f"{figure.yardstick}: {figure.yardstick_value:,.0f} {figure.unit}"
+    return f"{figure.yardstick}: {_amount(figure.yardstick_value, figure.unit)}"
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}" if value >= _SMALL else f"{value:.1f} {unit}"

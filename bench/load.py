@@ -10,7 +10,6 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -36,9 +35,10 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class LoadResult(msgspec.Struct, frozen=True):
-    """What came back within the measured time. Latencies are those of single requests."""
+    """What came back within the measured time; `sent` counts the warm-up, too."""
 
     requests: int
+    sent: int
     seconds: float
     p50_ms: float
     p99_ms: float
@@ -75,6 +75,7 @@ class _Clock:
     count_from: float
     stop_at: float
     latencies: list[float]
+    sent: int = 0
     failure: bytes | None = None
 
 
@@ -118,6 +119,7 @@ class _Connection(asyncio.Protocol):
 
     def _send(self) -> None:
         assert self._transport is not None
+        self._clock.sent += 1
         self._sent_at = time.perf_counter()
         self._transport.write(self._request)
 
@@ -159,13 +161,14 @@ async def _generate(load: Load) -> LoadResult:
         await asyncio.gather(*endings)
     if clock.failure is not None:
         raise SystemExit(f"the load was refused: {clock.failure.decode(errors='replace')}")
-    return _summary(clock.latencies, time.perf_counter() - count_from)
+    return _summary(clock, time.perf_counter() - count_from)
 
 
-def _summary(latencies: Sequence[float], seconds: float) -> LoadResult:
-    ordered = sorted(latencies)
+def _summary(clock: _Clock, seconds: float) -> LoadResult:
+    ordered = sorted(clock.latencies)
     return LoadResult(
         requests=len(ordered),
+        sent=clock.sent,
         seconds=seconds,
         p50_ms=ordered[len(ordered) // 2] * 1000,
         p99_ms=ordered[len(ordered) * 99 // 100] * 1000,

@@ -18,6 +18,8 @@ from app.client.connection import Connection, Request, topic_path
 from bench.download import Download, run_download
 from bench.figures import Figure
 from bench.load import Load, LoadResult, post, run_load
+from bench.memory import processor_seconds
+from bench.spark import spark
 from demo.children import Server
 from engine.records.builder import build_batch
 
@@ -40,19 +42,43 @@ class Bench:
     folder: Path
     seconds: float
 
-    def create_topic(self, topic: str) -> None:
-        body = msgspec.json.encode({"partitions": _PARTITIONS, "config": {"retention.ms": "-1"}})
+    def create_topic(self, topic: str, partitions: int = _PARTITIONS) -> None:
+        body = msgspec.json.encode({"partitions": partitions, "config": {"retention.ms": "-1"}})
         self.connection.json(
             Request("PUT", topic_path(topic), headers={"Content-Type": _JSON}, content=body)
         )
 
-    def load(self, requests: list[bytes], connections: int, *, url: str = "") -> LoadResult:
-        """Load the service, or what listens on `url`, and return what came of it."""
-        address = urlsplit(url or self.service.url)
+    def load(self, requests: list[bytes], connections: int, target: Server | None = None) -> Loaded:
+        """Load the service, or another target, and return what came of it."""
+        server = target or self.service
+        address = urlsplit(server.url)
         assert address.hostname is not None
         assert address.port is not None
         os.sync()  # what an earlier measure left in the page cache is not this one's to write
-        return run_load(Load(address.hostname, address.port, requests, connections, self.seconds))
+        before_s = processor_seconds(server.pid)
+        result = run_load(Load(address.hostname, address.port, requests, connections, self.seconds))
+        return Loaded(result, processor_seconds(server.pid) - before_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load brought, and how long the server was on a processor for all of it."""
+
+    result: LoadResult
+    processor_s: float
+
+    @property
+    def per_second(self) -> float:
+        return self.result.per_second
+
+    @property
+    def note(self) -> str:
+        """Return what one request took, from either side."""
+        cost_us = self.processor_s / self.result.sent * 1e6
+        return (
+            f"p50 {self.result.p50_ms:.1f} ms, p99 {self.result.p99_ms:.1f} ms at saturation; "
+            f"{cost_us:,.0f} µs of processor a request"
+        )
 
 
 Measure = Callable[[Bench], list[Figure]]
@@ -60,22 +86,20 @@ Measure = Callable[[Bench], list[Figure]]
 
 def single(bench: Bench) -> list[Figure]:
     """One JSON record a request, flushed, at 64 connections; beside it an empty FastAPI route."""
-    bench.create_topic("single")
+    bench.create_topic("single", partitions=1)
     record = b'{"records":[{"key":"AA","value":%s}]}' % _value(random.Random(1))
     with Server(["bench.yardstick"], bench.folder / "yardstick.txt") as empty:
-        yardstick = bench.load([post("/empty", _JSON, record)], 64, url=empty.url)
-    paths = [topic_path("single", partition, "records") for partition in range(_PARTITIONS)]
-    result = bench.load([post(path, _JSON, record) for path in paths], 64)
-    note = f"latency p50 {result.p50_ms:.1f} ms, p99 {result.p99_ms:.1f} ms, at saturation"
+        yardstick = bench.load([post("/empty", _JSON, record)], 64, empty)
+    loaded = bench.load([post(topic_path("single", 0, "records"), _JSON, record)], 64)
     return [
         Figure(
-            "single JSON records, acks=all, 64 connections",
-            result.per_second,
+            "JSON records one by one, flushed, 64 connections",
+            loaded.per_second,
             "requests/s",
             target=yardstick.per_second,
             yardstick="empty FastAPI route",
             yardstick_value=yardstick.per_second,
-            note=note,
+            note=f"{loaded.note}; the yardstick {yardstick.note}",
         )
     ]
 
@@ -87,14 +111,14 @@ def ndjson(bench: Bench) -> list[Figure]:
     lines = [b'{"key":"key-%d","value":%s}' % (n % 97, _value(chance)) for n in range(_RECORDS)]
     body = b"\n".join(lines)
     paths = [topic_path("ndjson", partition, "records") for partition in range(_PARTITIONS)]
-    result = bench.load([post(path, _NDJSON, body) for path in paths], 8)
+    loaded = bench.load([post(path, _NDJSON, body) for path in paths], 8)
     return [
         Figure(
-            "NDJSON, 1,000 records a request, acks=all, 8 connections",
-            result.per_second * _RECORDS,
+            "NDJSON, 1,000 records a request, flushed, 8 connections",
+            loaded.per_second * _RECORDS,
             "records/s",
             target=400_000,
-            note=f"{result.per_second * len(body) / _MB:,.0f} MB/s of NDJSON",
+            note=f"{loaded.per_second * len(body) / _MB:,.0f} MB/s of NDJSON; {loaded.note}",
         )
     ]
 
@@ -103,34 +127,33 @@ def raw(bench: Bench) -> list[Figure]:
     """Raw batches of 64 KiB, flushed, beside `dd` on the same disk; then read back."""
     bench.create_topic("raw")
     batch = _batch()
-    written = bench.load(
-        [post(topic_path("raw", p, "batches"), _BATCHES, batch) for p in range(_PARTITIONS)], 16
-    )
-    rate = written.per_second * len(batch) / _MB
-    dd_rate = _dd_rate(bench.folder / "dd.bin", written.requests)
+    paths = [topic_path("raw", partition, "batches") for partition in range(_PARTITIONS)]
+    loaded = bench.load([post(path, _BATCHES, batch) for path in paths], 16)
+    dd_rate = _dd_rate(bench.folder / "dd.bin", loaded.result.sent)
     address = urlsplit(bench.service.url)
     read = run_download(
-        Download(
-            address.hostname or "",
-            address.port or 0,
-            topic_path("raw", 0, "batches"),
-            bench.seconds,
-        )
+        Download(address.hostname or "", address.port or 0, paths[0], bench.seconds)
     )
     return [
         Figure(
-            "raw batches of 64 KiB appended, acks=all, 16 connections",
-            rate,
+            "raw batches of 64 KiB, flushed, 16 connections",
+            loaded.per_second * len(batch) / _MB,
             "MB/s",
             target=dd_rate / 2,
             yardstick="dd bs=64k conv=fdatasync",
             yardstick_value=dd_rate,
+            note=loaded.note,
         ),
         Figure("raw batches read, one connection", read.per_second / _MB, "MB/s", target=1_000),
     ]
 
 
-MEASURES: Final[dict[str, Measure]] = {"single": single, "ndjson": ndjson, "raw": raw}
+MEASURES: Final[dict[str, Measure]] = {
+    "single": single,
+    "ndjson": ndjson,
+    "raw": raw,
+    "spark": spark,
+}
 
 
 def _value(chance: random.Random) -> bytes:

@@ -1,7 +1,8 @@
-"""What a process takes: its largest resident set."""
+"""What a process takes: its largest resident set, and its time on the processors."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import threading
@@ -10,6 +11,8 @@ from types import TracebackType
 from typing import Final, Self
 
 _EVERY_S: Final = 0.25
+_USER_TICKS: Final = 11  # fields of /proc/<pid>/stat behind the name of the program
+_SYSTEM_TICKS: Final = 12
 _PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -54,3 +57,12 @@ def resident_bytes(pid: int) -> int:
         ["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
     return int(told.stdout.strip() or 0) * 1024
+
+
+def processor_seconds(pid: int) -> float:
+    """Return how long a process has been on a processor; 0 where the system does not tell so."""
+    status = Path(f"/proc/{pid}/stat")
+    if not status.exists():
+        return 0.0
+    fields = status.read_text().rpartition(")")[2].split()
+    return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
