@@ -1,0 +1,259 @@
+"""Recovery of one segment: the log file is believed, everything else is made from it."""
+
+import struct
+import zlib
+from typing import Any
+
+import pytest
+
+from engine.errors import SegmentOverflow, UnsupportedMagic
+from engine.records.control import ControlType, build_end_marker
+from engine.records.scan import Tail
+from engine.segment.recovery import SCAN_CHUNK_BYTES, recover_segment
+from engine.segment.segment import Segment
+from engine.state.epochs import LeaderEpochCache
+from engine.types import INT32_MAX, AbortedTransaction, EpochOffset, TimestampOffset
+from tests.support.logs import DIRECTORY
+from tests.support.segments import Shelf, append, batch_at, filled, headers_of, offsets_of
+from tests.support.time import START_MS
+
+
+def recovered(shelf: Shelf, segment: Segment) -> tuple[Tail, int]:
+    result = recover_segment(segment, shelf.producers(), None)
+    assert result.scanned_bytes == segment.size_bytes
+    return result.tail, result.truncated_bytes
+
+
+def test_an_intact_segment_keeps_every_byte() -> None:
+    """Nothing is cut, the tail is clean, and the next offset is known."""
+    shelf = Shelf()
+    segment = shelf.segment(5)
+    filled(segment, range(5, 30))
+    result = recover_segment(segment, shelf.producers(), None)
+    assert (result.tail, result.truncated_bytes, result.reason) == (Tail.CLEAN, 0, None)
+    assert result.next_offset == 30
+    assert offsets_of(segment) == list(range(5, 30))
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_overwritten_indexes_are_rebuilt(kind: str) -> None:
+    """Nonsense in an index is replaced, and every offset is found again.
+
+    (SEG.testRecoveryFixesCorruptIndex, SEG.testRecoveryFixesCorruptTimeIndex)
+    """
+    shelf = Shelf()
+    segment = shelf.segment()
+    positions = filled(segment, range(50))
+    segment.close()
+    index = segment.records.path.with_suffix(kind)
+    size = shelf.disk.size_bytes(index)
+    shelf.disk.remove(index)
+    with shelf.disk.open(index, create=True) as file:
+        file.append(bytes(range(7, 7 + size)))
+    again = shelf.segment(is_new=False)
+    recover_segment(again, shelf.producers(), None)
+    for offset, position in enumerate(positions):
+        found = again.locate(offset)
+        assert found is not None
+        assert found.position == position
+    assert again.maximum == TimestampOffset(START_MS + 49, 49)
+
+
+def test_recovery_makes_the_entries_that_appending_made() -> None:
+    """Both indexes are as after the appends, but for where a walk over the file is coarser."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    positions = filled(segment, range(50))
+    segment.indexes.reset()
+    recover_segment(segment, shelf.producers(), None)
+    by_position = dict(zip(positions, range(50), strict=True))
+    entries = list(segment.indexes.offset.entries())
+    assert entries
+    assert all(by_position[entry.position] == entry.offset for entry in entries)
+    assert segment.indexes.time.last_entry == TimestampOffset(START_MS + 49, 49)
+    assert segment.maximum == TimestampOffset(START_MS + 49, 49)
+
+
+@pytest.mark.parametrize("missing", [1, 5, 17, 60, 61, 70])
+def test_an_unfinished_batch_is_a_torn_tail(missing: int) -> None:
+    """However much of the last batch is there, it is cut and not called damage."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    positions = filled(segment, range(4))
+    end = segment.size_bytes
+    segment.truncate_to_offset(3, now_ms=START_MS)
+    torn = bytes(batch_at(3))[: end - positions[3] - missing]
+    segment.records.file.append(torn)
+    assert recovered(shelf, segment) == (Tail.TORN, len(torn))
+    assert offsets_of(segment) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("zeros", [1, 16, 17, 5_000, SCAN_CHUNK_BYTES + 100])
+def test_zeros_are_a_torn_tail(zeros: int) -> None:
+    """A preallocated or never written end is cut and not called damage."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, range(4))
+    segment.records.file.append(bytes(zeros))
+    assert recovered(shelf, segment) == (Tail.TORN, zeros)
+    assert offsets_of(segment) == [0, 1, 2, 3]
+
+
+def test_a_changed_byte_is_damage_and_everything_from_there_goes() -> None:
+    """Exactly the batches before the damaged one survive (SEG.testRecoveryWithCorruptMessage)."""
+    for victim in range(6):
+        shelf = Shelf()
+        segment = shelf.segment()
+        positions = filled(segment, range(6))
+        segment.close()
+        path = segment.records.path
+        content = bytearray(shelf.disk.read_bytes(path))
+        content[positions[victim] + 65] ^= 0x10
+        shelf.disk.remove(path)
+        with shelf.disk.open(path, create=True) as file:
+            file.append(content)
+        again = shelf.segment(is_new=False)
+        tail, cut = recovered(shelf, again)
+        assert (tail, cut) == (Tail.DAMAGED, len(content) - positions[victim])
+        assert offsets_of(again) == list(range(victim))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\xff" * 100, b"\0" * 100 + b"\1", bytes(8) + struct.pack(">iiB", 50, 0, 9) + bytes(60)],
+    ids=["ones", "zeros with one byte", "unknown magic"],
+)
+def test_complete_nonsense_is_damage(garbage: bytes) -> None:
+    """What can be framed and is no batch is reported as damage, with a reason."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, range(3))
+    segment.records.file.append(garbage)
+    result = recover_segment(segment, shelf.producers(), None)
+    assert result.tail is Tail.DAMAGED
+    assert result.reason
+    assert offsets_of(segment) == [0, 1, 2]
+
+
+def test_offsets_that_go_back_are_damage() -> None:
+    """A batch of another place in the log, intact as it is, does not belong here."""
+    shelf = Shelf()
+    segment = shelf.segment(10)
+    filled(segment, [10, 11])
+    segment.records.file.append(batch_at(11))
+    assert recovered(shelf, segment) == (Tail.DAMAGED, len(batch_at(11)))
+    below = shelf.segment(50)
+    below.records.file.append(batch_at(49))
+    assert recovered(shelf, below)[0] is Tail.DAMAGED
+
+
+def old_message(*, magic: int, has_right_checksum: bool) -> bytes:
+    body = struct.pack(">bb", magic, 0) + struct.pack(">ii", -1, 5) + b"value"
+    crc = zlib.crc32(body) ^ (0 if has_right_checksum else 1)
+    return struct.pack(">qiI", 3, len(body) + 4, crc) + body
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old_formats_are_not_cut(magic: int) -> None:
+    """An intact message of magic 0 or 1 stops recovery before anything is lost."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, range(3))
+    segment.records.file.append(old_message(magic=magic, has_right_checksum=True))
+    size = segment.size_bytes
+    with pytest.raises(UnsupportedMagic):
+        recover_segment(segment, shelf.producers(), None)
+    assert segment.size_bytes == size
+
+
+def test_torn_bytes_that_look_like_an_old_format_are_damage() -> None:
+    """Without the old format's checksum they are no message, whatever magic they claim."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, range(3))
+    segment.records.file.append(old_message(magic=0, has_right_checksum=False))
+    assert recovered(shelf, segment)[0] is Tail.DAMAGED
+    assert offsets_of(segment) == [0, 1, 2]
+
+
+def test_offsets_too_far_away_stop_recovery() -> None:
+    """A segment to be split is left as it is (LL.testRecoveryOfSegmentWithOffsetOverflow)."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, [0])
+    segment.records.file.append(batch_at(INT32_MAX + 1))
+    size = segment.size_bytes
+    with pytest.raises(SegmentOverflow):
+        recover_segment(segment, shelf.producers(), None)
+    assert segment.size_bytes == size
+
+
+def test_a_batch_larger_than_the_scan_reads_at_once_is_whole() -> None:
+    """Batches that cross or exceed the piece that is read are checked like any other."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    large = batch_at(1, b"x" * (SCAN_CHUNK_BYTES + 5_000))
+    halves = [batch_at(2 + i, b"y" * (SCAN_CHUNK_BYTES // 2)) for i in range(3)]
+    append(segment, batch_at(0), large, *halves)
+    assert recovered(shelf, segment) == (Tail.CLEAN, 0)
+    assert offsets_of(segment) == [0, 1, 2, 3, 4]
+
+
+def test_epochs_are_taken_from_the_batches() -> None:
+    """Each newer epoch is noted where it begins (SEG.testRecoveryRebuildsEpochCache)."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    for offset, epoch in enumerate([0, 0, 1, 1, 0, 4]):
+        batch = batch_at(offset)
+        struct.pack_into(">i", batch, 12, epoch)
+        append(segment, batch)
+    epochs = LeaderEpochCache(shelf.disk, DIRECTORY)
+    recover_segment(segment, shelf.producers(), epochs)
+    assert epochs.entries == (EpochOffset(0, 0), EpochOffset(1, 2), EpochOffset(4, 5))
+
+
+def test_aborted_transactions_are_found_again() -> None:
+    """The index of aborts is made anew from markers (SEG.testRecoverTransactionIndex)."""
+    shelf = Shelf()
+    segment = shelf.segment(100)
+    options: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    append(
+        segment,
+        batch_at(100, b"a", base_sequence=0, **options),
+        batch_at(101, b"plain"),
+        batch_at(102, b"b", base_sequence=1, **options),
+    )
+    marker = build_end_marker(
+        ControlType.ABORT,
+        producer_id=7,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=START_MS,
+        base_offset=103,
+    )
+    append(segment, marker)
+    producers = shelf.producers()
+    recover_segment(segment, producers, None)
+    found = segment.indexes.transaction.collect(0, 200).aborted
+    assert found == [AbortedTransaction(7, 100, 103, 104)]
+    assert producers.map_end_offset == 104
+    assert len(headers_of(segment)) == 4
+
+
+def test_what_lies_above_goes_before_the_cut() -> None:
+    """The caller may remove later segments while the bad tail is still there to find again."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, range(3))
+    segment.records.file.append(b"torn")
+    sizes: list[int] = []
+    size = segment.size_bytes
+    recover_segment(
+        segment,
+        shelf.producers(),
+        None,
+        before_cut=lambda: sizes.append(segment.size_bytes),
+    )
+    assert sizes == [size]
+    recover_segment(segment, shelf.producers(), None, before_cut=lambda: sizes.append(-1))
+    assert sizes == [size]
