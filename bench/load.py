@@ -31,7 +31,7 @@ class Load(msgspec.Struct, frozen=True):
     requests: list[bytes]
     connections: int
     seconds: float
-    warm_up_s: float = 2.0
+    warm_up_s: float
 
 
 class LoadResult(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ _VALUE_BYTES: Final = 150
 _RECORDS: Final = 1_000
 _BATCH_BYTES: Final = 64 * 1024
 _MB: Final = 1_000_000
+_WARM_UP_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,16 @@ class Bench:
         assert address.port is not None
         os.sync()  # what an earlier measure left in the page cache is not this one's to write
         before_s = processor_seconds(server.pid)
-        result = run_load(Load(address.hostname, address.port, requests, connections, self.seconds))
+        result = run_load(
+            Load(
+                host=address.hostname,
+                port=address.port,
+                requests=requests,
+                connections=connections,
+                seconds=self.seconds,
+                warm_up_s=min(_WARM_UP_S, self.seconds),
+            )
+        )
         return Loaded(result, processor_seconds(server.pid) - before_s)
 
 
