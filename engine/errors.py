@@ -309,6 +309,9 @@ class StoredDataCorrupt(StorageError):
 
     def __init__(self, message: str, *, file: Path | str, position: int, offset: int) -> None:
         super().__init__(message, file=str(file), position=position, offset=offset)
+        self.file = Path(file)
+        self.position = position
+        self.offset = offset
 
 
 class CorruptIndex(StorageError):

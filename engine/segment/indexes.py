@@ -103,6 +103,11 @@ class SegmentIndexes:
         return index
 
     @property
+    def has_transactions(self) -> bool:
+        """Whether there is a file of aborted transactions."""
+        return self._fs.exists(self.transaction_path)
+
+    @property
     def is_full(self) -> bool:
         """Whether one of the two sparse indexes has no room for another entry."""
         return self.offset.is_full or self.time.is_full
@@ -146,7 +151,7 @@ class SegmentIndexes:
         """
         self.offset.sanity_check()
         self.time.sanity_check()
-        if self._fs.exists(self.transaction_path):
+        if self.has_transactions:
             self.transaction.sanity_check()
         last = self.offset.lookup(self.offset.last_offset)
         if last.position > log_size_bytes:

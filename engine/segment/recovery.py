@@ -104,12 +104,14 @@ def recover_segment(
     producers: ProducerStates,
     epochs: LeaderEpochCache | None,
     *,
+    keeps_tail: bool = False,
     before_cut: Callable[[], None] | None = None,
 ) -> SegmentRecovery:
     """Rebuild the indexes, feed the state, and cut the file behind its last intact batch.
 
     `producers` must hold the state below the segment. `before_cut` is called if there is something
-    to cut: what lies above must go first, or a crash in between would leave a gap.
+    to cut: what lies above must go first, or a crash in between would leave a gap. `keeps_tail` is
+    for what was on disk for sure: nothing is cut, and whatever stops the scan is damage.
 
     Raises SegmentOverflow if the segment holds an offset its indexes cannot express, and
     UnsupportedMagic at an intact message of an old format, with nothing cut.
@@ -139,6 +141,9 @@ def recover_segment(
             segment.indexes.transaction.append(aborted)
     if before_cut is not None and walk.valid_bytes < size:
         before_cut()
+    if keeps_tail and walk.valid_bytes < size:
+        segment.seal()
+        return SegmentRecovery(walk.valid_bytes, 0, Tail.DAMAGED, walk.reason, walk.next_offset)
     segment.records.truncate(walk.valid_bytes)
     segment.seal()
     segment.mark_verified()

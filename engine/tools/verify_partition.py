@@ -146,8 +146,7 @@ class PartitionCheck:
                             "it reaches into the next segment",
                         )
             except StoredDataCorrupt as error:
-                position = int(str(error.facts()["position"]))
-                yield self._judge_end(records, position, str(error), is_scanned=is_scanned)
+                yield self._judge_end(records, error.position, str(error), is_scanned=is_scanned)
                 return
         if indexes is not None:
             yield from indexes.finish(is_whole=self._is_whole)

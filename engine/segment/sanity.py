@@ -1,0 +1,80 @@
+"""Whether the indexes of a segment that nobody is going to scan can be believed so far.
+
+Looks at the ends of the files, which costs a few reads however large they are. What it cannot see
+is proven when it is first followed; see `engine.segment.proofs`.
+"""
+
+from __future__ import annotations
+
+from engine.errors import InvalidRequest, StoredDataCorrupt
+from engine.records.batch import BatchView
+from engine.records.control import parse_end_marker
+from engine.segment.segment import Segment
+from engine.types import AbortedTransaction
+
+
+def ensure_sane(segment: Segment) -> None:
+    """Raise CorruptIndex if what an index says last, or of a transaction, is not in the log file.
+
+    Damage of the log file itself passes: whoever reads it finds it.
+    """
+    indexes = segment.indexes
+    indexes.sanity_check(segment.size_bytes)
+    try:
+        _check_offsets(segment)
+        segment.ensure_true(indexes.time.last_entry)
+        _check_last_time(segment)
+        if indexes.has_transactions:
+            for aborted in indexes.transaction.entries():
+                _check_transaction(segment, aborted)
+    except StoredDataCorrupt:
+        return
+
+
+def _check_offsets(segment: Segment) -> None:
+    index = segment.indexes.offset
+    if index.count == 0:
+        return
+    last = index.entry(index.count - 1)
+    if index.count > 1 and not index.entry(0).offset < last.offset:
+        raise segment.proofs.disproved(index.path, f"goes back to offset {last.offset}")
+    segment.proofs.ensure_batch_at(last.position, index.path)
+    for _, header in segment.headers(last.position):
+        if header.base_offset > last.offset:
+            what = f"leads past offset {last.offset}, to {header.base_offset}"
+            raise segment.proofs.disproved(index.path, what)
+        return
+
+
+def _check_last_time(segment: Segment) -> None:
+    """A time index that was cut short does not know of the times in the segment's tail."""
+    indexes = segment.indexes
+    last = indexes.time.last_entry
+    for _, header in segment.headers(indexes.offset.lookup(indexes.offset.last_offset).position):
+        if header.max_timestamp > last.timestamp:
+            what = f"does not know of the time {header.max_timestamp}"
+            raise segment.proofs.disproved(indexes.time_path, what)
+
+
+def _check_transaction(segment: Segment, aborted: AbortedTransaction) -> None:
+    """Find the marker that an entry stands for, and what it says."""
+    found = segment.locate(aborted.last_offset)
+    if found is not None:
+        _, header = next(segment.headers(found.position))
+        view = BatchView(segment.records.read(found.position, header.size_bytes))
+        try:
+            marker = parse_end_marker(view) if header.is_control else None
+        except InvalidRequest:
+            return  # the marker is damaged, not the index
+        if (
+            marker is not None
+            and marker.is_abort
+            and header.producer_id == aborted.producer_id
+            and marker.offset == aborted.last_offset
+            and 0 <= aborted.first_offset <= aborted.last_offset
+            and aborted.last_stable_offset <= aborted.last_offset + 1
+        ):
+            return
+    path = segment.indexes.transaction_path
+    what = f"names an abort at offset {aborted.last_offset} that is not there"
+    raise segment.proofs.disproved(path, what)
