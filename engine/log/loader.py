@@ -15,15 +15,22 @@ from functools import partial
 from pathlib import Path
 
 from engine.config import LogConfig
-from engine.errors import CorruptIndex, SegmentOverflow
+from engine.errors import (
+    CorruptCheckpoint,
+    CorruptIndex,
+    SegmentOverflow,
+    StoredDataCorrupt,
+)
 from engine.fs import names
+from engine.fs.places import ensure_files
 from engine.log.context import LogContext
 from engine.log.leftovers import finish_replacements
 from engine.log.local import LocalLog
-from engine.log.rebuild import rebuild_producers
+from engine.log.rebuild import rebuild_epochs, rebuild_producers
 from engine.log.results import LoadedOffsets, Recovery
 from engine.records.scan import Tail
 from engine.segment.recovery import SegmentRecovery, recover_segment
+from engine.segment.sanity import ensure_sane
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
 from engine.segment.split import has_overflow, split_overflowed
@@ -69,15 +76,30 @@ class Loader:
         self._fs = context.fs
         self._segments = Segments()
         self._recovery = Recovery(request.was_clean)
+        self._are_epochs_lost = False
 
     def load(self) -> LoadedLog:
         """Return the log as it is on disk, repaired; OSError and StorageError pass through."""
         request = self._request
+        self._ensure_files()
         finish_replacements(self._context, request.directory, request.config)
-        epochs = LeaderEpochCache(self._fs, request.directory)
+        try:
+            return self._load(self._open_epochs())
+        except StoredDataCorrupt as error:
+            raise StoredDataCorrupt(
+                f"{error}; the log cannot be opened without what lies there: restore the file from "
+                "a copy, or cut the log before the damage with `tidelog repair --cut`",
+                file=error.file,
+                position=error.position,
+                offset=error.offset,
+            ) from error
+
+    def _load(self, epochs: LeaderEpochCache) -> LoadedLog:
         while (overflowed := self._open_and_recover(epochs)) is not None:
             self._split(overflowed)
         end_offset = self._end_offset(epochs)
+        request = self._request
+        self._compare_with_promises(end_offset)
         self._segments.active.make_active()
         log_start_offset = max(request.log_start_offset, self._segments.first_base_offset)
         epochs.truncate_from_end(end_offset)
@@ -108,6 +130,8 @@ class Loader:
         self._segments.clear()
         for segment in self._open_segments():
             self._segments.add(segment)
+        if self._are_epochs_lost:
+            rebuild_epochs(epochs, self._segments)
         try:
             self._rebuild_missing_indexes(epochs)
             if not self._request.was_clean:
@@ -115,6 +139,40 @@ class Loader:
         except SegmentOverflow:
             return next(segment for segment in self._segments if has_overflow(segment))
         return None
+
+    def _ensure_files(self) -> None:
+        """Raise InvalidDataDirectory if a directory has the name of a file that is ours."""
+        directory = self._request.directory
+        segment_suffixes = (names.LOG_SUFFIX, *names.INDEX_SUFFIXES, names.SNAPSHOT_SUFFIX)
+        ours = [
+            name
+            for name in self._fs.list_directory(directory)
+            if names.base_offset_of(name) is not None and name.endswith(segment_suffixes)
+        ]
+        ensure_files(
+            self._fs, directory, (*ours, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
+        )
+
+    def _open_epochs(self) -> LeaderEpochCache:
+        """Return the epochs as recorded; a file that is lost or damaged is made from the log."""
+        directory = self._request.directory
+        path = directory / names.LEADER_EPOCH_CHECKPOINT
+        self._are_epochs_lost = not self._fs.exists(path)
+        try:
+            return LeaderEpochCache(self._fs, directory)
+        except CorruptCheckpoint as error:
+            _LOG.warning("%s: rebuilding the leader epochs: %s", directory, error)
+        self._are_epochs_lost = True
+        self._fs.remove(path)
+        return LeaderEpochCache(self._fs, directory)
+
+    def _compare_with_promises(self, end_offset: int) -> None:
+        """Report if the log ends before what was once durable and shown."""
+        promised = max(self._request.recovery_point, self._request.high_watermark)
+        if end_offset < promised:
+            what = f"the log ends at {end_offset}, and {promised} was on disk: records are missing"
+            _LOG.error("%s: %s", self._request.directory, what)
+            self._recovery = replace(self._recovery, damage=self._recovery.damage or what)
 
     def _split(self, segment: Segment) -> None:
         """Put a segment's parts in its place; the snapshot of its base offset goes with it."""
@@ -183,7 +241,7 @@ class Loader:
             if reason is not None:
                 _LOG.warning("%s: rebuilding its indexes: %s", segment, reason)
                 segment.indexes.remove_unusable()
-                self._recover_one(segment, epochs)
+                self._recover_one(segment, epochs, keeps_tail=True)
                 segment.flush()
 
     def _index_fault(self, segment: Segment) -> str | None:
@@ -194,7 +252,7 @@ class Loader:
             # Segments of Kafka before 0.10.1 have none; an empty one is right until recovery.
             return "there is no time index"
         try:
-            indexes.sanity_check(segment.size_bytes)
+            ensure_sane(segment)
         except CorruptIndex as error:
             return str(error)
         return None
@@ -241,6 +299,7 @@ class Loader:
         segment: Segment,
         epochs: LeaderEpochCache,
         *,
+        keeps_tail: bool = False,
         before_cut: Callable[[], None] | None = None,
     ) -> SegmentRecovery:
         """Rebuild one segment with a throw-away producer state below it; report what was cut."""
@@ -253,7 +312,9 @@ class Loader:
             now_ms=self._context.clock.now_ms(),
             reload_after_clean=False,
         )
-        result = recover_segment(segment, producers, epochs, before_cut=before_cut)
+        result = recover_segment(
+            segment, producers, epochs, keeps_tail=keeps_tail, before_cut=before_cut
+        )
         producers.take_snapshot(sync=True)
         self._note(segment, result)
         return result
@@ -267,6 +328,13 @@ class Loader:
                 "%s: cut %d bytes behind byte %d: %s",
                 segment.records.path,
                 result.truncated_bytes,
+                result.scanned_bytes,
+                result.reason,
+            )
+        elif damaged:
+            _LOG.error(
+                "%s is damaged behind byte %d: %s",
+                segment.records.path,
                 result.scanned_bytes,
                 result.reason,
             )
@@ -292,6 +360,16 @@ class Loader:
         if len(self._segments):
             end_offset = self._segments.active.read_next_offset()
             if end_offset >= start:
+                return end_offset
+            if self._request.was_clean:
+                # No clean stop leaves that: the checkpoint is wrong, and a log is at stake.
+                _LOG.error(
+                    "%s ends at %d: that it starts at %d is not believed",
+                    self._request.directory,
+                    end_offset,
+                    start,
+                )
+                self._request = replace(self._request, log_start_offset=0)
                 return end_offset
             _LOG.warning(
                 "%s ends at %d, below its start %d: starting anew there",

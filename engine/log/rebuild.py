@@ -1,17 +1,24 @@
-"""Producer state from batches that are in the log: the snapshot below, then a scan.
+"""Producer state and leader epochs from batches that are in the log.
 
-Mirrors `UnifiedLog.rebuildProducerState`.
+Producers: the snapshot below, then a scan; mirrors `UnifiedLog.rebuildProducerState`.
 """
 
 from __future__ import annotations
 
+import logging
+
+from engine.errors import InvalidRequest, StoredDataCorrupt, UnsupportedMagic
 from engine.records.batch import BatchView
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.segment.recovery import marker_of
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
+from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
+from engine.types import NO_LEADER_EPOCH
+
+_LOG = logging.getLogger(__name__)
 
 
 def rebuild_producers(
@@ -48,6 +55,18 @@ def rebuild_producers(
     producers.take_snapshot(sync=True)
 
 
+def rebuild_epochs(epochs: LeaderEpochCache, segments: Segments) -> None:
+    """Note where each leader epoch begins, as the batches have it; damage is passed over."""
+    for segment in segments:
+        try:
+            for _, header in segment.headers():
+                latest = epochs.latest
+                if header.leader_epoch > (NO_LEADER_EPOCH if latest is None else latest.epoch):
+                    epochs.assign(header.leader_epoch, header.base_offset)
+        except (StoredDataCorrupt, UnsupportedMagic) as error:
+            _LOG.warning("%s: no leader epochs from here on: %s", segment, error)
+
+
 def _observe(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
     found = segment.locate_surely(start)
     if found is None:
@@ -64,5 +83,9 @@ def _observe(producers: ProducerStates, segment: Segment, start: int, end_offset
 def _marker(segment: Segment, position: int, header: BatchHeader) -> EndMarker | None:
     if not header.is_control:
         return None
-    data = segment.records.read(position, header.size_bytes)
-    return marker_of(BatchView(data))
+    view = BatchView(segment.records.read(position, header.size_bytes))
+    try:
+        view.ensure_intact()
+        return marker_of(view)
+    except InvalidRequest as error:
+        raise segment.records.damaged(str(error), position, header.base_offset) from error

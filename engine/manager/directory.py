@@ -22,6 +22,7 @@ from engine.fs import names
 from engine.fs.health import DirectoryHealth
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_directory
+from engine.fs.places import ensure_files
 from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.manager.partitions import LeftState
@@ -29,6 +30,16 @@ from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
+_FILES: Final = (
+    names.LOCK_FILE,
+    names.CLEAN_SHUTDOWN_FILE,
+    names.RECOVERY_POINT_CHECKPOINT,
+    names.LOG_START_CHECKPOINT,
+    names.HIGH_WATERMARK_CHECKPOINT,
+    names.CLEANER_CHECKPOINT,
+    names.TOPICS_FILE,
+    names.PRODUCER_ID_FILE,
+)
 _NOT_PARTITIONS: Final = frozenset({names.REMOTE_INDEX_CACHE})
 
 
@@ -67,11 +78,17 @@ class DataDirectory:
             if not self._fs.exists(self.path):
                 self._fs.make_directory(self.path, parents=True)
                 self._fs.sync_directory(self.path.parent)
+            ensure_files(self._fs, self.path, _FILES)
             self._lock = DirectoryLock(self._fs, self.path)
             was_clean = self._marker.exists()
             if was_clean:
                 self._marker.delete()
-        return LeftState(was_clean, self._read(self._recovery_points), self._read(self._log_starts))
+        return LeftState(
+            was_clean,
+            self._read(self._recovery_points),
+            self._read(self._log_starts),
+            self._read(self._high_watermarks),
+        )
 
     def release(self) -> None:
         """Let the next owner in; may be repeated, and without having been owned."""
@@ -99,8 +116,15 @@ class DataDirectory:
 
     def read_topics(self) -> dict[str, TopicEntry]:
         """Return what the topics file says; CorruptCheckpoint if it says nothing sensible."""
-        with self.health.reading():
-            return self._topics_file.read()
+        try:
+            with self.health.reading():
+                return self._topics_file.read()
+        except CorruptCheckpoint as error:
+            raise CorruptCheckpoint(
+                f"{error}; restore it from a copy, or move it away: topics are then adopted from "
+                "their directories, without their configuration",
+                **error.facts(),
+            ) from error
 
     def write_topics(self, entries: Mapping[str, TopicEntry]) -> None:
         """Replace the topics file, durably. StorageFull leaves the old one and stays online."""

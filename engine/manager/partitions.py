@@ -26,6 +26,7 @@ class LeftState:
     was_clean: bool = True
     recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
     log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class Partitions:
@@ -97,6 +98,7 @@ class Partitions:
             left.recovery_points.get(log, 0),
             left.log_starts.get(log, 0),
             left.was_clean,
+            left.high_watermarks.get(log, 0),
             is_gapless=not (topic.adopted or config.is_compacted),
         )
         with self._context.health.appending():
