@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from pyspark_tidelog.session import local_session
 from pyspark_tidelog.sinks import Sink, parse_sink
 
 _POLL_S: Final = 0.2
+_FIRST_RETRIES: Final = 6  # three seconds
 
 # Where in Spark's many words the telling ones are, the best first: an error of ours, the deepest
 # cause on Java's side, the error Java gave to Python.
@@ -125,7 +126,9 @@ def run(
     sink = parse_sink(job.to)
     checkpoint = local_folder("the checkpoint", job.checkpoint)
     options = Options.parse(job.source_options()).for_stream()
-    with ServiceClient(options.endpoint) as client:
+    # At the start somebody waits for an answer; a query under way has the patience of its options.
+    hasty = replace(options.endpoint, retries=min(options.endpoint.retries, _FIRST_RETRIES))
+    with ServiceClient(hasty) as client:
         snapshot = snapshot_of(client, options.topics)
     with ExitStack() as stack:
         stop = stack.enter_context(_stop_signals())

@@ -6,7 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -75,14 +76,31 @@ class ServiceProcess:
             return json.loads(response.read() or b"null")
 
 
+ServeDirectory = Callable[[Path], AbstractContextManager[ServiceProcess]]
+
+
 @pytest.fixture(scope="session")
-def tidelog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    process = ServiceProcess(tmp_path_factory.mktemp("data"))
-    process.start()
-    try:
+def serve_directory() -> ServeDirectory:
+    """Starts a service on a data directory, for the length of a block."""
+
+    @contextmanager
+    def serve(data: Path) -> Iterator[ServiceProcess]:
+        process = ServiceProcess(data)
+        process.start()
+        try:
+            yield process
+        finally:
+            process.stop()
+
+    return serve
+
+
+@pytest.fixture(scope="session")
+def tidelog(
+    tmp_path_factory: pytest.TempPathFactory, serve_directory: ServeDirectory
+) -> Iterator[ServiceProcess]:
+    with serve_directory(tmp_path_factory.mktemp("data")) as process:
         yield process
-    finally:
-        process.stop()
 
 
 @pytest.fixture(scope="session")
