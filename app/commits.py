@@ -66,8 +66,8 @@ class Commits:
 
     def _ask(self) -> None:
         self._asks = False
-        if self._wake is not None:
-            self._wake()
+        assert self._wake is not None, "whoever waits was let in after `attach`"
+        self._wake()
 
     def committed(self, moved: Sequence[tuple[Log, int]]) -> None:
         """Take one flush round from the flusher thread: these logs are on disk up to here."""

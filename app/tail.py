@@ -27,8 +27,7 @@ class Tail:
     def wake(self, log: Log) -> None:
         """Wake every reader of this log to look again."""
         for future in self._waiters.pop(log, ()):
-            if not future.done():
-                future.set_result(None)
+            future.set_result(None)
 
     def wake_all(self) -> None:
         """Wake everybody: the service drains."""

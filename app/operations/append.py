@@ -7,20 +7,17 @@ for the flush round that carries it; no thread waits.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
-from app.answers import Answer, Body, json_answer
-from app.commits import CommitTimedOut
+from app.answers import Answer, Body
 from app.operations.exchange import Exchange
 from app.operations.service import Service
-from app.problems import MalformedRequest, kind_of, problem_members
-from app.translate.calls import AppendCall, ensure_no_conditions, with_headers
-from app.translate.partitioner import partition_of
-from app.translate.receipts import Place, append_headers, receipt_body, to_json
+from app.problems import MalformedRequest
+from app.translate.calls import AppendCall, with_headers
+from app.translate.receipts import Place, append_headers, receipt_body
 from app.translate.records_in import new_records, parse_records
-from engine.errors import EngineError, InvalidRecord, UnsupportedMagic
+from engine.errors import InvalidRecord, UnsupportedMagic
 from engine.log.results import Appended
 from engine.records.builder import NewRecord, build_batch
 from engine.records.header import (
@@ -32,10 +29,7 @@ from engine.records.header import (
 )
 from engine.types import NO_PRODUCER_ID
 
-INLINE_RECORDS: Final = 256
-"""More new records than these are built into a batch on a worker."""
-
-_STATUS: Final = {"0": 202, "1": 201, "all": 201}
+STATUS: Final = {"0": 202, "1": 201, "all": 201}
 
 
 async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
@@ -72,71 +66,6 @@ async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> 
     return await _receipt(service, place, call, appended, b"batches")
 
 
-async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall) -> Answer:
-    """Append records to the partitions that Kafka's partitioner picks for their keys."""
-    service = exchange.service
-    places = service.places(topic)
-    is_ndjson = exchange.brings_ndjson()
-    ensure_no_conditions(exchange.head)
-    body = await exchange.body()
-    sticky = service.sticky_partition(topic, len(places))
-    if len(body) <= service.settings.inline_append_bytes:
-        spread = _spread(service, places, body, sticky, is_ndjson=is_ndjson)
-    else:
-        spread = await service.workers.write(
-            lambda: _spread(service, places, body, sticky, is_ndjson=is_ndjson)
-        )
-    for index, part in spread.parts.items():
-        spread.outcomes[index] = await _append_part(service, places[index], call, part)
-    return await _topic_receipt(service, topic, call, spread)
-
-
-class _Outcome(NamedTuple):
-    appended: Appended | None
-    error: Exception | None
-
-
-class _Spread(NamedTuple):
-    """Which of a topic's places each record goes to, the parts, and what became of each part."""
-
-    places: Sequence[Place]
-    chosen: Sequence[int]
-    parts: Mapping[int, Sequence[NewRecord]]
-    outcomes: dict[int, _Outcome]
-
-
-def _spread(
-    service: Service, places: Sequence[Place], body: Body, sticky: int, *, is_ndjson: bool
-) -> _Spread:
-    """Judge all records, then deal them out: their faults are told together, nothing is written."""
-    records = parse_records(
-        body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request
-    )
-    made = new_records(records, now_ms=service.clock.now_ms(), config=places[0].log.config)
-    chosen: list[int] = []
-    parts: dict[int, list[NewRecord]] = defaultdict(list)
-    for record in made:
-        key = record[1]
-        index = sticky if key is None else partition_of(bytes(key), len(places))
-        chosen.append(index)
-        parts[index].append(record)
-    return _Spread(places, chosen, parts, {})
-
-
-async def _append_part(
-    service: Service, place: Place, call: AppendCall, records: Sequence[NewRecord]
-) -> _Outcome:
-    try:
-        if len(records) <= INLINE_RECORDS:
-            return _Outcome(_append_new(service, place, call, records, wakes=False), None)
-        appended = await service.workers.write(
-            lambda: _append_new(service, place, call, records, wakes=True)
-        )
-    except EngineError as error:
-        return _Outcome(None, error)
-    return _Outcome(appended, None)
-
-
 def _append_records(
     service: Service,
     place: Place,
@@ -150,10 +79,10 @@ def _append_records(
         body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request
     )
     made = new_records(records, now_ms=service.clock.now_ms(), config=place.log.config)
-    return _append_new(service, place, call, made, wakes=wakes)
+    return append_new(service, place, call, made, wakes=wakes)
 
 
-def _append_new(
+def append_new(
     service: Service,
     place: Place,
     call: AppendCall,
@@ -232,76 +161,6 @@ async def _receipt(
         if committed is not None:
             await committed
     marks = place.log.watermarks
-    status = 200 if appended.is_duplicate else _STATUS[call.acks]
+    status = 200 if appended.is_duplicate else STATUS[call.acks]
     headers = append_headers(place, appended, marks, kind)
     return Answer(status, headers, receipt_body(place, appended, marks, call.acks))
-
-
-async def _topic_receipt(service: Service, topic: str, call: AppendCall, spread: _Spread) -> Answer:
-    """Answer for several partitions: 207 only if some of them failed and others did not."""
-    outcomes = spread.outcomes
-    for partition, outcome in outcomes.items():
-        if outcome.appended is not None and call.acks == "all":
-            log = spread.places[partition].log
-            committed = service.commits.wait(log, outcome.appended.last_offset + 1)
-            try:
-                if committed is not None:
-                    await committed
-            except (EngineError, CommitTimedOut) as error:
-                outcomes[partition] = _Outcome(None, error)
-    failures = [outcome.error for outcome in outcomes.values() if outcome.error is not None]
-    if len(failures) == len(outcomes):
-        raise failures[0]
-    receipts = [
-        receipt_body(
-            spread.places[partition], appended, spread.places[partition].log.watermarks, call.acks
-        )
-        for partition, (appended, _) in sorted(outcomes.items())
-        if appended is not None
-    ]
-    body = b'{"topic":"%b","count":%d,"acks":"%b","partitions":[%b],"records":[%b]}' % (
-        topic.encode(),
-        sum(appended.records_count for appended, _ in outcomes.values() if appended is not None),
-        call.acks.encode(),
-        b",".join(receipts),
-        b",".join(_record_outcomes(spread)),
-    )
-    return json_answer(body, status=207 if failures else _STATUS[call.acks])
-
-
-def _record_outcomes(spread: _Spread) -> list[bytes]:
-    """Return one object a record in input order: its offset, or what went wrong."""
-    next_offsets = {
-        partition: outcome.appended.base_offset
-        for partition, outcome in spread.outcomes.items()
-        if outcome.appended is not None
-    }
-    told = {
-        partition: _failure(spread.places[partition].partition, outcome.error)
-        for partition, outcome in spread.outcomes.items()
-        if outcome.error is not None
-    }
-    shown = []
-    for partition in spread.chosen:
-        if partition in told:
-            shown.append(told[partition])
-        else:
-            number = spread.places[partition].partition
-            shown.append(b'{"partition":%d,"offset":%d}' % (number, next_offsets[partition]))
-            next_offsets[partition] += 1
-    return shown
-
-
-def _failure(partition: int, error: Exception) -> bytes:
-    members = problem_members(error)
-    kind = kind_of(error)
-    return to_json(
-        {
-            "partition": partition,
-            "status": kind.status,
-            "code": kind.code,
-            "detail": members["detail"],
-            "retryable": kind.retryable,
-            "side_effects": kind.side_effects,
-        }
-    )

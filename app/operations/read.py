@@ -23,7 +23,7 @@ from app.translate.receipts import (
     read_headers,
 )
 from app.translate.records_out import Rendered, View, render_records
-from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd, OffsetError
+from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd
 from engine.log.results import Fetched, ReadEnd
 from engine.types import INT64_MAX
 
@@ -157,8 +157,8 @@ async def _fetch(
     ticket.hold_answer(max_bytes)
     try:
         fetched = await _read(service, place, call, start, max_bytes)
-    except OffsetError as error:
-        instead = _instead(place, call, error)
+    except (OffsetBelowLogStart, OffsetBeyondLogEnd):
+        instead = _instead(place, call)
         if instead is None:
             raise
         start = instead
@@ -167,10 +167,8 @@ async def _fetch(
     return start, fetched
 
 
-def _instead(place: Place, call: ReadCall, error: OffsetError) -> int | None:
+def _instead(place: Place, call: ReadCall) -> int | None:
     """Return where a read starts that missed the log and asked to be moved; None if it did not."""
-    if not isinstance(error, OffsetBelowLogStart | OffsetBeyondLogEnd):
-        return None
     marks = place.log.watermarks
     if call.on_out_of_range == "earliest":
         return marks.log_start_offset

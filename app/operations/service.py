@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from app.admission import Admission, Phase
@@ -15,9 +15,8 @@ from app.tail import Tail
 from app.telemetry import Telemetry
 from app.translate.receipts import Place
 from engine.clock import Clock, SystemClock
-from engine.errors import PartitionNotFound, StorageError, TopicNotFound
+from engine.errors import PartitionNotFound, TopicNotFound
 from engine.fs.filesystem import FileSystem, PosixFileSystem
-from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.runtime import Runtime
 from engine.types import TopicPartition
@@ -64,11 +63,12 @@ class Service:
             clock=self.clock,
             recorder=self.telemetry,
             on_commit=self.commits.committed,
-            on_failure=self._flush_failed,
+            on_failure=self.commits.failed,
         )
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
         self._places: dict[tuple[str, int], Place] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._sticky: dict[str, int] = {}
         self.targets: dict[str, Target] = {}
         """What the fast lane remembers of paths; see `Target`."""
@@ -81,12 +81,20 @@ class Service:
 
     async def open(self) -> None:
         """Open all logs on a thread of their own; requests are answered 503 until it is done."""
-        self.commits.attach(asyncio.get_running_loop(), self.runtime.committer.wake)
+        self._loop = asyncio.get_running_loop()
+        self.commits.attach(self._loop, self.runtime.committer.wake)
         await asyncio.to_thread(self.runtime.open)
         self.telemetry.watch_logs(self.manager.logs)
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.manager.topics())})
+
+    def drain_soon(self) -> None:
+        """Drain in the next turn of the loop; for signal handlers, which may interrupt any."""
+        if self._loop is None:
+            self.drain()
+        else:
+            self._loop.call_soon_threadsafe(self.drain)
 
     def drain(self) -> None:
         """Refuse new requests and let long polls answer now; those at work end normally."""
@@ -149,9 +157,6 @@ class Service:
     async def administer(self, work: Callable[[], T]) -> T:
         """Run administrative work on its threads."""
         return await self.workers.administer(work)
-
-    def _flush_failed(self, logs: Sequence[Log], error: StorageError) -> None:
-        self.commits.failed(logs, error)
 
     def _gauges(self) -> None:
         gauge = self.telemetry.gauge

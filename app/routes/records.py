@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from app.answers import AnswerResponse
-from app.operations import append, read
+from app.operations import append, append_topic, read
 from app.routes.shared import (
     APPEND_HEADERS,
     READ_HEADERS,
@@ -65,7 +65,7 @@ async def append_topic_records(
 ) -> AnswerResponse:
     """Append records to the partitions of their keys, as Kafka's partitioner picks them."""
     call = AppendCall(parameters.acks)
-    return AnswerResponse(await append.append_topic_records(exchange, topic, call))
+    return AnswerResponse(await append_topic.append_topic_records(exchange, topic, call))
 
 
 @router.post(

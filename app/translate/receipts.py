@@ -177,13 +177,11 @@ def is_immutable(
 
     It must be about this very log, start at a number, end because of a bound in the URL and not
     because data ran out, lie wholly below what its readers may see, and compaction must not touch
-    it.
+    it. That the call can have a tag at all is the caller's to know.
     """
-    if call.log_id is None or call.start.offset is None or call.explain:
-        return False
     if not cut_short and fetched.ended_by is ReadEnd.LOG_BOUND:
         return False
-    if place.log.config.is_compacted or call.start.offset < fetched.watermarks.log_start_offset:
+    if place.log.config.is_compacted:
         return False
     marks = fetched.watermarks
     committed = call.isolation is FetchIsolation.TXN_COMMITTED
@@ -197,6 +195,8 @@ def immutable_etag(call: ReadCall, media_type: bytes) -> bytes | None:
     It is made of the question alone, so that a 304 needs no look at the data.
     """
     if call.log_id is None or call.start.offset is None or call.explain:
+        return None
+    if call.on_out_of_range != "error":  # then the log start decides, and it moves
         return None
     question = b"\n".join((call.query, media_type))
     digest = hashlib.blake2s(question, digest_size=12).hexdigest()

@@ -218,6 +218,14 @@ async def test_a_digest_is_compared_before_anything_is_written(api: Api, algorit
     assert api.log().watermarks.log_end_offset == 1
 
 
+async def test_a_large_digest_is_compared_by_a_worker(api: Api) -> None:
+    """The digest of a large body is computed off the event loop, to the same end."""
+    body = b'{"value":"' + b"x" * 200_000 + b'"}'
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    headers = NDJSON | {"content-digest": f"sha-256=:{digest}:"}
+    assert (await api.client.post(RECORDS, content=body, headers=headers)).status_code == 201
+
+
 async def test_a_compressed_body_is_decoded(api: Api) -> None:
     """Content-Encoding gzip is taken, damage in it is 400, another encoding 415 with a list."""
     body = b'{"value":1}\n' * 3

@@ -1,9 +1,13 @@
 """Appends to a topic, the server picking partitions: protocol rules A13 and A14."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
+from anyio.lowlevel import checkpoint
 
 from engine.errors import StorageOffline
-from tests.support.service import NDJSON, Api
+from tests.support.service import NDJSON, Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +69,37 @@ async def test_conditions_are_about_one_partition(spread: Api, header: str) -> N
     body = {"records": [{"value": 1}]}
     answer = await spread.client.post(PATH, json=body, headers={header: "1"})
     assert (answer.status_code, answer.json()["header"]) == (400, header)
+
+
+async def test_a_disk_that_never_confirms_fails_its_part(spread: Api) -> None:
+    """A part whose flush fails is told with its records; the others are on disk."""
+    log = spread.log("spread", 0)
+    spread.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+    records = [{"key": f"k{n}", "value": n} for n in range(20)]
+    posting = asyncio.create_task(spread.client.post(PATH, json={"records": records}))
+    while not posting.done():
+        for other in (spread.log("spread", 1), spread.log("spread", 2)):
+            spread.service.commits.committed([(other, other.commit())])
+        spread.service.commits.abandon([log], StorageOffline("the disk failed"))
+        await checkpoint()
+    answer = await asyncio.wait_for(posting, 10)
+    assert answer.status_code == 207
+    codes = {entry.get("code") for entry in answer.json()["records"] if entry["partition"] == 0}
+    assert codes == {"storage_offline"}
+
+
+async def test_a_partition_that_is_not_here_fails_its_part(tmp_path: Path) -> None:
+    """Of an adopted topic some partitions may be elsewhere: their records are told so."""
+    (tmp_path / "adopted-1").mkdir()
+    async with running(tmp_path) as api:
+        records = [{"key": f"k{n}", "value": n} for n in range(20)]
+        answer = await api.client.post("/v1/topics/adopted/records", json={"records": records})
+        assert answer.status_code == 207
+        codes = {entry.get("code") for entry in answer.json()["records"]}
+        assert codes == {None, "partition_not_found"}
+        offsets = (await api.client.get("/v1/topics/adopted/offsets")).json()["partitions"]
+        assert [entry["partition"] for entry in offsets] == [1]
+        assert (await api.client.get("/v1/topics/adopted")).json()["adopted"] is True
 
 
 async def test_an_unknown_topic_is_not_found(spread: Api) -> None:

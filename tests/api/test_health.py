@@ -103,6 +103,16 @@ async def test_a_directory_in_use_ends_the_service(tmp_path: Path) -> None:
     assert isinstance(service.failure, DirectoryLocked)
 
 
+async def test_a_refusal_while_stopping_is_no_failure(tmp_path: Path) -> None:
+    """Whatever an opening runs into once the service stops, it is not why it stops."""
+    async with open_service(tmp_path):
+        service = Service(Settings(data_directory=tmp_path))
+        service.drain_soon()
+        async with lifespan(service, pytest.fail):
+            pass
+    assert service.failure is None
+
+
 async def test_closing_gives_up_an_opening(tmp_path: Path) -> None:
     """A service that stops while it recovers ends without calling that a failure."""
     service = Service(Settings(data_directory=tmp_path))

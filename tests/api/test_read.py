@@ -212,6 +212,42 @@ async def test_a_long_poll_waits_for_enough_bytes(api: Api) -> None:
     assert values(await asyncio.wait_for(waiting, 10)) == [1, 2]
 
 
+async def test_a_commit_between_look_and_wait_is_not_missed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed right after the reader looked is found without another commit."""
+    log = api.log()
+    real = log.read
+
+    def read_then_commit(*arguments: object, **options: object) -> object:
+        found = real(*arguments, **options)  # type: ignore[arg-type]  # passed on as it came
+        if not log.watermarks.log_end_offset:
+            log.append(build_batch([(1, None, b"1", ())]))
+            log.commit()  # nobody is told: the committer did not do it
+        return found
+
+    monkeypatch.setattr(log, "read", read_then_commit)
+    poll = api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 60_000})
+    assert values(await asyncio.wait_for(poll, 10)) == [1]
+
+
+async def test_what_is_not_cached_is_read_by_a_worker(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that would touch the disk on the event loop is done again elsewhere."""
+    await api.append(1)
+    log = api.log()
+    real = log.read
+
+    def cold(*arguments: object, cached_only: bool = False, **options: object) -> object:
+        if cached_only:
+            return None
+        return real(*arguments, **options)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(log, "read", cold)
+    assert values(await api.client.get(RECORDS)) == [1]
+
+
 async def test_draining_ends_long_polls(api: Api) -> None:
     """When the service stops, a reader that waits is answered at once with what there is."""
     waiting = asyncio.create_task(
@@ -244,6 +280,7 @@ async def test_what_can_never_change_may_be_kept_forever(api: Api) -> None:
         "offset=0&log_id={id}",  # ended because data ran out
         "offset=earliest&end_offset=2&log_id={id}",  # no number
         "offset=0&end_offset=2&log_id={id}&explain=1",
+        "offset=0&end_offset=2&log_id={id}&on_out_of_range=earliest",
     ],
 )
 async def test_whatever_may_change_is_never_kept(api: Api, query: str) -> None:

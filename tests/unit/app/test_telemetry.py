@@ -4,8 +4,6 @@ import io
 import json
 import logging
 
-import pytest
-
 from app.logging_setup import configure_logging
 from app.telemetry import Telemetry
 from engine.types import TopicPartition
@@ -43,17 +41,6 @@ def test_everything_the_engine_reports_is_exposed() -> None:
         "tidelog_answer 42.0",
     ):
         assert line in lines
-
-
-@pytest.fixture
-def root_logger() -> object:
-    """The root logger, put back as it was afterwards."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level, logging.getLogger("uvicorn.error").level
-    yield root
-    root.handlers[:], level, uvicorn_level = before
-    root.setLevel(level)
-    logging.getLogger("uvicorn.error").setLevel(uvicorn_level)
 
 
 def test_a_log_line_is_one_json_object(root_logger: logging.Logger) -> None:

@@ -1,0 +1,144 @@
+"""`tidelog serve` and `tidelog openapi`."""
+
+import json
+import logging
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from app import export_openapi, main
+from app.cli import app, is_loopback
+from app.cli import main as cli_main
+from app.fast_lane import FastLane
+from app.server import Server
+from tests.support.server import serving
+
+
+@pytest.fixture
+def runner(root_logger: logging.Logger) -> CliRunner:
+    """Runs commands in this process; what they do to logging is undone."""
+    return CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("host", "answer"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("example.org", False),
+    ],
+)
+def test_loopback_is_what_only_this_machine_reaches(host: str, *, answer: bool) -> None:
+    """Every other address needs credentials, or a word."""
+    assert is_loopback(host) is answer
+
+
+def test_an_open_address_is_refused_with_a_sentence(runner: CliRunner) -> None:
+    """Without credentials nothing listens beyond loopback unless told so."""
+    result = runner.invoke(app, ["serve", "--host", "0.0.0.0"])
+    assert result.exit_code == 1
+    assert "--insecure" in result.output
+
+
+def test_settings_that_are_not_valid_are_refused_with_a_sentence(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A wrong environment names the setting; a wrong topic default too."""
+    monkeypatch.setenv("TIDELOG_MAX_REQUEST_BYTES", "much")
+    result = runner.invoke(app, ["serve"])
+    assert (result.exit_code, "max_request_bytes" in result.output) == (1, True)
+    monkeypatch.delenv("TIDELOG_MAX_REQUEST_BYTES")
+    monkeypatch.setenv("TIDELOG_DEFAULT_TOPIC_CONFIG", '{"segment.bytes": "no"}')
+    result = runner.invoke(app, ["serve", "--data-dir", str(tmp_path)])
+    assert (result.exit_code, "segment.bytes" in result.output) == (1, True)
+
+
+def test_a_directory_in_use_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    """The second process on a data directory ends, and says why."""
+    command = [sys.executable, "-m", "app.cli", "serve", "--port", "0", "--data-dir", str(tmp_path)]
+    with serving(tmp_path):
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert "cannot be opened" in second.stderr
+
+
+def test_the_second_process_ends_with_one(runner: CliRunner, tmp_path: Path) -> None:
+    """The same in this process, for the exit code and the sentence."""
+    with serving(tmp_path):
+        result = runner.invoke(app, ["serve", "--port", "0", "--data-dir", str(tmp_path)])
+    assert (result.exit_code, "cannot be opened" in result.output) == (1, True)
+
+
+def test_a_clean_stop_ends_with_zero(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that is asked to stop says nothing more and exits with 0."""
+    start = Server.startup
+
+    async def start_and_stop(self: Server, sockets: Any = None) -> None:
+        await start(self, sockets)
+        self.should_exit = True
+
+    monkeypatch.setattr(Server, "startup", start_and_stop)
+    result = runner.invoke(app, ["serve", "--port", "0", "--data-dir", str(tmp_path)])
+    assert (result.exit_code, "listens on http://127.0.0.1:" in result.output) == (0, True)
+
+
+def test_the_program_prints_its_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tidelog` is the program; without a command it says what there is."""
+    monkeypatch.setattr(sys, "argv", ["tidelog", "--help"])
+    with pytest.raises(SystemExit):
+        cli_main()
+    assert "serve" in capsys.readouterr().out
+
+
+def test_a_signal_ends_the_service_cleanly(tmp_path: Path) -> None:
+    """SIGTERM drains, closes and leaves the marker that the next start believes."""
+    command = [sys.executable, "-m", "app.cli", "serve", "--port", "0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert found is not None
+        with httpx.Client(base_url=found[0]) as client:
+            while client.get("/readyz").status_code != 200:
+                pass
+            client.put("/v1/topics/events", json={})
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_the_document_is_printed(runner: CliRunner) -> None:
+    """`tidelog openapi` prints what is committed."""
+    result = runner.invoke(app, ["openapi"])
+    assert json.loads(result.output)["info"]["title"] == "tidelog"
+
+
+def test_the_document_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make openapi` writes the file that is committed."""
+    monkeypatch.setattr(export_openapi, "TARGET", tmp_path / "openapi.json")
+    export_openapi.main()
+    assert json.loads((tmp_path / "openapi.json").read_text())["openapi"].startswith("3.1")
+
+
+def test_the_server_entry_is_configured_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`uvicorn --factory app.main:create` takes its settings from TIDELOG_ variables."""
+    monkeypatch.setenv("TIDELOG_DATA_DIRECTORY", str(tmp_path))
+    assert isinstance(main.create(), FastLane)
