@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -67,14 +67,16 @@ class Decoder:
         Records outside the range and control batches are left out. Raises DamagedBatchError, which
         names the batch.
         """
-        for group in self._groups(frames):
+        for group in self._groups(data, frames):
             payload, records = self._locate(data, group)
-            wanted = self._only_wanted(records)
-            for piece in _pieces(wanted):
+            for piece in _pieces(self._only_wanted(records)):
                 yield self._build(payload, piece)
 
-    def _groups(self, frames: Sequence[BatchFrame]) -> Iterator[list[BatchFrame]]:
-        group: list[BatchFrame] = []
+    def _groups(
+        self, data: bytes | bytearray, frames: Sequence[BatchFrame]
+    ) -> Iterator[list[_Batch]]:
+        """Gather batches, uncompressed, up to the size of a unit of work or one batch above it."""
+        group: list[_Batch] = []
         rows = size_bytes = 0
         for frame in frames:
             if frame.is_control or frame.records_count == 0:
@@ -83,58 +85,46 @@ class Decoder:
                 continue
             if frame.base_offset >= self._wanted.end_offset:
                 break
-            group.append(frame)
+            batch = self._open(data, frame)
+            group.append(batch)
             rows += frame.records_count
-            size_bytes += frame.end_position - frame.payload_position
+            size_bytes += batch.size_bytes
             if rows >= MAX_ROWS or size_bytes >= MAX_BYTES:
                 yield group
                 group, rows, size_bytes = [], 0, 0
         if group:
             yield group
 
-    def _locate(
-        self, data: bytes | bytearray, group: list[BatchFrame]
-    ) -> tuple[bytes | bytearray, RecordFields]:
-        try:
-            payload, places = self._payloads(data, group)
-            return payload, locate_records(payload, group, places)
-        except (CompressionError, RecordError) as error:
-            if len(group) == 1:
-                raise self._damage(group[0].base_offset, str(error)) from error
-        # Something in the group is wrong: one batch at a time tells which.
-        for frame in group:
-            self._locate(data, [frame])
-        raise self._damage(group[0].base_offset, "the batches do not hold together")
-
-    def _payloads(
-        self, data: bytes | bytearray, group: list[BatchFrame]
-    ) -> tuple[bytes | bytearray, list[tuple[int, int]]]:
-        """Return one buffer with the uncompressed records, and where each batch's lie."""
+    def _open(self, data: bytes | bytearray, frame: BatchFrame) -> _Batch:
+        """Verify the checksum, if that is wanted, and decompress, if that is needed."""
+        view = memoryview(data)
         if self._check_crcs:
-            self._verify_crcs(data, group)
-        if not any(frame.codec for frame in group):
-            return data, [(frame.payload_position, frame.end_position) for frame in group]
-        parts: list[bytes] = []
-        places: list[tuple[int, int]] = []
-        end = 0
-        view = memoryview(data)
-        for frame in group:
-            part = view[frame.payload_position : frame.end_position]
-            parts.append(
-                self._decompressor.decompress(frame.codec, part) if frame.codec else bytes(part)
-            )
-            places.append((end, end + len(parts[-1])))
-            end += len(parts[-1])
-        return b"".join(parts), places
-
-    def _verify_crcs(self, data: bytes | bytearray, group: list[BatchFrame]) -> None:
-        view = memoryview(data)
-        for frame in group:
             computed = crc32c(view[frame.position + ATTRIBUTES_POSITION : frame.end_position])
             if computed != frame.crc:
                 raise self._damage(
                     frame.base_offset, f"crc {frame.crc:#010x} stored, {computed:#010x} computed"
                 )
+        if not frame.codec:
+            return _Batch(frame, None)
+        compressed = view[frame.payload_position : frame.end_position]
+        try:
+            return _Batch(frame, self._decompressor.decompress(frame.codec, compressed))
+        except CompressionError as error:
+            raise self._damage(frame.base_offset, str(error)) from error
+
+    def _locate(
+        self, data: bytes | bytearray, group: list[_Batch]
+    ) -> tuple[bytes | bytearray, RecordFields]:
+        payload, places = _joined(data, group)
+        try:
+            return payload, locate_records(payload, [batch.frame for batch in group], places)
+        except RecordError as error:
+            if len(group) == 1:
+                raise self._damage(group[0].frame.base_offset, str(error)) from error
+        # Something in the group is wrong: one batch at a time tells which.
+        for batch in group:
+            self._locate(data, [batch])
+        raise self._damage(group[0].frame.base_offset, "the batches do not hold together")
 
     def _only_wanted(self, records: RecordFields) -> RecordFields:
         offsets, wanted = records.offsets, self._wanted
@@ -152,6 +142,35 @@ class Decoder:
     def _damage(self, offset: int, reason: str) -> DamagedBatchError:
         log = self._wanted.log
         return DamagedBatchError(f"damaged batch in {log.described}, at offset {offset}: {reason}")
+
+
+class _Batch(NamedTuple):
+    """A batch and its uncompressed records, or None where they lie in the answer as they are."""
+
+    frame: BatchFrame
+    records: bytes | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the uncompressed records."""
+        if self.records is not None:
+            return len(self.records)
+        return self.frame.end_position - self.frame.payload_position
+
+
+def _joined(
+    data: bytes | bytearray, group: Sequence[_Batch]
+) -> tuple[bytes | bytearray, list[tuple[int, int]]]:
+    """Return one buffer with the uncompressed records, and where each batch's lie."""
+    if all(batch.records is None for batch in group):
+        return data, [(b.frame.payload_position, b.frame.end_position) for b in group]
+    view = memoryview(data)
+    parts = [
+        view[b.frame.payload_position : b.frame.end_position] if b.records is None else b.records
+        for b in group
+    ]
+    cuts = accumulate((batch.size_bytes for batch in group), initial=0)
+    return b"".join(parts), list(pairwise(cuts))
 
 
 def _pieces(records: RecordFields) -> Iterator[RecordFields]:

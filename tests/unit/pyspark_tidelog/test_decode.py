@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -180,6 +181,21 @@ def test_a_batch_that_grows_beyond_the_limit_is_refused(codec: int) -> None:
     with pytest.raises(DamagedBatchError, match=r"topic flights, partition 3, at offset 0: "):
         decode_batches(data, limit_bytes=2_000_000)
     assert decode_batches(data, limit_bytes=4_000_000)[0].num_rows == 1
+
+
+def test_many_small_batches_that_grow_are_not_held_at_once() -> None:
+    """What is in memory is bounded by one batch, not by all that the answer can grow into."""
+    data = b"".join(
+        encode([SentRecord(0, None, b"\0" * 4_000_000)], codec=ZSTD, base_offset=offset)
+        for offset in range(10)
+    )
+    decoder = Decoder(OffsetRange(LOG, 0, 10), ("value",))
+    tracemalloc.start()
+    rows = sum(batch.num_rows for batch in decoder.decode(data, decoder.frames(data, 0)))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert rows == 10
+    assert peak_bytes < 20_000_000
 
 
 @given(st.data())
