@@ -176,7 +176,9 @@ class LogCleaner:
         try:
             with self._manager.health.reading():
                 report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
-        except StoredDataCorrupt:
+        except (StoredDataCorrupt, ValueError) as error:
+            if compaction.is_stale:  # the bytes, or the open files, went while they were read
+                raise CleaningAborted(f"{log.topic_partition} changed meanwhile") from error
             compaction.context.recorder.corrupt_data_found(log.topic_partition)
             raise
         marks.note(log, report.end_offset)

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from engine.cleaner.offset_map import SLOT_BYTES
-from engine.errors import StoredDataCorrupt
+from engine.cleaner.filter import BatchFilter, Round
+from engine.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from engine.cleaner.rewrite import rewrite_group
+from engine.errors import SegmentOverflow, StoredDataCorrupt
 from engine.records.batch import BatchView
 from engine.records.control import ControlType
 from engine.records.header import Codec
@@ -197,6 +199,27 @@ def test_indexes_of_the_output_are_as_dense_as_the_topic_wants() -> None:
     assert [positions[entry.position].last_offset for entry in index] == [
         entry.offset for entry in index
     ]
+
+
+def test_a_group_that_is_too_wide_is_refused() -> None:
+    """Its last offsets could not be expressed in one segment's indexes; the sources stay."""
+    compacted = Compacted()
+    compacted.put(("a", "1"))
+    far = 2**31 + 5
+    compacted.log.append(keyed(("b", "1"), base_offset=far), origin=AppendOrigin.REPLICATION)
+    compacted.seal()
+    group = compacted.log.segments[:2]
+    compaction = compacted.log.compaction()
+    keep_all = BatchFilter(
+        Round(now_ms=0, delete_retention_ms=0, end_offset=far + 1, limit_bytes=1 << 20),
+        OffsetMap(SLOT_BYTES),
+    )
+    with pytest.raises(SegmentOverflow):
+        rewrite_group(compaction, group, keep_all, chunk_bytes=1 << 20, pace=lambda _: None)
+    assert compacted.offsets() == [0, far]
+    report = compacted.cleaner.run_pass()
+    assert report is not None
+    assert report.segments_after == 2
 
 
 # -- producers and transactions ------------------------------------------------------------------

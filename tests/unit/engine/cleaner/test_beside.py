@@ -1,0 +1,202 @@
+"""What happens to a round when the log changes under it, or the disk fails."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from engine.cleaner.round import run_round
+from engine.errors import StorageFull, StorageOffline
+from engine.log.compaction import CleaningAborted
+from tests.support.builders import EVENTS
+from tests.support.compaction import BY_HAND, Compacted, newest
+from tests.support.logs import segment_bases
+
+Step = Callable[[Compacted], object]
+
+
+def filled(**overrides: object) -> Compacted:
+    """Three sealed segments and an active one, all with the same key and one of their own."""
+    compacted = Compacted(overrides=overrides)
+    for number in range(4):
+        compacted.put(("key", str(number)), (f"k{number}", "x"))
+        if number < 3:
+            compacted.seal()
+    compacted.log.commit()
+    return compacted
+
+
+def round_with(compacted: Compacted, step: Step, *, after_reads: int) -> None:
+    """Run a round and take a step when that many chunks were read."""
+    reads = 0
+
+    def pace(size_bytes: int) -> None:
+        nonlocal reads
+        reads += size_bytes > 0
+        if reads == after_reads:
+            reads += 1
+            step(compacted)
+
+    compaction = compacted.log.compaction()
+    run_round(compaction, compacted.dirty(), BY_HAND, pace)
+
+
+def leftovers(compacted: Compacted) -> list[str]:
+    return [name for name in compacted.files() if name.endswith((".cleaned", ".swap"))]
+
+
+AFTER_READS = pytest.mark.parametrize("after_reads", [1, 4, 6])
+"""While the map is built, and while the first and the last of the sources are copied."""
+
+
+@AFTER_READS
+def test_a_truncated_log_keeps_what_the_truncation_left(after_reads: int) -> None:
+    """The round ends without effect (CM.testConcurrentLogCleanupAndLogTruncation)."""
+    compacted = filled()
+    with pytest.raises(CleaningAborted):
+        round_with(compacted, lambda it: it.log.truncate_to(2), after_reads=after_reads)
+    assert compacted.offsets() == [0, 1]
+    assert leftovers(compacted) == []
+    compacted.log.check_invariants()
+
+
+@AFTER_READS
+def test_a_deleted_log_is_left_alone(after_reads: int) -> None:
+    """Its directory has another name, and the disk is not at fault.
+
+    (CM.testConcurrentLogCleanupAndTopicDeletion)
+    """
+    compacted = filled()
+    log = compacted.log
+    with pytest.raises(CleaningAborted):
+        round_with(
+            compacted, lambda it: it.manager.delete_topic(EVENTS.topic), after_reads=after_reads
+        )
+    assert not compacted.manager.health.is_offline
+    assert segment_bases(log) == [0, 2, 4, 6]
+    compacted.world.scheduler.advance(60_000)
+    assert not compacted.manager.health.is_offline
+
+
+@AFTER_READS
+def test_what_retention_removed_does_not_come_back(after_reads: int) -> None:
+    """A source that is gone meanwhile ends the round, and is removed once.
+
+    (CL.testCleanSegmentsWithConcurrentSegmentDeletion)
+    """
+    compacted = filled()
+
+    def remove_first(it: Compacted) -> None:
+        it.log.delete_records(2)
+        assert len(it.log.run_retention()) == 1
+
+    with pytest.raises(CleaningAborted):
+        round_with(compacted, remove_first, after_reads=after_reads)
+    assert segment_bases(compacted.log) == [2, 4, 6]
+    assert leftovers(compacted) == []
+    compacted.world.scheduler.advance(60_000)
+    assert compacted.log.watermarks.log_start_offset == 2
+
+
+@AFTER_READS
+def test_a_topic_that_is_no_longer_compacted_is_left_alone(after_reads: int) -> None:
+    """The change is in force at once (LM.testTopicConfigChangeStopCleaningIfCompactIsRemoved)."""
+    compacted = filled()
+
+    def configure(it: Compacted) -> None:
+        it.manager.update_topic(EVENTS.topic, {"cleanup.policy": "delete"})
+
+    before = compacted.pairs()
+    with pytest.raises(CleaningAborted):
+        round_with(compacted, configure, after_reads=after_reads)
+    assert compacted.pairs() == before
+
+
+@AFTER_READS
+def test_appends_and_rolls_go_on_beside_a_round(after_reads: int) -> None:
+    """What comes meanwhile is neither cleaned nor lost."""
+    compacted = filled()
+
+    def append(it: Compacted) -> None:
+        it.put(("key", "new"), ("k0", "new"))
+        it.seal()
+
+    round_with(compacted, append, after_reads=after_reads)
+    assert newest(compacted.pairs()) == {"key": "new", "k0": "new", "k1": "x", "k2": "x", "k3": "x"}
+    assert segment_bases(compacted.log) == [0, 6, 10]
+    compacted.log.check_invariants()
+
+
+def test_whoever_reads_a_source_reads_on() -> None:
+    """Its files lose their names at once and go after the delay; what was opened stays open."""
+    compacted = filled()
+    sources = compacted.log.segments[:3]
+    content = [bytes(source.read(0, source.size_bytes)) for source in sources]
+    compacted.clean()
+    assert [bytes(source.read(0, source.size_bytes)) for source in sources] == content
+    deleted = [name for name in compacted.files() if name.endswith(".deleted")]
+    assert {name[:20] for name in deleted} == {f"{base:020d}" for base in (0, 2, 4, 6)}
+    compacted.world.scheduler.advance(60_000)
+    assert not [name for name in compacted.files() if name.endswith(".deleted")]
+    assert [bytes(source.read(0, source.size_bytes)) for source in sources] == content
+
+
+def test_snapshots_of_segments_that_are_gone_go_too() -> None:
+    """Those of the output's base and of the active segment stay."""
+    compacted = filled()
+    compacted.clean()
+    snapshots = [name for name in compacted.files() if name.endswith(".snapshot")]
+    assert snapshots == ["00000000000000000008.snapshot"]
+
+
+@pytest.mark.parametrize("operation", ["create", "append", "sync"])
+def test_a_full_disk_ends_the_round_and_nothing_else(operation: str) -> None:
+    """What was written is removed again, and the directory stays online."""
+    compacted = filled()
+    before = compacted.pairs()
+    compacted.seal()
+    ending = ".timeindex.cleaned" if operation == "create" else ".log.cleaned"
+    compacted.world.disk.fail(operation, error=errno.ENOSPC, path_end=ending)
+    with pytest.raises(StorageFull):
+        compacted.cleaner.clean_now(compacted.log)
+    assert not compacted.manager.health.is_offline
+    assert leftovers(compacted) == []
+    assert compacted.pairs() == before
+    compacted.cleaner.clean_now(compacted.log)
+    assert newest(compacted.pairs()) == newest(before)
+
+
+@pytest.mark.parametrize(
+    ("operation", "path_end"),
+    [
+        ("append", ".log.cleaned"),
+        ("sync", ".log.cleaned"),
+        ("rename", ".log.cleaned"),
+        ("rename", ".log.swap"),
+    ],
+)
+def test_a_failing_disk_takes_the_directory_offline(operation: str, path_end: str) -> None:
+    """And a restart finds the sources or the output, never half of it."""
+    compacted = filled()
+    compacted.seal()
+    before = newest(compacted.pairs())
+    compacted.world.disk.fail(operation, path_end=path_end)
+    with pytest.raises(StorageOffline):
+        compacted.cleaner.clean_now(compacted.log)
+    assert compacted.manager.health.is_offline
+    compacted.crash(power_cut=True)
+    assert newest(compacted.pairs()) == before
+    assert leftovers(compacted) == []
+
+
+def test_leftovers_of_an_earlier_attempt_are_in_nobodys_way() -> None:
+    """Files of a round that could not clean up behind itself are replaced."""
+    compacted = filled()
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        path = compacted.log.directory / f"{0:020d}{suffix}.cleaned"
+        with compacted.world.fs.open(path, create=True) as file:
+            file.append(b"left behind")
+    before = newest(compacted.pairs())
+    compacted.clean()
+    assert newest(compacted.pairs()) == before
+    assert compacted.aborted() == []
