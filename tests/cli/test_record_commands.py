@@ -72,6 +72,12 @@ def test_documents_become_values_with_their_own_key_and_time(run: Run) -> None:
     assert second.endswith("  null  [17]")
 
 
+def test_a_single_record_is_not_many(run: Run) -> None:
+    """The sentence is grammatical for one, too."""
+    run("create", "lonely")
+    assert run("append", "lonely", stdin=b'{"value":1}').stdout.startswith("1 record appended")
+
+
 def test_a_bad_line_ends_the_append_and_names_itself(run: Run) -> None:
     """What was sent before stays; the message says how much, and which line to mend."""
     run("create", "broken")

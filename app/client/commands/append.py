@@ -85,7 +85,8 @@ def append(
 
 def outcome(topic: str, report: AppendReport, seconds: float) -> tuple[dict[str, object], str]:
     """Return what is printed in the end: for programs, for people."""
-    sentence = f"{report.records:,} records appended to {topic} in {seconds:.1f} s"
+    records = "1 record" if report.records == 1 else f"{report.records:,} records"
+    sentence = f"{records} appended to {topic} in {seconds:.1f} s"
     if report.duplicates:
         sentence += f"; {report.duplicates:,} of them were there already when a retry asked again"
     return {

@@ -14,7 +14,7 @@ from app.client.failures import Failure
 
 def dump(
     *,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help=".log, .index …")],
+    files: Annotated[list[Path], typer.Argument(help=".log, .index …")],
     as_json: JsonOption = False,
 ) -> None:
     """Print what is in the files of a log, as `kafka-dump-log --deep-iteration` does.
