@@ -71,7 +71,8 @@ def _drop_replaced(
                 suffix=names.SWAP_SUFFIX,
             )
             first = base_offset if first is None else min(first, base_offset)
-            end = max(end, segment.read_next_offset())
+            for _, header in segment.headers():  # without the index, which may be missing
+                end = max(end, header.next_offset)
             segment.close_handles()
     if first is None:
         return
