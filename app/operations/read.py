@@ -101,7 +101,10 @@ async def _fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tu
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1000
     async with Departure(exchange.receive) as gone:
-        while (left := deadline - loop.time()) > 0 and service.admission.phase is Phase.READY:
+        while not _is_enough(call, fetched) and service.admission.phase is Phase.READY:
+            left = deadline - loop.time()
+            if left <= 0:
+                break
             ticket.settle_answer(0)
             ticket.park()
             # The log may have moved since it was read, on another thread: look before waiting.
@@ -111,9 +114,7 @@ async def _fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tu
             if gone.done():
                 raise ClientGone
             start, fetched = await _fetch(service, place, call, start, ticket)
-            if _is_enough(call, fetched):
-                break
-    return start, fetched
+        return start, fetched
 
 
 def _is_enough(call: ReadCall, fetched: Fetched) -> bool:
