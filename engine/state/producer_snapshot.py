@@ -74,6 +74,14 @@ def decode_snapshot(content: bytes, *, loaded_ms: int) -> tuple[ProducerEntry, .
     return entries
 
 
+def ensure_below(entries: Iterable[ProducerEntry], end_offset: int) -> None:
+    """Raise CorruptSnapshot if an entry knows of `end_offset` or more: it is of another log."""
+    for entry in entries:
+        written = entry.batches[-1].last_offset if entry.batches else UNKNOWN_OFFSET
+        if max(written, entry.transaction_first_offset or UNKNOWN_OFFSET) >= end_offset:
+            raise CorruptSnapshot(f"producer {entry.producer_id} has written beyond {end_offset}")
+
+
 def in_table_order(entries: Iterable[ProducerEntry]) -> list[ProducerEntry]:
     """Return the entries as a Java hash table would iterate over them, which is Kafka's file order.
 

@@ -25,7 +25,12 @@ from engine.fs.port import FileSystem
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.state.producer_entry import ProducerEntry
-from engine.state.producer_snapshot import decode_snapshot, encode_snapshot, in_table_order
+from engine.state.producer_snapshot import (
+    decode_snapshot,
+    encode_snapshot,
+    ensure_below,
+    in_table_order,
+)
 from engine.state.snapshot_files import SnapshotFiles
 from engine.state.transactions import OpenTransaction, Transactions
 from engine.state.verdict import (
@@ -229,6 +234,7 @@ class ProducerStates:
         while (offset := self._files.newest) is not None:
             try:
                 entries = decode_snapshot(self._files.read(offset), loaded_ms=now_ms)
+                ensure_below(entries, offset)
             except (CorruptSnapshot, FileNotFoundError) as error:
                 _logger.warning("%s: dropping snapshot %d: %s", self._directory, offset, error)
                 self._files.delete(offset)
