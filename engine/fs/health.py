@@ -19,6 +19,7 @@ from engine.metrics import NullRecorder, Recorder
 
 _LOG = logging.getLogger(__name__)
 
+_NO_PERMISSION: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -86,8 +87,10 @@ class DirectoryHealth:
         return self._offline(cause)
 
     def _offline(self, cause: OSError) -> StorageOffline:
+        advice = "; let this user read and write it" if cause.errno in _NO_PERMISSION else ""
         return StorageOffline(
-            f"{self.directory} is offline until restart: {cause}", directory=str(self.directory)
+            f"{self.directory} is offline until restart: {cause}{advice}",
+            directory=str(self.directory),
         )
 
 

@@ -91,6 +91,7 @@ def fetch(
         if isinstance(piece, ReadEnd):
             ended_by = piece
             break
+        _ensure_tiled(piece, segment, segments.base_offsets[index + 1 : index + 2])
         pieces.append(piece)
         path = path or _path_of(segment, request.offset, piece.first)
         budget -= len(piece.data)
@@ -137,6 +138,17 @@ def _read_segment(
     stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
     data = segment.read(first.position, stop.position, cached_only=request.cached_only)
     return _Piece(data, first, stop.offset, is_complete=stop.position >= end)
+
+
+def _ensure_tiled(piece: _Piece, segment: Segment, following: tuple[int, ...]) -> None:
+    """Raise StoredDataCorrupt if batches are not of their segment: the file is another log's."""
+    reaches_too_far = following and piece.next_offset > following[0]
+    if reaches_too_far or piece.first.base_offset < segment.base_offset:
+        raise segment.records.damaged(
+            f"offsets {piece.first.base_offset} to {piece.next_offset - 1} are not of this segment",
+            piece.first.position,
+            piece.first.base_offset,
+        )
 
 
 def _readable_end(segment: Segment, bound: OffsetMetadata) -> int:
