@@ -35,6 +35,8 @@ class Finding:
     offset: int = UNKNOWN_OFFSET
     stale_files: tuple[Path, ...] = ()
     """The derived files to remove, so that opening makes them anew."""
+    is_left_to_opening: bool = False
+    """Whether every opening deals with it as the detail says."""
 
     @property
     def is_problem(self) -> bool:

@@ -87,7 +87,8 @@ class DirectoryCheck:
         except InvalidDataDirectory as error:
             return None, Finding(Severity.REFUSED, path, str(error))
         if parsed.kind is DirectoryKind.DELETED:
-            return None, Finding(Severity.NOTE, path, "it was deleted: a start removes it later")
+            detail = "it was deleted: the service removes it after its start"
+            return None, Finding(Severity.NOTE, path, detail)
         if parsed.kind is not DirectoryKind.LIVE or parsed.topic == names.CLUSTER_METADATA_TOPIC:
             return None, Finding(Severity.NOTE, path, "it is set aside and not served")
         return parsed.topic_partition, None
@@ -140,7 +141,7 @@ class DirectoryCheck:
                 if log not in present:
                     path = self._directory / partition_directory_name(log)
                     detail = "the partition's directory is missing: opening makes an empty one"
-                    yield Finding(Severity.DAMAGE, path, detail)
+                    yield Finding(Severity.DAMAGE, path, detail, is_left_to_opening=True)
 
     def _judge_checkpoints(self) -> Findings:
         """Hold what the checkpoints promise against where the logs really end."""

@@ -101,19 +101,20 @@ class PartitionCheck:
                         "it is a directory where a file belongs: move it away",
                     )
                 elif name.endswith(names.INDEX_SUFFIXES) and base not in logs:
-                    yield _note(path, "it has no .log file: opening removes it")
+                    yield _tidied(path, "it has no .log file: opening removes it")
             elif base is not None and name.endswith(_LEFTOVER_SUFFIXES):
-                yield _note(path, "an interrupted operation left it: opening completes or removes")
+                yield _tidied(path, "left by an interrupted operation, which opening completes")
             else:
-                yield _note(path, "it is not of this format and is left alone")
+                yield Finding(Severity.NOTE, path, "it is not of this format and is left alone")
 
     def _read_small_files(self) -> Findings:
         path = self._directory / names.PARTITION_METADATA
         try:
             if read_topic_id(self._fs, path) is None:
-                yield _note(path, "it is missing: opening makes it")
+                yield _tidied(path, "it is missing: opening makes it")
         except CorruptCheckpoint as error:
-            yield Finding(Severity.DERIVED, path, f"{error}; opening makes it anew")
+            detail = f"{error}; opening makes it anew"
+            yield Finding(Severity.DERIVED, path, detail, is_left_to_opening=True)
         path = self._directory / names.LEADER_EPOCH_CHECKPOINT
         try:
             self._epochs = read_epochs(self._fs, path)
@@ -125,7 +126,7 @@ class PartitionCheck:
 
     def _check_segment(self, base_offset: int, following: int | None) -> Findings:
         if self._end_offset < base_offset:
-            yield from self._judge_gap(base_offset, self._log_path(base_offset), 0)
+            yield from self._judge_gap(base_offset, self._log_path(base_offset))
         self._end_offset = max(self._end_offset, base_offset)
         is_scanned = self._scope.is_scanned(following)
         indexes = None if is_scanned else _IndexChecks(self._fs, self._directory, base_offset)
@@ -164,7 +165,7 @@ class PartitionCheck:
             yield self._damage(records, position, self._end_offset, what)
             return
         if header.base_offset > self._end_offset:
-            yield from self._judge_gap(header.base_offset, records.path, position)
+            yield from self._judge_gap(header.base_offset, records.path)
         self._snapshots.see_before(header.base_offset, is_whole=self._is_whole)
         batch = BatchView(records.read(position, header.size_bytes))
         try:
@@ -204,12 +205,12 @@ class PartitionCheck:
                 stale_files=(path,),
             )
 
-    def _judge_gap(self, next_offset: int, path: Path, position: int) -> Findings:
+    def _judge_gap(self, next_offset: int, path: Path) -> Findings:
         missing, self._end_offset = self._end_offset, next_offset
         self._is_whole = False
         if not self._scope.may_have_gaps:
             what = f"offsets {missing} to {next_offset - 1} are missing"
-            yield Finding(Severity.DAMAGE, path, what, position, missing)
+            yield Finding(Severity.DAMAGE, path, what, offset=missing)
 
     def _judge_end(
         self, records: FileRecords, position: int, what: str, *, is_scanned: bool
@@ -219,10 +220,19 @@ class PartitionCheck:
         count = records.size_bytes - position
         if is_scanned and _is_torn(records, position):
             what = f"{count} bytes of an unfinished append: opening cuts them"
-            return Finding(Severity.NOTE, records.path, what, position, self._end_offset)
-        if is_scanned:
-            what = f"{what}; opening cuts the log here, {count} bytes and the segments behind"
-        return Finding(Severity.DAMAGE, records.path, what, position, self._end_offset)
+            severity = Severity.NOTE
+        else:
+            severity = Severity.DAMAGE
+            if is_scanned:
+                what = f"{what}; opening cuts the log here, {count} bytes and the segments behind"
+        return Finding(
+            severity,
+            records.path,
+            what,
+            position,
+            self._end_offset,
+            is_left_to_opening=is_scanned,
+        )
 
     def _damage(self, records: FileRecords, position: int, offset: int, what: str) -> Finding:
         self._is_whole = False
@@ -286,8 +296,8 @@ def _base_of_log(name: str) -> int | None:
     return base_offset
 
 
-def _note(path: Path, detail: str) -> Finding:
-    return Finding(Severity.NOTE, path, detail)
+def _tidied(path: Path, detail: str) -> Finding:
+    return Finding(Severity.NOTE, path, detail, is_left_to_opening=True)
 
 
 def _is_torn(records: FileRecords, position: int) -> bool:

@@ -42,9 +42,9 @@ class SnapshotChecks:
         """Compare what is left, and yield everything that is wrong."""
         self.see_before(end_offset, is_whole=is_whole)
         for snapshot in self._pending:
-            yield Finding(
-                Severity.NOTE, self._path(snapshot), "it is beyond the log: opening removes it"
-            )
+            detail = "it is beyond the log: opening removes it"
+            path = self._path(snapshot)
+            yield Finding(Severity.NOTE, path, detail, is_left_to_opening=True)
         for snapshot, fault in self._faults:
             below = bases[max(0, bisect_left(bases, snapshot) - 1)] if bases else None
             # The scan of the segment below writes it anew, and opening scans what lacks indexes.

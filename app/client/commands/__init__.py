@@ -9,9 +9,10 @@ from app.client.commands.dump import dump
 from app.client.commands.ingest import ingest
 from app.client.commands.read import read, tail
 from app.client.commands.topics import create, topics
+from app.client.commands.verify import repair, verify
 
 
 def register(program: typer.Typer) -> None:
     """Add the commands in the order `--help` lists them."""
-    for command in (topics, create, append, read, tail, dump, ingest):
+    for command in (topics, create, append, read, tail, dump, verify, repair, ingest):
         program.command()(command)
