@@ -1,0 +1,185 @@
+"""Append to a topic: the server picks partitions as Kafka's partitioner does.
+
+One request becomes one batch a partition. Each batch is atomic, all of them together are not: when
+some partitions fail and others do not the answer is 207, with one entry a record in input order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from app.answers import Answer, Body, json_answer
+from app.commits import CommitTimedOut
+from app.operations.append import STATUS, append_new
+from app.operations.exchange import Exchange
+from app.operations.service import Service
+from app.problems import kind_of, problem_members
+from app.translate.calls import AppendCall, ensure_no_conditions
+from app.translate.partitioner import partition_of
+from app.translate.receipts import Place, receipt_body, to_json
+from app.translate.records_in import new_records, parse_records
+from engine.config import LogConfig
+from engine.errors import EngineError
+from engine.log.results import Appended
+from engine.records.builder import NewRecord
+
+INLINE_RECORDS: Final = 256
+"""More new records than these are built into a batch on a worker."""
+
+
+class _Spread(NamedTuple):
+    """The partition of each record in input order, and the records of each partition."""
+
+    chosen: Sequence[int]
+    parts: Mapping[int, Sequence[NewRecord]]
+
+
+class _Written(NamedTuple):
+    """A part that is in its log."""
+
+    place: Place
+    appended: Appended
+
+
+_Outcome = _Written | Exception
+
+
+async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall) -> Answer:
+    """Append records to the partitions that Kafka's partitioner picks for their keys."""
+    service = exchange.service
+    partitions = service.manager.topic(topic).partitions
+    config = service.places(topic)[0].log.config
+    is_ndjson = exchange.brings_ndjson()
+    ensure_no_conditions(exchange.head)
+    body = await exchange.body()
+    sticky = service.sticky_partition(topic, partitions)
+
+    def spread() -> _Spread:
+        made = _new_records(service, config, body, is_ndjson=is_ndjson)
+        return _spread(made, partitions, sticky)
+
+    if len(body) <= service.settings.inline_append_bytes:
+        spreading = spread()
+    else:
+        spreading = await service.workers.write(spread)
+    outcomes: dict[int, _Outcome] = {}
+    for partition, part in spreading.parts.items():
+        outcomes[partition] = await _append_part(service, topic, partition, call, part)
+    if call.acks == "all":
+        for partition, outcome in outcomes.items():
+            outcomes[partition] = await _on_disk(service, outcome)
+    return _answer(topic, call, spreading, outcomes)
+
+
+def _new_records(
+    service: Service, config: LogConfig, body: Body, *, is_ndjson: bool
+) -> Sequence[NewRecord]:
+    """Judge all records before the first is written, so that their faults are told together."""
+    records = parse_records(
+        body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request
+    )
+    return new_records(records, now_ms=service.clock.now_ms(), config=config)
+
+
+def _spread(records: Sequence[NewRecord], partitions: int, sticky: int) -> _Spread:
+    """Deal the records out; those without a key go to the sticky partition."""
+    chosen: list[int] = []
+    parts: dict[int, list[NewRecord]] = defaultdict(list)
+    for record in records:
+        key = record[1]
+        partition = sticky if key is None else partition_of(bytes(key), partitions)
+        chosen.append(partition)
+        parts[partition].append(record)
+    return _Spread(chosen, parts)
+
+
+async def _append_part(
+    service: Service, topic: str, partition: int, call: AppendCall, records: Sequence[NewRecord]
+) -> _Outcome:
+    try:
+        place = service.place(topic, partition)
+        if len(records) <= INLINE_RECORDS:
+            return _Written(place, append_new(service, place, call, records, wakes=False))
+        appended = await service.workers.write(
+            lambda: append_new(service, place, call, records, wakes=True)
+        )
+    except EngineError as error:
+        return error
+    return _Written(place, appended)
+
+
+async def _on_disk(service: Service, outcome: _Outcome) -> _Outcome:
+    """Wait until a part that was written is on disk; return what went wrong if it never is."""
+    if isinstance(outcome, _Written):
+        committed = service.commits.wait(outcome.place.log, outcome.appended.last_offset + 1)
+        try:
+            if committed is not None:
+                await committed
+        except (EngineError, CommitTimedOut) as error:
+            return error
+    return outcome
+
+
+def _answer(
+    topic: str, call: AppendCall, spread: _Spread, outcomes: Mapping[int, _Outcome]
+) -> Answer:
+    """Answer for several partitions; if all of them failed, raise what the first one met."""
+    written = {
+        partition: outcome
+        for partition, outcome in sorted(outcomes.items())
+        if isinstance(outcome, _Written)
+    }
+    failed = {
+        partition: outcome
+        for partition, outcome in outcomes.items()
+        if isinstance(outcome, Exception)
+    }
+    if not written:
+        raise next(iter(failed.values()))
+    receipts = [
+        receipt_body(place, appended, place.log.watermarks, call.acks)
+        for place, appended in written.values()
+    ]
+    body = b'{"topic":"%b","count":%d,"acks":"%b","partitions":[%b],"records":[%b]}' % (
+        topic.encode(),
+        sum(appended.records_count for _, appended in written.values()),
+        call.acks.encode(),
+        b",".join(receipts),
+        b",".join(_entries(spread, written, failed)),
+    )
+    return json_answer(body, status=207 if failed else STATUS[call.acks])
+
+
+def _entries(
+    spread: _Spread, written: Mapping[int, _Written], failed: Mapping[int, Exception]
+) -> list[bytes]:
+    """Return one object a record in input order: its offset, or what went wrong."""
+    next_offsets = {
+        partition: outcome.appended.base_offset for partition, outcome in written.items()
+    }
+    told = {partition: _failure(partition, error) for partition, error in failed.items()}
+    entries = []
+    for partition in spread.chosen:
+        if partition in told:
+            entries.append(told[partition])
+        else:
+            offset = next_offsets[partition]
+            entries.append(b'{"partition":%d,"offset":%d}' % (partition, offset))
+            next_offsets[partition] = offset + 1
+    return entries
+
+
+def _failure(partition: int, error: Exception) -> bytes:
+    kind = kind_of(error)
+    return to_json(
+        {
+            "partition": partition,
+            "status": kind.status,
+            "code": kind.code,
+            "detail": problem_members(error)["detail"],
+            "retryable": kind.retryable,
+            "side_effects": kind.side_effects,
+        }
+    )
