@@ -58,7 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=", ".join(MEASURES))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
-    parser.add_argument("--seconds", type=float, default=8.0, help="for each measure")
+    parser.add_argument("--seconds", type=float, default=6.0, help="for each load")
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
     arguments = parser.parse_args()
     arguments.measures = arguments.measures or list(MEASURES)
