@@ -25,6 +25,9 @@ LONGEST_RETRY_AFTER_S: Final = 60.0
 # Positions inside an answer become 32-bit offsets of Arrow arrays.
 MAX_ANSWER_BYTES: Final = (1 << 31) - 1
 
+# A step that ends in an error is lost, so a body is read in steps.
+_STEP_BYTES: Final = 256 << 10
+
 _WORTH_ANOTHER_TRY: Final = frozenset({408, 429, 502, 503, 504})
 
 
@@ -167,7 +170,7 @@ def _read_into(response: HTTPResponse, view: memoryview) -> tuple[int, Exception
     arrived = 0
     try:
         while arrived < len(view):
-            count = response.readinto(view[arrived:])
+            count = response.readinto(view[arrived : arrived + _STEP_BYTES])
             if not count:
                 return arrived, None
             arrived += count

@@ -73,6 +73,17 @@ def test_offsets_and_a_schema_narrow_a_query(
     assert sorted(row.offset for row in frame.collect()) == list(range(7, 93))
 
 
+def test_a_session_that_was_told_nothing_finds_the_source_by_its_name(
+    spark: SparkSession, tidelog: ServiceProcess, topic: str
+) -> None:
+    """Where the package is installed Spark finds it by itself, in SQL as well."""
+    tidelog.append(topic, numbered(3))
+    session = spark.newSession()
+    options = f"url '{tidelog.url}', subscribe '{topic}'"
+    session.sql(f"CREATE TEMPORARY VIEW log USING tidelog OPTIONS ({options})")
+    assert [row.offset for row in session.sql("SELECT offset FROM log").collect()] == [0, 1, 2]
+
+
 def test_an_empty_topic_has_columns_and_no_rows(
     spark: SparkSession, tidelog: ServiceProcess, topic: str
 ) -> None:

@@ -26,6 +26,8 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     cut_after: int | None = None
     """Close the connection after so many bytes of the body; None sends all of it."""
+    stall: threading.Event | None = None
+    """Wait for this, rather than close, after what is sent of the body."""
 
     @classmethod
     def of_json(cls, status: int, **document: object) -> Reply:
@@ -126,6 +128,8 @@ def serving(service: LogService) -> Iterator[LogService]:
             self.send_header("Content-Length", str(len(reply.body)))
             self.end_headers()
             self.wfile.write(reply.body[: reply.cut_after])
+            if reply.stall is not None:
+                reply.stall.wait()
             if reply.cut_after is not None:
                 self.close_connection = True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -117,6 +118,19 @@ def test_a_body_that_breaks_off_is_given_as_far_as_it_came(service: LogService) 
     with client_of(service.url) as client:
         answer = client.get("/x")
     assert (bytes(answer.body), answer.is_whole) == (b"0123", False)
+
+
+def test_a_body_that_comes_to_a_halt_is_given_as_far_as_it_came(service: LogService) -> None:
+    """A connection that is open and silent ends with the timeout, not with the job's patience."""
+    stall = threading.Event()
+    body = bytes(range(256)) * 4096
+    service.fault = lambda _path: Reply(200, body, cut_after=600_000, stall=stall)
+    with ServiceClient(Endpoint(service.url, timeout_s=0.2)) as client:
+        answer = client.get("/x")
+    stall.set()
+    assert not answer.is_whole
+    assert len(answer.body) > 500_000
+    assert body.startswith(answer.body)
 
 
 def test_a_body_that_never_begins_is_asked_for_again(service: LogService) -> None:

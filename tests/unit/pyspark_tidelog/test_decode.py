@@ -272,6 +272,15 @@ def test_a_record_that_does_not_hold_together_is_named(record: bytes, reason: st
         decode_batches(batch, check_crcs=True)
 
 
+def test_the_damaged_batch_among_many_is_named_without_checksums() -> None:
+    """Batches are decoded together; what one of them has done wrong is not put on the others."""
+    wrong = reframed(encode(numbered(2), base_offset=2), payload=bytes([12, 0, 0, 0, 1, 0, 2]) * 2)
+    for codec in (0, ZSTD):
+        data = encode(numbered(2), codec=codec) + wrong + encode(numbered(2), base_offset=4)
+        with pytest.raises(DamagedBatchError, match="at offset 2: record 0 of the group"):
+            decode_batches(data)
+
+
 def test_offsets_that_do_not_rise_are_damage() -> None:
     """Two records of one offset would break exactly-once downstream, so they do not pass."""
     record = bytes([12, 0, 0, 0, 1, 0, 0])
