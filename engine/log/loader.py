@@ -76,6 +76,8 @@ class Loader:
         self._fs = context.fs
         self._segments = Segments()
         self._recovery = Recovery(request.was_clean)
+        self._recovered_producers: ProducerStates | None = None
+        """What the scan of the tail left: it remembers more batches than a snapshot holds."""
         self._are_epochs_lost = False
 
     def load(self) -> LoadedLog:
@@ -105,7 +107,7 @@ class Loader:
         epochs.truncate_from_end(end_offset)
         epochs.truncate_from_start(request.log_start_offset)
         epochs.flush()
-        producers = self._new_producers()
+        producers = self._recovered_producers or self._new_producers()
         producers.remove_stray_snapshots(self._segments.base_offsets)
         rebuild_producers(
             producers,
@@ -241,7 +243,7 @@ class Loader:
             if reason is not None:
                 _LOG.warning("%s: rebuilding its indexes: %s", segment, reason)
                 segment.indexes.remove_unusable()
-                self._recover_one(segment, epochs, keeps_tail=True)
+                self._recover_one(segment, self._new_producers(), epochs, keeps_tail=True)
                 segment.flush()
 
     def _index_fault(self, segment: Segment) -> str | None:
@@ -269,9 +271,10 @@ class Loader:
         """
         if not len(self._segments):
             return
+        producers = self._recovered_producers = self._new_producers()
         for segment in self._segments.overlapping(self._first_to_recover(), INT64_MAX):
             result = self._recover_one(
-                segment, epochs, before_cut=partial(self._remove_above, segment)
+                segment, producers, epochs, before_cut=partial(self._remove_above, segment)
             )
             if result.truncated_bytes:
                 break
@@ -297,13 +300,13 @@ class Loader:
     def _recover_one(
         self,
         segment: Segment,
+        producers: ProducerStates,
         epochs: LeaderEpochCache,
         *,
         keeps_tail: bool = False,
         before_cut: Callable[[], None] | None = None,
     ) -> SegmentRecovery:
-        """Rebuild one segment with a throw-away producer state below it; report what was cut."""
-        producers = self._new_producers()
+        """Rebuild one segment, with the producer state below it; report what was cut."""
         rebuild_producers(
             producers,
             self._segments,
@@ -382,6 +385,7 @@ class Loader:
                 segment.close_handles()
             self._segments.clear()
             epochs.clear_and_flush()
+            self._recovered_producers = None
             self._new_producers().truncate_fully(start)
         self._segments.add(self._segment(start, is_new=True))
         self._fs.sync_directory(self._request.directory)
