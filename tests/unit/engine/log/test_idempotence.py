@@ -1,0 +1,219 @@
+"""Idempotent producers: what is repeated is answered, what does not follow is refused."""
+
+from typing import Any
+
+import pytest
+
+from engine.errors import ProducerFenced, SequenceGap
+from engine.log.log import Log
+from engine.types import INT32_MAX, AppendOrigin
+from tests.support.builders import World, new_batch
+from tests.support.logs import CONFIG, read_headers, read_values, with_config
+from tests.support.time import START_MS
+
+DAY_MS = 86_400_000
+TIME_2013 = 1_357_000_000_000
+
+
+def numbered(
+    sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, **options: Any
+) -> bytearray:
+    return new_batch(
+        count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options
+    )
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def log(world: World) -> Log:
+    return world.open_log(CONFIG)
+
+
+def test_a_repeated_batch_gets_the_first_answer(log: Log) -> None:
+    """Each of the last five is recognised, and nothing is written (UL.testDuplicateAppends)."""
+    for sequence in range(0, 12, 2):
+        log.append(numbered(sequence, 2))
+    size = log.size_bytes
+    for sequence in range(2, 12, 2):
+        answer = log.append(numbered(sequence, 2))
+        assert answer.is_duplicate
+        assert (answer.base_offset, answer.last_offset) == (sequence, sequence + 1)
+        assert (answer.records_count, answer.timestamp) == (2, START_MS)
+    assert log.size_bytes == size
+    assert log.watermarks.log_end_offset == 12
+
+
+@pytest.mark.parametrize(
+    ("sequence", "count"), [(0, 2), (10, 1), (11, 1), (9, 3), (10, 3)], ids=str
+)
+def test_what_only_overlaps_is_no_duplicate(log: Log, sequence: int, count: int) -> None:
+    """Older than five batches, a part, or more of it is refused (UL.testDuplicateAppends)."""
+    for first in range(0, 12, 2):
+        log.append(numbered(first, 2))
+    with pytest.raises(SequenceGap):
+        log.append(numbered(sequence, count))
+    assert log.watermarks.log_end_offset == 12
+
+
+def test_a_gap_is_refused_with_what_was_expected(log: Log) -> None:
+    """Sequence 0 then 2 (UL.testNonSequentialAppend)."""
+    log.append(numbered(0))
+    with pytest.raises(SequenceGap) as refusal:
+        log.append(numbered(2))
+    facts = refusal.value.facts()
+    assert (facts["producer_id"], facts["expected"], facts["received"]) == (7, 1, 2)
+    assert log.append(numbered(1)).base_offset == 1
+
+
+def test_an_older_epoch_is_fenced(log: Log) -> None:
+    """A newer epoch begins at 0; then the older one may not write (UL.testOldProducerEpoch)."""
+    log.append(numbered(0, epoch=1))
+    log.append(numbered(0, epoch=2))
+    with pytest.raises(ProducerFenced) as refusal:
+        log.append(numbered(1, epoch=1))
+    assert refusal.value.facts()["current_epoch"] == 2
+    with pytest.raises(SequenceGap):
+        log.append(numbered(5, epoch=3))
+
+
+def test_an_unknown_producer_may_begin_anywhere(log: Log) -> None:
+    """The log may have forgotten it (UL.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch)."""
+    assert log.append(numbered(42, epoch=3)).base_offset == 0
+    assert log.append(numbered(43, epoch=3)).base_offset == 1
+
+
+def test_sequences_wrap_at_31_bits(log: Log) -> None:
+    """After 2**31 - 1 comes 0, within a batch and between two."""
+    log.append(numbered(INT32_MAX - 1))
+    log.append(numbered(INT32_MAX, 3))
+    assert log.append(numbered(INT32_MAX, 3)).is_duplicate
+    assert log.append(numbered(2)).base_offset == 4
+    with pytest.raises(SequenceGap):
+        log.append(numbered(4))
+
+
+def test_several_batches_are_judged_one_after_the_other(log: Log) -> None:
+    """Batches of one append must follow each other; together they are one duplicate."""
+    body = numbered(0, 2) + numbered(2, 3) + numbered(0, producer_id=8)
+    log.append(bytearray(body))
+    answer = log.append(bytearray(body))
+    assert (answer.is_duplicate, answer.base_offset, answer.last_offset) == (True, 0, 5)
+    with pytest.raises(SequenceGap):
+        log.append(numbered(5, 1) + numbered(7, 1))
+    assert log.watermarks.log_end_offset == 6
+    with pytest.raises(SequenceGap):
+        log.append(numbered(2, 3) + numbered(5, 1))
+    assert log.append(numbered(5, 1)).base_offset == 6
+
+
+def test_followers_accept_what_is_in_the_leaders_log(log: Log) -> None:
+    """Repeated sequences at new offsets are taken (UL.testDuplicateAppendToFollower)."""
+    for offset in (0, 1):
+        log.append(numbered(0, base_offset=offset), origin=AppendOrigin.REPLICATION)
+    log.commit()
+    assert [header.base_sequence for header in read_headers(log)] == [0, 0]
+
+
+def test_a_set_of_many_producers_is_stored_unchanged(log: Log) -> None:
+    """One body may hold batches of several (UL.testMultipleProducerIdsPerMemoryRecord)."""
+    log.append(
+        b"".join(numbered(0, producer_id=number) for number in (5, 9, 2)) + bytes(new_batch())
+    )
+    log.commit()
+    assert [header.producer_id for header in read_headers(log)] == [5, 9, 2, -1]
+    assert log.highest_producer_id == 9
+
+
+@pytest.mark.parametrize("way", ["clean stop", "kill", "power cut"])
+def test_a_retry_is_recognised_after_a_restart(world: World, log: Log, way: str) -> None:
+    """Whatever ended the process, the last batch of a producer is not written twice."""
+    for sequence in range(4):
+        log.append(numbered(sequence))
+    log.commit()
+    if way == "clean stop":
+        log.close()
+    world.restart(power_cut=way == "power cut")
+    again = world.open_log(CONFIG, was_clean=way == "clean stop")
+    answer = again.append(numbered(3))
+    assert (answer.is_duplicate, answer.base_offset) == (True, 3)
+    with pytest.raises(SequenceGap):
+        again.append(numbered(5))
+    assert again.append(numbered(4)).base_offset == 4
+
+
+@pytest.mark.parametrize("way", ["kill", "power cut"])
+def test_a_crash_keeps_all_that_is_scanned(world: World, log: Log, way: str) -> None:
+    """What lies above the last snapshot is rebuilt batch by batch: five retries are recognised."""
+    for sequence in range(6):
+        log.append(numbered(sequence))
+    log.commit()
+    world.restart(power_cut=way == "power cut")
+    again = world.open_log(CONFIG)
+    for sequence in range(1, 6):
+        assert again.append(numbered(sequence)).is_duplicate
+    assert len(read_values(again)) == 6
+
+
+def test_a_retry_of_what_a_power_cut_took_is_written(world: World, log: Log) -> None:
+    """The producer's state ends where the log does."""
+    log.append(numbered(0))
+    log.commit()
+    log.append(numbered(1))
+    world.restart(power_cut=True)
+    again = world.open_log(CONFIG)
+    answer = again.append(numbered(1))
+    assert (answer.is_duplicate, answer.base_offset) == (False, 1)
+
+
+def test_old_record_times_do_not_lose_the_producer(world: World, log: Log) -> None:
+    """A backfill of 2013 is remembered for a day from its append, and from its loading."""
+    old = {"timestamp": TIME_2013}
+    log.append(numbered(0, **old))
+    world.clock.advance(DAY_MS - 1)
+    assert log.expire_producers() == 0
+    assert log.append(numbered(0, **old)).is_duplicate
+    log.commit()
+    world.restart(power_cut=False)
+    again = world.open_log(CONFIG)
+    world.clock.advance(DAY_MS - 1)
+    assert again.append(numbered(0, **old)).is_duplicate
+    assert [entry.producer_id for entry in again.producers()] == [7]
+    world.clock.advance(1)
+    assert again.producers() == ()
+    assert again.expire_producers() == 1
+    assert again.append(numbered(5, **old)).base_offset == 1
+
+
+def test_active_producers_tell_their_state(log: Log) -> None:
+    """Id, epoch and last sequence of each, by id (UL.testActiveProducers)."""
+    log.append(numbered(0, 3, producer_id=9, epoch=4))
+    log.append(numbered(5, 1, producer_id=2))
+    told = [(p.producer_id, p.producer_epoch, p.last_sequence) for p in log.producers()]
+    assert told == [(2, 0, 5), (9, 4, 2)]
+
+
+def test_deleting_segments_forgets_no_producer(world: World) -> None:
+    """Only their records go (UL.testProducerIdExpirationOnSegmentDeletion)."""
+    log = world.open_log(with_config(retention_bytes=0))
+    log.append(numbered(0))
+    log.roll()
+    log.append(numbered(0, producer_id=8))
+    log.flush()
+    assert len(log.run_retention()) == 2
+    assert [entry.producer_id for entry in log.producers()] == [7, 8]
+    assert log.append(numbered(1)).base_offset == 2
+
+
+def test_a_refused_append_may_have_rolled(world: World) -> None:
+    """The roll comes first, as in Kafka, and leaves an empty segment that is used next (5.5)."""
+    log = world.open_log(with_config(segment_bytes=200))
+    log.append(numbered(0, 5))
+    with pytest.raises(SequenceGap):
+        log.append(numbered(9, 5))
+    assert log.segments_count == 2
+    assert log.append(numbered(5, 5)).base_offset == 5
+    log.check_invariants()
