@@ -1,0 +1,127 @@
+"""Offsets by time, as `UnifiedLog.fetchOffsetByTimestamp` finds them."""
+
+import pytest
+
+from engine.log.log import Log
+from engine.records.builder import build_batch
+from engine.records.header import Codec
+from engine.types import AppendOrigin, TimestampAndOffset
+from tests.support.builders import World
+from tests.support.logs import CONFIG, append_values
+from tests.support.segments import batch_at
+from tests.support.time import START_MS
+
+
+def timed(log: Log, *times: int) -> None:
+    for time in times:
+        append_values(log, b"x", timestamp=START_MS + time)
+    log.commit()
+
+
+@pytest.fixture
+def log() -> Log:
+    return World().open_log(CONFIG)
+
+
+def found(log: Log, time: int) -> int | None:
+    answer = log.offset_for_time(START_MS + time)
+    return None if answer is None else answer.offset
+
+
+def test_the_first_record_of_at_least_that_time_is_found(log: Log) -> None:
+    """Exact, between, before the first and past the last (SEG.testFindOffsetByTimestamp)."""
+    timed(log, *range(0, 400, 10))
+    assert [found(log, time) for time in (-5, 0, 1, 10, 385, 390)] == [0, 0, 1, 1, 39, 39]
+    assert found(log, 391) is None
+
+
+def test_the_answer_is_the_records_own(log: Log) -> None:
+    """Time, offset and epoch (UL.testFetchOffsetByTimestampIncludesLeaderEpoch)."""
+    timed(log, 0, 10)
+    assert log.offset_for_time(START_MS + 5) == TimestampAndOffset(START_MS + 10, 1, 0)
+
+
+def test_an_epoch_that_is_not_known_is_none(log: Log) -> None:
+    """A batch without an epoch answers without one."""
+    batch = batch_at(0)
+    batch[12:16] = b"\xff" * 4
+    log.append(batch, origin=AppendOrigin.REPLICATION)
+    log.commit()
+    assert log.offset_for_time(START_MS) == TimestampAndOffset(START_MS, 0, None)
+
+
+def test_an_empty_log_has_no_times(log: Log) -> None:
+    """Neither a time nor a maximum is found where nothing is."""
+    assert log.offset_for_time(0) is None
+    assert log.max_timestamp() is None
+
+
+def test_only_the_first_segment_that_reaches_the_time_is_searched(log: Log) -> None:
+    """A later segment is found by its own times, and earlier ones protect nothing."""
+    timed(log, 0, 10, 20)
+    log.roll()
+    timed(log, 5, 30, 40)
+    log.roll()
+    timed(log, 35)
+    assert [found(log, time) for time in (5, 20, 21, 35, 40)] == [1, 2, 4, 5, 5]
+
+
+def test_records_inside_a_batch_are_told_apart(log: Log) -> None:
+    """The record is found within a compressed batch, not its first (FR.testSearchForTimestamp)."""
+    records = [(START_MS + time, b"k", b"v", ()) for time in (0, 50, 20, 70)]
+    log.append(build_batch(records, codec=Codec.LZ4))
+    log.commit()
+    assert [found(log, time) for time in (0, 1, 20, 51)] == [0, 1, 1, 3]
+
+
+def test_below_the_log_start_nothing_is_found(log: Log) -> None:
+    """The search begins at the log start (UL.testFetchOffsetByTimestamp)."""
+    timed(log, 0, 10, 20, 30)
+    log.delete_records(2)
+    assert found(log, 0) == 2
+    assert found(log, 25) == 3
+
+
+def test_what_is_not_committed_is_not_found(log: Log) -> None:
+    """A record above the high watermark is no answer, neither by time nor as the maximum."""
+    timed(log, 0)
+    append_values(log, b"later", timestamp=START_MS + 100)
+    assert found(log, 50) is None
+    assert log.max_timestamp() is None
+    log.commit()
+    assert found(log, 50) == 1
+
+
+def test_the_maximum_is_the_first_record_that_has_it(log: Log) -> None:
+    """Not the last one, and of equals the first.
+
+    (UL.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp)
+    """
+    timed(log, 0, 70, 20, 70)
+    log.roll()
+    timed(log, 70, 30)
+    assert log.max_timestamp() == TimestampAndOffset(START_MS + 70, 1, 0)
+
+
+def test_a_log_without_times_has_a_maximum_without_one(log: Log) -> None:
+    """The answer is -1 and the first record, as Kafka gives it (8.5)."""
+    log.append(batch_at(0, timestamp=-1), origin=AppendOrigin.REPLICATION)
+    log.append(batch_at(1, timestamp=-1), origin=AppendOrigin.REPLICATION)
+    log.commit()
+    assert log.max_timestamp() == TimestampAndOffset(-1, 0, 0)
+
+
+def test_times_are_found_after_a_restart() -> None:
+    """Indexes and maxima are loaded, not scanned, and give the same answers."""
+    world = World()
+    log = world.open_log(CONFIG)
+    timed(log, *range(0, 100, 10))
+    log.roll()
+    timed(log, *range(100, 200, 10))
+    answers = [found(log, time) for time in range(-5, 205, 5)]
+    newest = log.max_timestamp()
+    log.close()
+    world.restart(power_cut=False)
+    again = world.open_log(CONFIG, was_clean=True)
+    assert [found(again, time) for time in range(-5, 205, 5)] == answers
+    assert again.max_timestamp() == newest

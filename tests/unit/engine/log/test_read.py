@@ -1,0 +1,272 @@
+"""What a read returns: whole batches, within the budget and the bounds, at any offset."""
+
+import pytest
+
+from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt
+from engine.log.log import Log
+from engine.log.results import ReadEnd
+from engine.records.header import Codec
+from engine.types import AppendOrigin, FetchIsolation
+from tests.support.builders import World
+from tests.support.logs import (
+    ALL_BYTES,
+    CONFIG,
+    append_values,
+    batches_in,
+    fill,
+    fill_segments,
+    log_path,
+    read_values,
+    with_config,
+)
+from tests.support.segments import batch_at
+
+
+def committed(*segment_sizes: int, world: World | None = None) -> Log:
+    """A log with so many one-record batches in each segment, all visible."""
+    log = (world or World()).open_log(CONFIG)
+    fill_segments(log, *segment_sizes)
+    log.commit()
+    return log
+
+
+def offsets_read(log: Log, offset: int, **options: object) -> list[int]:
+    fetched = log.read(offset, **{"max_bytes": ALL_BYTES, **options})  # type: ignore[arg-type]  # named by the test
+    assert fetched is not None
+    return [header.header.base_offset for header in batches_in(fetched.data)]
+
+
+def test_a_read_goes_on_over_segments_while_its_budget_lasts() -> None:
+    """One call may return the batches of several segments; what is next is told."""
+    log = committed(3, 3, 3)
+    fetched = log.read(1, max_bytes=ALL_BYTES)
+    assert fetched is not None
+    assert (fetched.first_offset, fetched.next_offset) == (1, 9)
+    assert fetched.ended_by is ReadEnd.LOG_BOUND
+    assert fetched.watermarks == log.watermarks
+    assert offsets_read(log, 1) == list(range(1, 9))
+
+
+def test_the_budget_is_kept_and_one_batch_always_comes() -> None:
+    """No more bytes than asked for, but for the first batch (UL.testReadWithMinMessage)."""
+    log = committed(4)
+    size = log.size_bytes // 4
+    for max_bytes, count in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2)):
+        fetched = log.read(0, max_bytes=max_bytes)
+        assert fetched is not None
+        assert (len(fetched.data), fetched.next_offset) == (count * size, count)
+        assert fetched.ended_by is ReadEnd.MAX_BYTES
+
+
+def test_without_the_minimum_a_small_budget_gets_nothing() -> None:
+    """The answer is empty and says why (UL.testReadWithTooSmallMaxLength)."""
+    log = committed(2)
+    fetched = log.read(0, max_bytes=10, minimum_one_batch=False)
+    assert fetched is not None
+    assert (bytes(fetched.data), fetched.next_offset) == (b"", 0)
+    assert (fetched.first_offset, fetched.ended_by) == (None, ReadEnd.MAX_BYTES)
+
+
+def test_an_offset_inside_a_batch_gets_the_batch() -> None:
+    """The first batch may begin below the offset (UL.testCompressedMessages)."""
+    log = World().open_log(CONFIG)
+    append_values(log, b"a", b"b", b"c", codec=Codec.GZIP)
+    append_values(log, b"d")
+    log.commit()
+    for offset in (0, 1, 2):
+        fetched = log.read(offset, max_bytes=1)
+        assert fetched is not None
+        assert (fetched.first_offset, fetched.next_offset) == (0, 3)
+    assert read_values(log, 1) == [b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "expected", "ended_by"),
+    [
+        (2, [], ReadEnd.END_OFFSET),
+        (3, [2], ReadEnd.END_OFFSET),
+        (5, [2, 3, 4], ReadEnd.END_OFFSET),
+        (6, [2, 3, 4, 5], ReadEnd.END_OFFSET),
+        (9, [2, 3, 4, 5, 6, 7, 8], ReadEnd.END_OFFSET),
+        (20, [2, 3, 4, 5, 6, 7, 8], ReadEnd.LOG_BOUND),
+    ],
+)
+def test_a_read_may_have_an_end(end_offset: int, expected: list[int], ended_by: ReadEnd) -> None:
+    """Batches that begin at or behind the end are left out, over segments too."""
+    log = committed(4, 3, 2)
+    assert offsets_read(log, 2, end_offset=end_offset) == expected
+    fetched = log.read(2, max_bytes=ALL_BYTES, end_offset=end_offset)
+    assert fetched is not None
+    assert fetched.ended_by is ended_by
+
+
+def test_a_batch_that_reaches_over_the_end_comes_whole() -> None:
+    """A batch is never torn: the last one may hold offsets behind the end."""
+    log = World().open_log(CONFIG)
+    for _ in range(3):
+        append_values(log, b"a", b"b", b"c")
+    log.commit()
+    fetched = log.read(0, max_bytes=ALL_BYTES, end_offset=4)
+    assert fetched is not None
+    assert fetched.next_offset == 6
+    first = log.read(0, max_bytes=ALL_BYTES, end_offset=1)
+    assert first is not None
+    assert first.next_offset == 3
+
+
+def test_reading_at_the_bounds_is_empty_and_beyond_is_an_error() -> None:
+    """From high watermark to log end there is nothing yet.
+
+    (UL.testReadOutOfRange, UL.testFetchUpToLogEndOffset, UL.testFetchUpToHighWatermark)
+    """
+    log = committed(3)
+    fill(log, batches=2, first=3)
+    for offset in (3, 4, 5):
+        fetched = log.read(offset, max_bytes=ALL_BYTES)
+        assert fetched is not None
+        assert (bytes(fetched.data), fetched.next_offset) == (b"", offset)
+    assert offsets_read(log, 3, isolation=FetchIsolation.LOG_END) == [3, 4]
+    assert offsets_read(log, 5, isolation=FetchIsolation.LOG_END) == []
+    with pytest.raises(OffsetBeyondLogEnd) as beyond:
+        log.read(6, max_bytes=1)
+    assert beyond.value.facts() == {
+        "offset": 6,
+        "log_start_offset": 0,
+        "high_watermark": 3,
+        "last_stable_offset": 3,
+        "log_end_offset": 5,
+    }
+
+
+def test_below_the_log_start_is_gone() -> None:
+    """Even if the bytes are still there (UL.testReadOutOfRange)."""
+    log = committed(4)
+    log.delete_records(2)
+    with pytest.raises(OffsetBelowLogStart) as gone:
+        log.read(1, max_bytes=1)
+    assert gone.value.facts()["log_start_offset"] == 2
+    assert read_values(log) == [b"000002", b"000003"]
+
+
+def test_the_high_watermark_keeps_its_place_over_a_roll() -> None:
+    """After commit, roll and append a read at the high watermark finds nothing new.
+
+    (UL.testHighWatermarkMetadataUpdatedAfterSegmentRoll)
+    """
+    log = committed(3)
+    log.roll()
+    assert offsets_read(log, 3) == []
+    fill(log, batches=1, first=3)
+    assert offsets_read(log, 3) == []
+    log.commit()
+    assert offsets_read(log, 3) == [3]
+
+
+def followed(*offsets: int, segment_bytes: int = 1 << 20) -> Log:
+    log = World().open_log(with_config(segment_bytes=segment_bytes))
+    for offset in offsets:
+        log.append(batch_at(offset), origin=AppendOrigin.REPLICATION)
+    log.commit()
+    return log
+
+
+def test_a_gap_is_answered_by_what_follows() -> None:
+    """The next batch is read (UL.testAppendAndReadWithNonSequentialOffsets)."""
+    log = followed(0, 5, 9)
+    assert offsets_read(log, 1, max_bytes=1) == [5]
+    assert offsets_read(log, 6) == [9]
+
+
+def test_a_gap_at_the_end_of_a_segment_leads_into_the_next() -> None:
+    """If the floor segment has nothing, the next one answers (UL.testReadAtLogGap)."""
+    log = followed(0, 5, 20, 25, segment_bytes=160)
+    assert log.segments_count == 2
+    assert offsets_read(log, 6) == [20, 25]
+    assert offsets_read(log, 12, end_offset=15) == []
+
+
+def test_nothing_between_the_offset_and_the_bound_moves_on() -> None:
+    """Where compaction took all that was left, the reader goes on behind it."""
+    log = followed(0, 5, 20)
+    log.roll()
+    log.append(batch_at(40), origin=AppendOrigin.REPLICATION)
+    log.truncate_to(30)
+    log.commit()
+    fetched = log.read(21, max_bytes=100)
+    assert fetched is not None
+    assert (bytes(fetched.data), fetched.next_offset) == (b"", 30)
+
+
+def test_a_read_explains_its_path() -> None:
+    """Segment, index entry and the bytes scanned from it are told."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=50)
+    log.roll()
+    fill(log, batches=50, first=50)
+    log.commit()
+    fetched = log.read(90, max_bytes=1)
+    assert fetched is not None
+    path = fetched.path
+    assert path is not None
+    assert path.segment_base_offset == 50
+    assert 50 < path.index_offset <= 90
+    assert path.position == path.index_position + path.scanned_bytes
+    assert path.scanned_bytes <= 2 * CONFIG.index_interval_bytes
+    empty = log.read(100, max_bytes=1)
+    assert empty is not None
+    assert empty.path is None
+
+
+def test_a_cached_read_never_waits_for_the_disk() -> None:
+    """It answers from memory or says None; the ordinary read then answers."""
+    world = World()
+    log = committed(2, 2, world=world)
+    cached = log.read(0, max_bytes=ALL_BYTES, cached_only=True)
+    assert cached is not None
+    assert cached.next_offset == 4
+    world.disk.is_cached = False
+    assert log.read(0, max_bytes=1, cached_only=True) is None
+    assert log.read(0, max_bytes=1) is not None
+
+
+def test_damage_is_never_returned() -> None:
+    """Bytes that changed on disk since a restart are an error with place, never an answer."""
+    world = World()
+    log = committed(4, world=world)
+    log.close()
+    world.restart(power_cut=False)
+    content = bytearray(world.disk.read_bytes(log_path()))
+    content[len(content) // 2 + 20] ^= 1
+    world.disk.remove(log_path())
+    with world.disk.open(log_path(), create=True) as file:
+        file.append(content)
+    again = world.open_log(CONFIG, was_clean=True)
+    assert offsets_read(again, 0, max_bytes=1) == [0]
+    with pytest.raises(StoredDataCorrupt) as damage:
+        again.read(2, max_bytes=1)
+    facts = damage.value.facts()
+    assert (facts["file"], facts["offset"]) == (str(log_path()), 2)
+    with pytest.raises(StoredDataCorrupt):
+        again.read(0, max_bytes=ALL_BYTES)
+    assert offsets_read(again, 3) == [3]
+
+
+def test_a_reader_outlives_the_removal_of_its_segments() -> None:
+    """A snapshot of segments stays readable until their files are removed, and after."""
+    world = World()
+    log = world.open_log(with_config(retention_bytes=0))
+    fill_segments(log, 3, 3)
+    log.commit()
+    segments = log._state.local.segments.snapshot.segments  # noqa: SLF001 - what a reader holds
+    data = bytes(segments[0].read(0, segments[0].size_bytes))
+    log.run_retention()
+    world.scheduler.advance(CONFIG.file_delete_delay_ms)
+    assert bytes(segments[0].read(0, len(data))) == data
+
+
+def test_reading_needs_no_writers_lock() -> None:
+    """While a writer is inside the lock, a reader gets its answer."""
+    log = committed(2)
+    with log._lock:  # noqa: SLF001 - a writer that takes long
+        assert offsets_read(log, 0) == [0, 1]
+        assert log.max_timestamp() is not None
