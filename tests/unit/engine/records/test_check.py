@@ -136,7 +136,10 @@ def test_a_client_cannot_set_append_time_itself(
 
 
 def test_compacted_topics_need_keys() -> None:
-    """A null key is refused where compaction could not place it, an empty key is not."""
+    """A null key is refused where compaction could not place it, an empty key is not.
+
+    (LV.checkNoKeyCompactedTopic)
+    """
     batch = build_batch([(T, b"", b"a", []), (T, None, b"b", [])])
     assert check(batch).count == 2
     assert refused(InvalidRecord, lambda: check(batch, requires_keys=True)) == [
@@ -145,7 +148,10 @@ def test_compacted_topics_need_keys() -> None:
 
 
 def test_all_faults_are_listed_and_a_time_among_them_decides() -> None:
-    """The client learns of every record at once; a wrong time makes it a timestamp error."""
+    """The client learns of every record at once; a wrong time makes it a timestamp error.
+
+    (LV.testBatchWithInvalidRecordsAndInvalidTimestamp, LV.testInvalidRecordExceptionHasBatchIndex)
+    """
     batch = build_batch([(T, None, b"a", []), (1, None, b"b", []), (T, b"k", b"c", [])])
     assert refused(InvalidTimestamp, lambda: check(batch, requires_keys=True)) == [
         (0, "key", "invalid_record"),
@@ -164,7 +170,10 @@ def test_the_list_of_faults_has_an_end() -> None:
 
 @pytest.mark.parametrize(("count", "delta"), [(0, -1), (-1, -2), (1, 1), (2, 0), (-5, 4)])
 def test_a_header_that_contradicts_itself_is_refused(count: int, delta: int) -> None:
-    """Offsets and count must agree on at least one record before any record is looked at."""
+    """Offsets and count must agree on at least one record before any record is looked at.
+
+    (LV.testRecordBatchWithCountOverrides, LV.testInconsistentCountAndOffset)
+    """
     batch = around(b"never looked at", count=1)
     struct.pack_into(">i", batch, LAST_OFFSET_DELTA_POSITION, delta)
     struct.pack_into(">i", batch, RECORDS_COUNT_POSITION, count)
@@ -173,7 +182,10 @@ def test_a_header_that_contradicts_itself_is_refused(count: int, delta: int) -> 
 
 @pytest.mark.parametrize("offsets", [[1], [0, 2], [0, 0], [1, 0], [0, -1]])
 def test_offsets_must_count_from_zero(offsets: list[int]) -> None:
-    """A gap, a repetition or another order would give records offsets they cannot have."""
+    """A gap, a repetition or another order would give records offsets they cannot have.
+
+    (LV.testValidationOfBatchesWithNonSequentialInnerOffsets)
+    """
     payload = b"".join(encode_record(offset, 0, None, b"a") for offset in offsets)
     wrong = [index for index, offset in enumerate(offsets) if index != offset]
     errors = refused(InvalidRecord, lambda: check(around(payload, count=len(offsets))))
@@ -182,7 +194,10 @@ def test_offsets_must_count_from_zero(offsets: list[int]) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_more_or_fewer_records_than_counted_are_refused(count: int) -> None:
-    """Bytes after the last record and a record that is not there name the place."""
+    """Bytes after the last record and a record that is not there name the place.
+
+    (LV.testUnmatchedNumberOfRecords)
+    """
     payload = encode_record(0, 0, None, b"a") + encode_record(1, 0, None, b"b")
     errors = refused(InvalidRecord, lambda: check(around(payload, count=count)))
     assert errors == [(count - 1, "record", "invalid_record")]
