@@ -48,6 +48,7 @@ PlaceDep = Annotated[Place, Depends(_place)]
 
 
 async def _append_headers(
+    *,
     producer_id: Annotated[
         str | None, Header(description="Idempotent append; all three Producer-* headers or none")
     ] = None,

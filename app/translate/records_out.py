@@ -12,6 +12,7 @@ import msgspec
 from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt
 from engine.records.batch import BatchView
 from engine.records.header import BatchHeader, TimestampType
+from engine.records.record import Headers
 from engine.records.scan import iter_headers
 from engine.types import INT64_MAX, Buffer
 
@@ -115,9 +116,9 @@ class _Renderer:
             self._keys[key] = shown
         return shown
 
-    def _headers(self, headers: object) -> bytes:
+    def _headers(self, headers: Headers) -> bytes:
         parts = []
-        for name, value in headers:  # type: ignore[attr-defined]
+        for name, value in headers:
             shown, encoding = self._show_key(value)
             if self._view.is_ndjson and b"\n" in shown:
                 shown = shown.replace(b"\n", b" ")

@@ -103,7 +103,7 @@ async def test_a_partition_that_is_not_here_fails_its_part(tmp_path: Path) -> No
 
 
 async def test_an_unknown_topic_is_not_found(spread: Api) -> None:
-    """404, as everywhere."""
+    """It is 404 here as everywhere else."""
     answer = await spread.client.post("/v1/topics/nowhere/records", json={"records": [{}]})
     assert (answer.status_code, answer.json()["code"]) == (404, "topic_not_found")
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
@@ -14,8 +15,8 @@ from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api
 pytestmark = pytest.mark.anyio
 
 
-def values(answer: object) -> list[object]:
-    return [record["value"] for record in answer.json()["records"]]  # type: ignore[attr-defined]
+def values(answer: httpx.Response) -> list[object]:
+    return [record["value"] for record in answer.json()["records"]]
 
 
 def as_text(value: object) -> str:

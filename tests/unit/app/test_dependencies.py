@@ -116,11 +116,14 @@ async def test_a_large_answer_goes_out_in_pieces() -> None:
     assert [message.get("more_body", False) for message in sent[1:]] == [True, True, False]
 
 
-def test_a_ticket_parks_once(ticket: Ticket) -> None:
+def test_a_ticket_parks_once() -> None:
     """Parking and resuming twice counts once."""
+    admission = Admission(Settings())
+    admission.phase = Phase.READY
+    ticket = admission.admit()
     ticket.park()
     ticket.park()
     ticket.resume()
     ticket.resume()
     ticket.close()
-    assert (ticket._admission.requests, ticket._admission.waiting_readers) == (0, 0)  # noqa: SLF001
+    assert (admission.requests, admission.waiting_readers) == (0, 0)
