@@ -68,8 +68,8 @@ class BatchFrame(NamedTuple):
 def whole_batches(data: bytes | bytearray, expected_offset: int = 0) -> list[BatchFrame]:
     """Return the batches that lie in `data` completely; a torn tail is left out.
 
-    Raises FrameError for anything that is not a batch; `expected_offset` is only what the error
-    names if the very first is none.
+    Raises FrameError for anything that is not a batch, or does not follow the one before;
+    `expected_offset` is only what the error names if the very first is none.
     """
     frames: list[BatchFrame] = []
     position, size = 0, len(data)
@@ -77,6 +77,8 @@ def whole_batches(data: bytes | bytearray, expected_offset: int = 0) -> list[Bat
         frame = _frame_at(data, position, frames[-1].next_offset if frames else expected_offset)
         if frame.end_position > size:
             break
+        if frames and frame.base_offset < frames[-1].next_offset:
+            raise FrameError("the batch begins before the one before it ends", frame.base_offset)
         frames.append(frame)
         position = frame.end_position
     return frames

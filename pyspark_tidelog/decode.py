@@ -60,16 +60,18 @@ class Decoder:
             raise self._damage(error.offset, str(error)) from error
 
     def decode(
-        self, data: bytes | bytearray, frames: Sequence[BatchFrame]
+        self, data: bytes | bytearray, frames: Sequence[BatchFrame], start_offset: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the wanted records of the batches, in order, as RecordBatches of bounded size.
 
-        Records outside the range and control batches are left out. Raises DamagedBatchError, which
-        names the batch.
+        Records before `start_offset`, at or beyond the range's end, and control batches are left
+        out: an answer that repeats what an earlier one held repeats nothing here. Raises
+        DamagedBatchError, which names the batch.
         """
+        frames = [frame for frame in frames if frame.next_offset > start_offset]
         for group in self._groups(data, frames):
             payload, records = self._locate(data, group)
-            for piece in _pieces(self._only_wanted(records)):
+            for piece in _pieces(self._only_wanted(records, start_offset)):
                 yield self._build(payload, piece)
 
     def _groups(
@@ -80,8 +82,6 @@ class Decoder:
         rows = size_bytes = 0
         for frame in frames:
             if frame.is_control or frame.records_count == 0:
-                continue
-            if frame.next_offset <= self._wanted.start_offset:
                 continue
             if frame.base_offset >= self._wanted.end_offset:
                 break
@@ -126,11 +126,11 @@ class Decoder:
             self._locate(data, [batch])
         raise self._damage(group[0].frame.base_offset, "the batches do not hold together")
 
-    def _only_wanted(self, records: RecordFields) -> RecordFields:
-        offsets, wanted = records.offsets, self._wanted
-        if offsets[0] >= wanted.start_offset and offsets[-1] < wanted.end_offset:
+    def _only_wanted(self, records: RecordFields, start_offset: int) -> RecordFields:
+        offsets, end_offset = records.offsets, self._wanted.end_offset
+        if offsets[0] >= start_offset and offsets[-1] < end_offset:
             return records
-        chosen = (offsets >= wanted.start_offset) & (offsets < wanted.end_offset)
+        chosen = (offsets >= start_offset) & (offsets < end_offset)
         return records.select(np.flatnonzero(chosen))
 
     def _build(self, payload: bytes | bytearray, records: RecordFields) -> pa.RecordBatch:

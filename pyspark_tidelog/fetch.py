@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark_tidelog.batches import BatchFrame
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.decode import Decoder
-from pyspark_tidelog.errors import DataLossError, ServiceError
+from pyspark_tidelog.errors import DamagedBatchError, DataLossError, ServiceError
 from pyspark_tidelog.options import Options
 from pyspark_tidelog.service import Gone, read_batches
 from pyspark_tidelog.splits import Split
@@ -24,6 +24,8 @@ from pyspark_tidelog.splits import Split
 class Chunk:
     """Whole batches of one answer, and where to ask on."""
 
+    offset: int
+    """The one that was asked for; the first batch may begin before it."""
     data: bytearray
     frames: Sequence[BatchFrame]
     next_offset: int
@@ -42,7 +44,7 @@ def read_split(options: Options, columns: Sequence[str], split: Split) -> Iterat
         ahead = pool.submit(fetcher.fetch, split.start_offset)
         while (chunk := ahead.result()) is not None:
             ahead = pool.submit(fetcher.fetch, chunk.next_offset)
-            yield from decoder.decode(chunk.data, chunk.frames)
+            yield from decoder.decode(chunk.data, chunk.frames, chunk.offset)
 
 
 class _Fetcher:
@@ -79,9 +81,10 @@ class _Fetcher:
             frames = self._decoder.frames(answer.data, offset)
             if answer.next_offset is not None:
                 self._require_progress(answer.next_offset, offset)
-                return Chunk(answer.data, frames, answer.next_offset)
-            if frames:
-                return Chunk(answer.data, frames, frames[-1].next_offset)
+                self._require_whole(answer.data, frames, offset)
+                return Chunk(offset, answer.data, frames, answer.next_offset)
+            if frames and frames[-1].next_offset > offset:
+                return Chunk(offset, answer.data, frames, frames[-1].next_offset)
             broken += 1
             if broken > self._options.endpoint.retries:
                 raise ServiceError(
@@ -101,6 +104,15 @@ class _Fetcher:
                 f"offsets {offset} to {last} of {log.described} were deleted before they were read"
             )
         return log_start_offset
+
+    def _require_whole(self, data: bytearray, frames: Sequence[BatchFrame], offset: int) -> None:
+        """Raise DamagedBatchError where an answer that came whole ends inside a batch."""
+        used_bytes = frames[-1].end_position if frames else 0
+        if used_bytes != len(data):
+            raise DamagedBatchError(
+                f"damaged batch in {self._split.range.log.described}, after offset "
+                f"{frames[-1].next_offset - 1 if frames else offset - 1}: the answer ends inside it"
+            )
 
     def _require_progress(self, next_offset: int, offset: int) -> None:
         """Raise DataLossError where the log ends early.

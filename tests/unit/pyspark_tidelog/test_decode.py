@@ -50,7 +50,7 @@ def decode_batches(
     data: bytes, start: int = 0, end: int = 1 << 62, *, columns: tuple[str, ...] = ALL, **rest: Any
 ) -> list[pa.RecordBatch]:
     decoder = Decoder(OffsetRange(LOG, start, end), columns, **rest)
-    return list(decoder.decode(data, decoder.frames(data, start)))
+    return list(decoder.decode(data, decoder.frames(data, start), start))
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
@@ -191,7 +191,7 @@ def test_many_small_batches_that_grow_are_not_held_at_once() -> None:
     )
     decoder = Decoder(OffsetRange(LOG, 0, 10), ("value",))
     tracemalloc.start()
-    rows = sum(batch.num_rows for batch in decoder.decode(data, decoder.frames(data, 0)))
+    rows = sum(batch.num_rows for batch in decoder.decode(data, decoder.frames(data, 0), 0))
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert rows == 10
@@ -270,6 +270,13 @@ def test_a_record_that_does_not_hold_together_is_named(record: bytes, reason: st
     batch = reframed(encode(numbered(1), base_offset=7), payload=record)
     with pytest.raises(DamagedBatchError, match=f"at offset 7: .*({reason})"):
         decode_batches(batch, check_crcs=True)
+
+
+def test_batches_that_overlap_are_damage() -> None:
+    """A batch that begins again inside the one before would repeat its records."""
+    data = encode(numbered(3)) + encode(numbered(3), base_offset=2)
+    with pytest.raises(DamagedBatchError, match="at offset 2: the batch begins before the one"):
+        decode_batches(data)
 
 
 def test_the_damaged_batch_among_many_is_named_without_checksums() -> None:

@@ -124,6 +124,28 @@ def test_a_log_that_no_longer_reaches_the_range_is_an_error(
     )
 
 
+def test_an_answer_that_repeats_records_does_not_repeat_rows(
+    service: LogService, log: MemoryLog
+) -> None:
+    """A cache in between may answer from too early an offset; each offset still comes once."""
+    everything = service.answer(
+        "/v1/topics/t/partitions/0/batches?offset=0&end_offset=100&max_bytes=9999999"
+    )
+    small = str(batch_bytes(log))
+    service.fault = lambda path: everything if "offset=50&" in path else None
+    assert offsets_read(service, Split("t", 0, 0, 100), fetchBytes=small) == list(range(100))
+
+
+def test_an_answer_that_ends_inside_a_batch_and_claims_to_be_whole_is_damage(
+    service: LogService, log: MemoryLog
+) -> None:
+    """Going on at the next offset it names would lose what the torn batch held."""
+    torn = log.batches[0][2] + log.batches[1][2][:-1]
+    service.fault = lambda _path: Reply(200, torn, {"Log-Next-Offset": "20"})
+    with pytest.raises(DamagedBatchError, match="after offset 9: the answer ends inside it"):
+        offsets_read(service, Split("t", 0, 0, 100))
+
+
 def test_a_service_that_contradicts_itself_is_found_out(
     service: LogService, log: MemoryLog
 ) -> None:

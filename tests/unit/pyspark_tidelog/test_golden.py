@@ -35,7 +35,7 @@ def decoded(directory: Path) -> list[Row]:
             row["value"],
             tuple((header["key"], header["value"]) for header in row["headers"]),
         )
-        for batch in decoder.decode(data, decoder.frames(data, 0))
+        for batch in decoder.decode(data, decoder.frames(data, 0), start)
         for row in batch.to_pylist()
     ]
 
