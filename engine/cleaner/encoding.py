@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from engine.cleaner.reading import StoredRecord
 from engine.records.batch import stamp_crc
 from engine.records.builder import encode_batch
 from engine.records.compiled import new_builder
@@ -45,7 +46,7 @@ def empty_batch(header: BatchHeader) -> bytearray:
 
 
 def rewritten_batch(
-    header: BatchHeader, records: Sequence[Record], horizon_ms: int | None
+    header: BatchHeader, records: Sequence[StoredRecord], horizon_ms: int | None
 ) -> bytearray:
     """Return the batch with only these of its records, ascending, at least one.
 
@@ -63,11 +64,14 @@ def rewritten_batch(
         records_count=len(records),
     )
     if new.base_timestamp < 0:  # which the compiled builder takes for none
-        return encode_batch(new, records)
+        return encode_batch(
+            new,
+            (Record(one.offset, one.timestamp, one.key, one.value, one.headers) for one in records),
+        )
     return _assembled(new, compress(header.codec, _encoded(new, records)))
 
 
-def _encoded(header: BatchHeader, records: Sequence[Record]) -> Buffer:
+def _encoded(header: BatchHeader, records: Sequence[StoredRecord]) -> Buffer:
     """Return the uncompressed records; the compiled builder takes its base from the first one."""
     builder = new_builder()
     append = builder.append
@@ -76,8 +80,11 @@ def _encoded(header: BatchHeader, records: Sequence[Record]) -> Buffer:
     if header.attributes & DELETE_HORIZON_MASK:
         append(0, header.base_timestamp, None, None, [])
         start = builder.size()
-    for offset, timestamp, key, value, headers in records:
-        append(offset - base_offset, timestamp, key, value, list(headers))
+    for record in records:
+        headers = record.headers
+        if type(headers) is not list:
+            headers = list(headers)
+        append(record.offset - base_offset, record.timestamp, record.key, record.value, headers)
     return memoryview(builder.build())[start:]
 
 

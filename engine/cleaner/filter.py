@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from engine.cleaner.encoding import empty_batch, rewritten_batch
 from engine.cleaner.offset_map import OffsetMap
+from engine.cleaner.reading import StoredRecord, records_of
 from engine.cleaner.transactions import PassedTransactions
 from engine.records.batch import BatchView
 from engine.records.header import BatchHeader
-from engine.records.record import Record
 from engine.types import Buffer
 
 
@@ -127,7 +127,7 @@ class BatchFilter:
         if discards:
             return None
         if header.is_control:
-            kept: Sequence[Record] = list(batch.records())
+            kept: Sequence[StoredRecord] = list(batch.records())
             needs_horizon = is_meaningless
         else:
             kept, needs_horizon = self._survivors(batch)
@@ -140,23 +140,23 @@ class BatchFilter:
         horizon_ms = self.round.new_horizon_ms if needs_horizon else _horizon_of(header)
         return rewritten_batch(header, kept, horizon_ms)
 
-    def _survivors(self, batch: BatchView) -> tuple[list[Record], bool]:
+    def _survivors(self, batch: BatchView) -> tuple[list[StoredRecord], bool]:
         """Return the records of a data batch that stay, and whether a tombstone is among them."""
         newest_of = self.newest.get
         latest = self.newest.latest_offset
         drops_tombstones = _is_over(batch.header, self.round.now_ms)
-        kept: list[Record] = []
+        kept: list[StoredRecord] = []
         has_tombstone = False
-        for record in batch.records(limit_bytes=self.round.limit_bytes):
-            offset, _, key, value, _ = record
-            if offset <= latest:
+        for record in records_of(batch, self.round.limit_bytes):
+            is_tombstone = record.value is None
+            if record.offset <= latest:
+                key = record.key
                 if key is None:
                     self.counts.records_without_key += 1
                     continue
-                if offset < newest_of(key) or (value is None and drops_tombstones):
+                if record.offset < newest_of(key) or (is_tombstone and drops_tombstones):
                     continue
-            if value is None:
-                has_tombstone = True
+            has_tombstone = has_tombstone or is_tombstone
             kept.append(record)
         return kept, has_tombstone
 

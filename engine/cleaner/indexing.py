@@ -7,7 +7,7 @@ they supersede nothing.
 from __future__ import annotations
 
 from engine.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from engine.cleaner.reading import Pace, read_chunks
+from engine.cleaner.reading import Pace, read_chunks, records_of
 from engine.cleaner.selection import CleanableRange, overlapping, segments_from
 from engine.cleaner.transactions import PassedTransactions
 from engine.config import CleanerConfig
@@ -70,12 +70,17 @@ class _Indexing:
         return True
 
     def _put_keys(self, batch: BatchView) -> bool:
-        newest, start, capacity = self._map, self._start, self._capacity
-        for offset, _, key, _, _ in batch.records(limit_bytes=self._limit_bytes):
-            if key is not None and offset >= start:
-                if len(newest) >= capacity:
-                    return False
-                newest.put(key, offset)
+        newest, start = self._map, self._start
+        room = self._capacity - len(newest)
+        for record in records_of(batch, self._limit_bytes):
+            key = record.key
+            if key is not None and record.offset >= start:
+                if room <= 0:
+                    room = self._capacity - len(newest)
+                    if room <= 0:
+                        return False
+                newest.put(key, record.offset)
+                room -= 1  # at most: the key may have been there
         return True
 
 

@@ -6,15 +6,44 @@ slip through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from engine.errors import CorruptBatch
 from engine.records.batch import BatchView
+from engine.records.compiled import DECODING_ERRORS
 from engine.records.header import frame_size
+from engine.records.record import Headers
 from engine.segment.segment import Segment
 
 Pace = Callable[[int], None]
 """Told of bytes before they are used; may wait, or end the round with CleaningAborted."""
+
+
+class StoredRecord(Protocol):
+    """A record as whichever codec makes it."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+def records_of(batch: BatchView, limit_bytes: int) -> Sequence[StoredRecord]:
+    """Return all records of a batch that is intact, from the fast codec if it can read them.
+
+    Raises InvalidRecord, CorruptBatch or TooLarge.
+    """
+    try:
+        return list(batch.compiled_records(limit_bytes=limit_bytes))
+    except DECODING_ERRORS:
+        return list(batch.records(limit_bytes=limit_bytes))
 
 
 def read_chunks(

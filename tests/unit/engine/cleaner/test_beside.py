@@ -82,7 +82,8 @@ def test_a_deleted_log_is_left_alone(after_reads: int) -> None:
 def test_what_retention_removed_does_not_come_back(after_reads: int) -> None:
     """A source that is gone meanwhile ends the round, and is removed once.
 
-    (CL.testCleanSegmentsWithConcurrentSegmentDeletion)
+    (CL.testCleanSegmentsWithConcurrentSegmentDeletion,
+    CM.testLogsUnderCleanupIneligibleForCompaction)
     """
     compacted = filled()
 
@@ -142,7 +143,10 @@ def test_whoever_reads_a_source_reads_on() -> None:
 
 
 def test_snapshots_of_segments_that_are_gone_go_too() -> None:
-    """Those of the output's base and of the active segment stay."""
+    """Those of the output's base and of the active segment stay.
+
+    (UL.testCompactionDeletesProducerStateSnapshots)
+    """
     compacted = filled()
     compacted.clean()
     snapshots = [name for name in compacted.files() if name.endswith(".snapshot")]

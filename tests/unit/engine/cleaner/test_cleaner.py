@@ -340,7 +340,10 @@ def test_bytes_that_go_while_they_are_read_are_no_damage() -> None:
 
 
 def test_a_stop_ends_a_round_under_way() -> None:
-    """The round changes nothing, and whoever asked for it is told."""
+    """The round changes nothing, and whoever asked for it is told.
+
+    (CL.testCleanSegmentsWithAbort)
+    """
     clock = Alarm()
     compacted = dirty(World(clock=clock))
     before = compacted.pairs()

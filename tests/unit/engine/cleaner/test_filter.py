@@ -160,7 +160,10 @@ def test_a_producers_only_marker_keeps_its_epoch(epoch: int, *, is_kept: bool) -
 
 
 def test_an_emptied_batch_stays_and_goes_like_a_full_one() -> None:
-    """A bare header is written again while it is needed and dropped when it is not."""
+    """A bare header is written again while it is needed and dropped when it is not.
+
+    (MR.testEmptyBatchRetention, MR.testEmptyBatchDeletion)
+    """
     batch = view(("a", "1"), base_offset=10, **PRODUCER)
     needed = {9: LastBatch(10, 2)}
     emptied = BatchFilter(ROUND, newest(a=99), last_batches=needed).keep(batch)

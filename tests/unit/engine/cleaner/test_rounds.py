@@ -8,12 +8,14 @@ from engine.cleaner.filter import BatchFilter, Round
 from engine.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from engine.cleaner.rewrite import rewrite_group
 from engine.errors import SegmentOverflow, StoredDataCorrupt
-from engine.records.batch import BatchView
+from engine.records.batch import BatchView, stamp_crc
+from engine.records.builder import build_batch
 from engine.records.control import ControlType
 from engine.records.header import Codec
 from engine.types import AppendOrigin, FetchIsolation
 from tests.support.compaction import Compacted, keyed, newest
-from tests.support.logs import segment_bases
+from tests.support.logs import read_records, segment_bases
+from tests.support.time import START_MS
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
 DAY_MS = 86_400_000
@@ -102,6 +104,31 @@ def test_batches_stay_in_the_codec_they_came_in(codec: Codec) -> None:
     data = compacted.log.read(0, max_bytes=1 << 20)
     assert data is not None
     assert BatchView(data.data).header.codec is codec
+
+
+def test_what_only_the_plain_decoder_reads_is_cleaned_too() -> None:
+    """A broker takes header names that are not UTF-8; they are read with replacements."""
+    batch = build_batch([(START_MS, b"a", b"%d" % number, [("??", b"x")]) for number in range(3)])
+    batch = batch.replace(b"??", b"\xff\xfe")
+    stamp_crc(batch, 0, len(batch))
+    compacted = Compacted()
+    compacted.log.append(batch, checked=True)
+    compacted.clean()
+    (record,) = read_records(compacted.log)
+    assert (record.offset, record.value) == (2, b"2")
+    assert list(record.headers) == [("\ufffd\ufffd", b"x")]
+
+
+def test_a_key_that_comes_again_takes_no_room() -> None:
+    """A map that is full of other keys' slots is full; one that repeats a key is not."""
+    compacted = Compacted()
+    compacted.cleaner = compacted.new_cleaner(dedupe_buffer_bytes=3 * SLOT_BYTES)
+    compacted.put(*(("a", str(number)) for number in range(5)), ("b", "1"), ("c", "1"))
+    compacted.seal()
+    report = compacted.cleaner.run_pass()
+    assert report is not None
+    assert (report.keys_count, report.end_offset) == (2, 6)
+    assert compacted.pairs() == [("a", "4"), ("b", "1"), ("c", "1")]
 
 
 def test_a_batch_larger_than_a_chunk_is_cleaned() -> None:
@@ -202,7 +229,10 @@ def test_indexes_of_the_output_are_as_dense_as_the_topic_wants() -> None:
 
 
 def test_a_group_that_is_too_wide_is_refused() -> None:
-    """Its last offsets could not be expressed in one segment's indexes; the sources stay."""
+    """Its last offsets could not be expressed in one segment's indexes; the sources stay.
+
+    (CL.testSegmentWithOffsetOverflow)
+    """
     compacted = Compacted()
     compacted.put(("a", "1"))
     far = 2**31 + 5

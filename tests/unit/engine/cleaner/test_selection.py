@@ -25,7 +25,7 @@ def of_segments(*batches: int, **overrides: object) -> Compacted:
 def test_everything_sealed_and_committed_is_cleanable() -> None:
     """Up to the active segment; the ratio is dirty bytes to all.
 
-    (CM.testCleanableOffsetsForNone)
+    (CM.testCleanableOffsetsForNone, CL.testLogToClean, CL.testLogToCleanWithUncleanableSection)
     """
     compacted = of_segments(3, 2, 1)
     batch_bytes = compacted.log.segments[2].size_bytes
@@ -43,7 +43,10 @@ def test_the_active_segment_is_never_cleanable() -> None:
 
 
 def test_nothing_above_the_high_watermark_is_cleanable() -> None:
-    """A segment of which a part is not committed is left whole."""
+    """A segment of which a part is not committed is left whole.
+
+    (CL.testCleaningWithUncleanableSection)
+    """
     compacted = Compacted()
     compacted.put(("a", "1"))
     compacted.log.commit()
