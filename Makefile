@@ -87,6 +87,10 @@ format: setup ## Format the code and mend what ruff can mend
 openapi: setup ## Regenerate openapi/openapi.json
 	$(BIN)/python -m app.export_openapi
 
+.PHONY: conformance
+conformance: setup ## Regenerate docs/conformance.md from the rows and the tests' docstrings
+	@$(BIN)/python -m tests.conformance.page
+
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 UV_SUBSET := $(UV_COMPILE) --no-annotate --constraint requirements.lock --output-file

@@ -75,7 +75,7 @@ def test_records_inside_a_batch_are_told_apart(log: Log) -> None:
 
 
 def test_below_the_log_start_nothing_is_found(log: Log) -> None:
-    """The search begins at the log start (UL.testFetchOffsetByTimestamp)."""
+    """The search begins at the log start (FR.testSearchForTimestamp)."""
     timed(log, 0, 10, 20, 30)
     log.delete_records(2)
     assert found(log, 0) == 2
