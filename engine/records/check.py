@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from engine.errors import ErrorCode, InvalidRecord, InvalidTimestamp
 from engine.records.batch import BatchView
-from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate, sizes_from
+from engine.records.compiled import DECODING_ERRORS, iterate, sizes_from
 from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES
 from engine.records.header import BatchHeader, TimestampType
 from engine.records.record import (
@@ -29,7 +29,7 @@ from engine.records.record import (
     peek_headers_count,
 )
 from engine.records.varint import decode_varint
-from engine.types import NO_TIMESTAMP
+from engine.types import INT64_MAX, NO_TIMESTAMP
 
 MAX_REPORTED_ERRORS: Final = 100
 """How many faulty records of one batch are listed; the first ones say enough."""
@@ -73,19 +73,14 @@ class _Fault:
         return {"index": self.index, "field": self.field, "code": code, "detail": self.detail}
 
 
+_UNBOUNDED: Final = TimestampBounds(-INT64_MAX - 1, INT64_MAX)
+
+
 class _Rules(NamedTuple):
     """What the topic asks of a record's content."""
 
     requires_keys: bool
     bounds: TimestampBounds | None
-
-    def are_kept(self, records: list[CompiledRecord], timestamps: list[int]) -> bool:
-        """Return whether no record is even suspected of a fault."""
-        if self.requires_keys and None in [record.key for record in records]:
-            return False
-        if self.bounds is None:
-            return True
-        return self.bounds.earliest <= min(timestamps) and max(timestamps) <= self.bounds.latest
 
     def faults_of(
         self, index: int, record: Record, timestamp_type: TimestampType
@@ -197,35 +192,47 @@ def _prove(batch: BatchView, parts: list[_Part], rules: _Rules) -> int | None:
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME or header.base_timestamp < 0:
         return None
     max_timestamp = NO_TIMESTAMP
-    first_offset = header.base_offset
+    first_delta = 0
     for part in parts:
         try:
-            records = list(iterate(batch.buffer, part.payload, part.records_count))
-            timestamps = [record.timestamp for record in records]
-            offsets = range(first_offset, first_offset + len(records))
-            is_proved = (
-                [record.offset for record in records] == list(offsets)
-                and _written_bytes(records, timestamps, header) == len(part.payload)
-                and rules.are_kept(records, timestamps)
-            )
+            latest = _prove_part(batch, part, first_delta, rules)
         except DECODING_ERRORS:
             return None
-        if not is_proved:
+        if latest is None:
             return None
-        max_timestamp = max(max_timestamp, *timestamps)
-        first_offset += len(records)
+        max_timestamp = max(max_timestamp, latest)
+        first_delta += part.records_count
     return max_timestamp
 
 
-def _written_bytes(
-    records: list[CompiledRecord], timestamps: list[int], header: BatchHeader
-) -> int:
-    """Return how many bytes a writer makes of the records."""
-    deltas = [record.offset - header.base_offset for record in records]
-    keys = [record.key for record in records]
-    values = [record.value for record in records]
-    headers = [record.headers for record in records]
-    return sum(map(sizes_from(header.base_timestamp), deltas, timestamps, keys, values, headers))
+def _prove_part(batch: BatchView, part: _Part, first_delta: int, rules: _Rules) -> int | None:
+    """Return the greatest timestamp of a part's records, or None at the first doubt.
+
+    One record at a time, while what it is made of is still in the processor's cache: collecting
+    fields of all records first, in comprehensions, takes a third longer.
+    """
+    header = batch.header
+    requires_keys = rules.requires_keys
+    earliest, latest = rules.bounds or _UNBOUNDED
+    size_of = sizes_from(header.base_timestamp)
+    max_timestamp = NO_TIMESTAMP
+    written_bytes = 0
+    delta = first_delta
+    offset = header.base_offset + first_delta
+    for record in iterate(batch.buffer, part.payload, part.records_count):
+        timestamp = record.timestamp
+        key = record.key
+        if timestamp is None or record.offset != offset or (key is None and requires_keys):
+            return None
+        if not earliest <= timestamp <= latest:
+            return None
+        if timestamp > max_timestamp:  # noqa: PLR1730  # max() costs a call per record
+            max_timestamp = timestamp
+        written_bytes += size_of(delta, timestamp, key, record.value, record.headers)
+        delta += 1
+        offset += 1
+    is_proved = written_bytes == len(part.payload) and delta - first_delta == part.records_count
+    return max_timestamp if is_proved else None
 
 
 def _diagnose(header: BatchHeader, payload: memoryview, rules: _Rules) -> int:
