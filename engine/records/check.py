@@ -222,7 +222,7 @@ def _prove_part(batch: BatchView, part: _Part, first_delta: int, rules: _Rules) 
     for record in iterate(batch.buffer, part.payload, part.records_count):
         timestamp = record.timestamp
         key = record.key
-        if timestamp is None or record.offset != offset or (key is None and requires_keys):
+        if record.offset != offset or (key is None and requires_keys):
             return None
         if not earliest <= timestamp <= latest:
             return None
