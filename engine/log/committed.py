@@ -9,24 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from engine.records.scan import iter_headers
+from engine.segment.abort_proofs import ensure_aborts_known
 from engine.segment.segment import Segment
 from engine.types import AbortedTransaction, Buffer
 
 
 def aborted_in(
-    segments: Sequence[Segment], start_offset: int, end_offset: int
+    segments: Sequence[Segment], start_offset: int, end_offset: int, *, cached_only: bool = False
 ) -> list[AbortedTransaction]:
     """Return the aborted transactions that touch [start_offset, end_offset).
 
     `segments` are those from the first one read on: a transaction is noted where its marker lies.
+    Raises CorruptIndex if an index found on disk is not true, and NotCached.
     """
     found: list[AbortedTransaction] = []
     for segment in segments:
+        ensure_aborts_known(segment, cached_only=cached_only)
         search = segment.indexes.transaction.collect(start_offset, end_offset)
         found += search.aborted
         if search.is_complete:
             break
     return found
+
+
+def has_transactions(data: Buffer) -> bool:
+    """Whether any batch belongs to a transaction or ends one."""
+    return any(
+        header.is_transactional or header.is_control for _, header in iter_headers(memoryview(data))
+    )
 
 
 def without_undelivered(data: Buffer, aborted: Iterable[AbortedTransaction]) -> Buffer:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd
-from engine.log.committed import aborted_in, without_undelivered
+from engine.log.committed import aborted_in, has_transactions, without_undelivered
 from engine.log.results import Fetched, ReadEnd, ReadPath
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
@@ -108,9 +108,10 @@ def fetch(
         next_offset = max(next_offset, bound.offset)
     data = pieces[0].data if len(pieces) == 1 else b"".join(piece.data for piece in pieces)
     first_offset = pieces[0].first.base_offset if pieces else None
-    if pieces and request.isolation is FetchIsolation.TXN_COMMITTED:
+    if request.isolation is FetchIsolation.TXN_COMMITTED and has_transactions(data):
         later = segments.segments[segments.floor_index(request.offset) :]
-        data = without_undelivered(data, aborted_in(later, request.offset, next_offset))
+        aborted = aborted_in(later, request.offset, next_offset, cached_only=request.cached_only)
+        data = without_undelivered(data, aborted)
     return Fetched(data, first_offset, next_offset, marks, leader_epoch, ended_by, path)
 
 

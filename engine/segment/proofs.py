@@ -20,22 +20,25 @@ REMEMBERED_PLACES: Final = 4096
 class IndexProofs:
     """Which places in one `.log` file are surely batch boundaries. Thread-safe: only sets grow."""
 
-    __slots__ = ("_base_offset", "_found_bytes", "_proven", "_records")
+    __slots__ = ("_base_offset", "_proven", "_records", "found_bytes", "unproven_aborts_bytes")
 
     def __init__(self, records: FileRecords, base_offset: int) -> None:
         self._records = records
         self._base_offset = base_offset
-        self._found_bytes = records.size_bytes
+        self.found_bytes = records.size_bytes
+        """Up to here the file is another process's, and what leads there needs a proof."""
+        self.unproven_aborts_bytes = self.found_bytes
+        """The same for the index of aborted transactions; 0 once that is proven."""
         self._proven: set[int] = set()
 
     def was_found(self, position: int) -> bool:
         """Whether a place was in the file before this process: what leads there needs a proof."""
-        return position < self._found_bytes
+        return position < self.found_bytes
 
     @property
     def is_index_trusted(self) -> bool:
         """Whether nothing in the indexes needs a proof any more."""
-        return self._found_bytes == 0
+        return self.found_bytes == 0
 
     def ensure_batch_at(self, position: int, index: Path, *, cached_only: bool = False) -> None:
         """Raise CorruptIndex unless an intact batch begins where `index` says that one does.
@@ -43,7 +46,7 @@ class IndexProofs:
         The first byte of the file needs no proof. NotCached if `cached_only` and the disk would be
         needed.
         """
-        if position >= self._found_bytes or position == 0 or position in self._proven:
+        if position >= self.found_bytes or position == 0 or position in self._proven:
             return
         end = self._records.size_bytes
         try:
@@ -58,12 +61,13 @@ class IndexProofs:
         self._proven.add(position)
 
     def trust_index(self) -> None:
-        """Note that the index has been rebuilt from the log file."""
-        self._found_bytes = 0
+        """Note that the sparse indexes have been rebuilt from the log file."""
+        self.found_bytes = 0
 
     def forget_from(self, position: int) -> None:
         """Note that what lay at `position` and behind it is cut: what follows is our own."""
-        self._found_bytes = min(self._found_bytes, position)
+        self.found_bytes = min(self.found_bytes, position)
+        self.unproven_aborts_bytes = min(self.unproven_aborts_bytes, position)
 
     def disproved(self, index: Path, what: str) -> CorruptIndex:
         """Return the error for an index that says something untrue."""

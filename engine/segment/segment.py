@@ -314,6 +314,7 @@ class Segment:
         """Note that all bytes and indexes have just been checked or made, as recovery does."""
         self._unverified_until = 0
         self.proofs.trust_index()
+        self.proofs.unproven_aborts_bytes = 0
 
     def reset_for_recovery(self) -> None:
         """Forget everything derived from the log file."""

@@ -1,0 +1,90 @@
+"""Why an index of aborted transactions that was found on disk may be believed.
+
+Nobody can see by looking at it that an entry is missing, and then aborted records would be served
+as committed. So before such an index is first used, the headers of its segment are walked once and
+the entries held against the markers. Segments without transactions are never asked for.
+"""
+
+from __future__ import annotations
+
+from engine.errors import CorruptIndex, InvalidRequest
+from engine.records.batch import BatchView
+from engine.records.control import parse_end_marker
+from engine.segment.segment import Segment
+from engine.types import AbortedTransaction
+
+
+def ensure_aborts_known(segment: Segment, *, cached_only: bool = False) -> None:
+    """Raise CorruptIndex unless the segment's aborts are those that its markers tell of.
+
+    NotCached if `cached_only` and the disk would be needed; StoredDataCorrupt.
+    """
+    proofs = segment.proofs
+    if proofs.unproven_aborts_bytes == 0:
+        return
+    # Entries before headers: the marker of each entry is then surely among the headers.
+    walk = _MarkerWalk(segment)
+    for position, header in segment.records.headers(
+        0, segment.size_bytes, cached_only=cached_only, sought=segment.base_offset
+    ):
+        if header.is_control:
+            data = segment.records.read(position, header.size_bytes, cached_only=cached_only)
+            needs_entry = position < proofs.unproven_aborts_bytes
+            walk.see_marker(BatchView(data), needs_entry=needs_entry)
+        elif header.is_transactional:
+            walk.open.setdefault(header.producer_id, header.base_offset)
+    walk.finish()
+    proofs.unproven_aborts_bytes = 0
+
+
+class _MarkerWalk:
+    """The transactions of one segment, as far as its own batches tell."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        entries = segment.indexes.transaction.entries()
+        self._entries = {(one.producer_id, one.last_offset): one for one in entries}
+        self.open: dict[int, int] = {}
+        """The first offset of each transaction that has begun here, by producer."""
+        self._ended: dict[int, int] = {}
+        """The last marker of each producer so far."""
+
+    def see_marker(self, batch: BatchView, *, needs_entry: bool) -> None:
+        """Hold one marker against its entry; one that was just appended may have none yet."""
+        header = batch.header
+        producer_id, offset = header.producer_id, header.last_offset
+        first_seen = self.open.pop(producer_id, None)
+        previous_end = self._ended.get(producer_id, -1)
+        self._ended[producer_id] = offset
+        entry = self._entries.pop((producer_id, offset), None)
+        try:
+            batch.ensure_intact()
+            marker = parse_end_marker(batch)
+        except InvalidRequest:
+            return  # the marker is damaged; to read it fails as well
+        if entry is None:
+            is_abort = marker is not None and marker.is_abort
+            if is_abort and first_seen is not None and needs_entry:
+                raise self._wrong(f"does not know of the abort at offset {offset}")
+            return
+        begins_late = first_seen is not None and entry.first_offset > first_seen
+        if (
+            marker is None
+            or not marker.is_abort
+            or begins_late
+            or not previous_end < entry.first_offset <= offset
+            or entry.last_stable_offset > self._stable_offset(entry)
+        ):
+            raise self._wrong(f"is wrong about the transaction that ends at offset {offset}")
+
+    def finish(self) -> None:
+        """See to it that no entry is left over."""
+        for _, last_offset in self._entries:
+            raise self._wrong(f"names an abort at offset {last_offset} that is not there")
+
+    def _stable_offset(self, entry: AbortedTransaction) -> int:
+        return min(self.open.values(), default=entry.last_offset + 1)
+
+    def _wrong(self, what: str) -> CorruptIndex:
+        path = self._segment.indexes.transaction_path
+        return self._segment.proofs.disproved(path, f"{what}; `tidelog repair` makes it anew")
