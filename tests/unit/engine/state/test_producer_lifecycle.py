@@ -207,7 +207,7 @@ def test_truncation_reopens_a_transaction(log: ProducerLog, clock: ManualClock) 
 def test_full_truncation_forgets_everything(log: ProducerLog) -> None:
     """Snapshots too, and a lower one may be taken.
 
-    (testTruncateFullyAndStartAt, PSM.testTruncateFullyAndStartAt, PSM.testDeleteSnapshotsBefore)
+    (PSM.testTruncateFullyAndStartAt, PSM.testDeleteSnapshotsBefore)
     """
     states = filled(log, snapshots=(2, 5)).states
     states.truncate_fully(1)

@@ -38,7 +38,7 @@ def transactional(log: ProducerLog, producer_id: int, offset: int, sequence: int
 
 
 def test_a_marker_completes_what_the_first_batch_opened(log: ProducerLog) -> None:
-    """First offset 16, marker 40, window untouched (updateProducerTransactionState)."""
+    """First offset 16, marker 40, window untouched (PSM.updateProducerTransactionState)."""
     log.append(data_batch(offset=16, sequence=1, count=4, transactional=True))
     log.append(data_batch(offset=20, sequence=5, count=10, transactional=True))
     assert log.states.first_undecided_offset == 16
