@@ -1,0 +1,292 @@
+"""What goes when: by size, by age, below the log start; and how it goes."""
+
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import InvalidRequestValue, OffsetBelowLogStart, OffsetBeyondLogEnd
+from engine.log.log import Log
+from engine.log.results import RemovalReason
+from engine.log.retention import removable
+from engine.types import EpochOffset
+from tests.support.builders import World, new_batch, values_of
+from tests.support.logs import (
+    CONFIG,
+    DIRECTORY,
+    append_values,
+    fill,
+    fill_segments,
+    log_path,
+    read_values,
+    segment_bases,
+    with_config,
+)
+from tests.support.time import START_MS
+
+HOUR_MS = 3_600_000
+SIZE = len(values_of([b"000000"]))
+
+
+class Stub(NamedTuple):
+    """What retention looks at."""
+
+    base_offset: int
+    size_bytes: int
+    largest_timestamp: int
+
+
+def reasons(
+    segments: list[Stub], *, high_watermark: int = 100, log_start: int = 0, **settings: Any
+) -> list[tuple[int, str]]:
+    removed = removable(
+        segments,
+        with_config(**settings),
+        log_start_offset=log_start,
+        high_watermark=high_watermark,
+        log_end_offset=100,
+        now_ms=START_MS,
+    )
+    return [(segment.base_offset, segment.reason.value) for segment in removed]
+
+
+THREE = [Stub(0, 1_000, 0), Stub(10, 1_000, START_MS), Stub(20, 1_000, START_MS)]
+
+
+@pytest.mark.parametrize(
+    ("retention_bytes", "bases"),
+    [(-1, []), (3_000, []), (2_500, []), (2_000, [0]), (1_999, [0]), (1_000, [0, 10]), (0, 3)],
+)
+def test_size_never_falls_below_the_limit(retention_bytes: int, bases: list[int] | int) -> None:
+    """A segment goes if what is left still holds the limit.
+
+    (UL.shouldDeleteSizeBasedSegments, UL.shouldNotDeleteSizeBasedSegmentsWhenUnderRetentionSize)
+    """
+    removed = reasons(THREE, retention_bytes=retention_bytes)
+    if isinstance(bases, int):
+        assert len(removed) == bases
+    else:
+        assert removed == [(base, "size") for base in bases]
+
+
+def test_age_is_strict_and_stops_at_the_first_young_segment() -> None:
+    """Exactly retention.ms is young enough.
+
+    (UL.shouldDeleteTimeBasedSegmentsReadyToBeDeleted,
+    UL.shouldNotDeleteTimeBasedSegmentsWhenNoneReadyToBeDeleted, UL.testDeletableSegmentsFilter)
+    """
+    old, at_limit = START_MS - HOUR_MS - 1, START_MS - HOUR_MS
+    segments = [Stub(0, 9, old), Stub(10, 9, old), Stub(20, 9, at_limit), Stub(30, 9, old)]
+    assert reasons(segments, retention_ms=HOUR_MS) == [(0, "time"), (10, "time")]
+    assert reasons(segments, retention_ms=-1) == []
+    assert reasons(segments[:3], retention_ms=0) == [(0, "time"), (10, "time"), (20, "time")]
+
+
+def test_only_committed_segments_go() -> None:
+    """Never at or above the high watermark (UL.testCannotDeleteSegmentsAtOrAboveHighWatermark)."""
+    for high_watermark, count in ((0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (99, 2), (100, 3)):
+        assert len(reasons(THREE, retention_bytes=0, high_watermark=high_watermark)) == count
+
+
+def test_the_empty_last_segment_stays() -> None:
+    """Without content there is nothing to remove (UL.testDeletableSegmentsIteration)."""
+    segments = [Stub(0, 10, 0), Stub(100, 0, 0)]
+    assert reasons(segments, retention_bytes=0, retention_ms=0) == [(0, "size")]
+
+
+def test_below_the_log_start_goes_under_any_policy() -> None:
+    """Whole segments only.
+
+    (UL.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete,
+    UL.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete)
+    """
+    settings: dict[str, Any] = {
+        "cleanup_policy": ("compact",),
+        "retention_ms": 0,
+        "retention_bytes": 0,
+    }
+    assert reasons(THREE, log_start=9, **settings) == []
+    assert reasons(THREE, log_start=10, **settings) == [(0, "log_start")]
+    assert reasons(THREE, log_start=25, **settings) == [(0, "log_start"), (10, "log_start")]
+    both = {**settings, "cleanup_policy": ("compact", "delete")}
+    assert len(reasons(THREE, **both)) == 3
+
+
+def test_each_rule_looks_at_what_the_one_before_left() -> None:
+    """A deletion by the start unblocks one by age at once (UL.testRetentionIdempotency)."""
+    segments = [Stub(0, 9, START_MS), Stub(10, 9, 0), Stub(20, 9, START_MS)]
+    assert reasons(segments, retention_ms=HOUR_MS) == []
+    removed = reasons(segments, retention_ms=HOUR_MS, log_start=10)
+    assert removed == [(0, "log_start"), (10, "time")]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50), min_size=1, max_size=8),
+    retention_bytes=st.integers(0, 200),
+)
+def test_what_is_left_holds_the_limit_if_it_ever_did(
+    sizes: list[int], retention_bytes: int
+) -> None:
+    """Only a prefix goes, and what is left is not below the limit."""
+    segments = [Stub(i, size, START_MS) for i, size in enumerate(sizes)]
+    removed = reasons(segments, retention_bytes=retention_bytes)
+    assert [base for base, _ in removed] == list(range(len(removed)))
+    left = sum(sizes[len(removed) :])
+    assert not removed or left >= retention_bytes
+
+
+def files(world: World) -> list[str]:
+    return [name for name in world.disk.list_directory(DIRECTORY) if name[0] == "0"]
+
+
+def test_removed_files_are_renamed_now_and_removed_later() -> None:
+    """Names change at once, files go after file.delete.delay.ms.
+
+    (UL.testAsyncDelete, LO.testRemoveAndDeleteSegmentsAsync)
+    """
+    world = World()
+    log = world.open_log(with_config(retention_bytes=SIZE))
+    fill_segments(log, 2, 1)
+    log.commit()
+    removed = log.run_retention()
+    assert [(r.base_offset, r.next_offset, r.reason) for r in removed] == [
+        (0, 2, RemovalReason.SIZE)
+    ]
+    assert log_path(0).name + ".deleted" in files(world)
+    world.scheduler.advance(CONFIG.file_delete_delay_ms - 1)
+    assert log_path(0).name + ".deleted" in files(world)
+    world.scheduler.advance(1)
+    assert [name for name in files(world) if name.endswith(".deleted")] == []
+    assert read_values(log) == [b"000002"]
+
+
+def test_a_dry_run_names_and_removes_nothing() -> None:
+    """The same list comes from the real run after it."""
+    log = World().open_log(with_config(retention_bytes=0))
+    fill_segments(log, 2, 1)
+    log.commit()
+    named = log.run_retention(dry_run=True)
+    assert segment_bases(log) == [0, 2]
+    assert log.run_retention() == named
+    assert log.run_retention() == []
+
+
+def test_expiring_everything_leaves_one_empty_segment() -> None:
+    """The end is where it was, and appends go on there.
+
+    (UL.testDeleteOldSegments, UL.testThatGarbageCollectingSegmentsDoesntChangeOffset)
+    """
+    world = World()
+    log = world.open_log(with_config(retention_ms=HOUR_MS))
+    fill_segments(log, 2, 3)
+    log.commit()
+    world.clock.advance(HOUR_MS + 1)
+    assert len(log.run_retention()) == 2
+    marks = log.watermarks
+    assert marks.log_start_offset == marks.log_end_offset == 5
+    assert segment_bases(log) == [5]
+    assert log._state.epochs.entries == (EpochOffset(0, 5),)  # noqa: SLF001 - told nowhere else
+    assert append_values(log, b"x", timestamp=START_MS + HOUR_MS) == 5
+    log.check_invariants()
+
+
+def test_removal_survives_a_power_cut() -> None:
+    """After the flush that follows, what was removed stays removed, and the rest is there."""
+    world = World()
+    log = world.open_log(with_config(retention_bytes=SIZE))
+    values = fill_segments(log, 2, 2)
+    log.commit()
+    log.run_retention()
+    world.scheduler.run_due()
+    world.restart(power_cut=True)
+    again = world.open_log(CONFIG)
+    assert again.watermarks.log_start_offset == 2
+    assert read_values(again) == values[2:]
+
+
+def test_snapshots_of_removed_segments_go_too() -> None:
+    """One is left for each segment that is.
+
+    (UL.testRetentionDeletesProducerStateSnapshots, UL.testLogStartOffsetMovementDeletesSnapshots)
+    """
+    world = World()
+    log = world.open_log(with_config(retention_bytes=2 * len(new_batch())))
+    for sequence in range(4):
+        log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
+        log.roll()
+    log.commit()
+    log.run_retention()
+    world.scheduler.advance(CONFIG.file_delete_delay_ms)
+    snapshots = [int(name[:20]) for name in files(world) if name.endswith(".snapshot")]
+    assert segment_bases(log) == [2, 3, 4]
+    assert snapshots == [2, 3, 4]
+
+
+def test_removal_is_skipped_when_the_directory_went_offline() -> None:
+    """Files are not removed any more once a write has failed."""
+    world = World()
+    log = world.open_log(with_config(retention_bytes=0))
+    fill_segments(log, 2, 1)
+    log.flush()
+    log.run_retention()
+    world.health.fail(OSError(5, "gone"))
+    world.scheduler.advance(CONFIG.file_delete_delay_ms)
+    assert log_path(0).name + ".deleted" in files(world)
+
+
+@pytest.fixture
+def log() -> Log:
+    log = World().open_log(CONFIG)
+    fill_segments(log, 3, 3)
+    log.commit()
+    return log
+
+
+def test_deleting_records_raises_the_log_start(log: Log) -> None:
+    """At once for readers; the bytes go later (UL.testLogDeletionAfterDeleteRecords)."""
+    assert log.delete_records(2) == 2
+    assert log.delete_records(1) == 2
+    with pytest.raises(OffsetBelowLogStart):
+        log.read(1, max_bytes=1)
+    assert log.run_retention() == []
+    assert log.delete_records(4) == 4
+    assert [segment.base_offset for segment in log.run_retention()] == [0]
+    assert read_values(log) == [b"000004", b"000005"]
+    assert log.recovery_point >= 4
+
+
+def test_minus_one_deletes_up_to_the_high_watermark(log: Log) -> None:
+    """What is not committed stays."""
+    fill(log, batches=1, first=6)
+    assert log.delete_records(-1) == 6
+    log.commit()
+    assert read_values(log) == [b"000006"]
+
+
+def test_only_committed_records_can_be_deleted(log: Log) -> None:
+    """Above the high watermark is out of range.
+
+    (UL.testCannotIncrementLogStartOffsetPastHighWatermark)
+    """
+    fill(log, batches=1, first=6)
+    with pytest.raises(OffsetBeyondLogEnd) as refusal:
+        log.delete_records(7)
+    assert refusal.value.facts()["high_watermark"] == 6
+    with pytest.raises(InvalidRequestValue):
+        log.delete_records(-2)
+
+
+def test_a_deletion_is_kept_by_its_checkpoint() -> None:
+    """Reopened with the noted start the log begins there, in the middle of a segment."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill_segments(log, 3, 3)
+    log.flush()
+    log.delete_records(4)
+    log.close()
+    world.restart(power_cut=False)
+    again = world.open_log(CONFIG, log_start_offset=4, recovery_point=6, was_clean=True)
+    assert again.watermarks.log_start_offset == 4
+    assert read_values(again) == [b"000004", b"000005"]
+    again.check_invariants()

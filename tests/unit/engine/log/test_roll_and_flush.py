@@ -1,0 +1,281 @@
+"""Rolling and flushing: new segments, snapshots, and how far the recovery point may go."""
+
+import pytest
+
+from engine.errors import InvalidRequestValue, StorageOffline
+from engine.log.results import RollResult
+from engine.types import INT32_MAX, AppendOrigin, OffsetMetadata
+from tests.support.builders import World, new_batch
+from tests.support.logs import (
+    CONFIG,
+    DIRECTORY,
+    append_values,
+    fill,
+    fill_segments,
+    log_path,
+    read_headers,
+    read_values,
+    segment_bases,
+    with_config,
+)
+from tests.support.segments import batch_at
+from tests.support.time import START_MS
+
+HOUR_MS = 3_600_000
+
+
+def names_in(world: World, suffix: str) -> list[str]:
+    return [name for name in world.disk.list_directory(DIRECTORY) if name.endswith(suffix)]
+
+
+def test_a_roll_goes_on_in_a_new_segment() -> None:
+    """Its base is the log end, which stays (LO.testNewSegmentsAfterRoll)."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=3)
+    assert log.roll() == RollResult(rolled=True, old_base_offset=0, new_base_offset=3)
+    assert log.watermarks.end == OffsetMetadata(3, 3, 0)
+    assert append_values(log, b"next") == 3
+    assert segment_bases(log) == [0, 3]
+    log.check_invariants()
+
+
+def test_an_empty_active_segment_stays() -> None:
+    """There is nothing to seal, and nothing is lost by asking again."""
+    log = World().open_log(CONFIG)
+    assert log.roll() == RollResult(rolled=False, old_base_offset=0, new_base_offset=0)
+    fill(log, batches=1)
+    assert log.roll().rolled
+    assert log.roll() == RollResult(rolled=False, old_base_offset=1, new_base_offset=1)
+    assert segment_bases(log) == [0, 1]
+
+
+def test_many_rolls_lose_nothing() -> None:
+    """A hundred records over many segments are all read (UL.testLogRolls)."""
+    world = World()
+    log = world.open_log(with_config(segment_bytes=300))
+    values = fill(log, batches=100)
+    assert log.segments_count > 20
+    log.commit()
+    assert read_values(log) == values
+    world.scheduler.run_due()
+    assert log.recovery_point >= segment_bases(log)[-1]
+
+
+def test_an_append_that_does_not_fit_rolls_first() -> None:
+    """A segment is filled to segment.bytes and not over it (UL.testSizeBasedLogRoll)."""
+    size = len(new_batch())
+    log = World().open_log(with_config(segment_bytes=3 * size))
+    for _ in range(7):
+        log.append(new_batch())
+    assert segment_bases(log) == [0, 3, 6]
+    assert [segment.size_bytes for segment in log.segments_info()] == [3 * size, 3 * size, size]
+
+
+def test_record_time_rolls() -> None:
+    """A span over segment.ms needs a new segment, whatever the clock says.
+
+    (UL.testTimeBasedLogRollDuringAppend)
+    """
+    world = World()
+    log = world.open_log(with_config(segment_ms=HOUR_MS))
+    append_values(log, b"a", timestamp=START_MS - 5 * HOUR_MS)
+    world.clock.advance(100 * HOUR_MS)
+    append_values(log, b"b", timestamp=START_MS - 4 * HOUR_MS)
+    assert segment_bases(log) == [0]
+    append_values(log, b"c", timestamp=START_MS - 4 * HOUR_MS + 1)
+    assert segment_bases(log) == [0, 2]
+
+
+def test_jitter_is_drawn_per_segment() -> None:
+    """New segments roll earlier than segment.ms by less than the jitter."""
+    log = World().open_log(with_config(segment_ms=HOUR_MS, segment_jitter_ms=HOUR_MS // 2))
+    for step in range(12):
+        append_values(log, b"x", timestamp=START_MS - HOUR_MS * (12 - step) // 4)
+    first, second, third = segment_bases(log)[:3]
+    assert second - first == 5  # found on opening: it has no jitter
+    assert 2 < third - second < 5
+
+
+def test_a_full_index_on_an_empty_segment_replaces_it() -> None:
+    """The empty one is made anew under its name.
+
+    (UL.testRollSegmentThatAlreadyExists, LO.testRollSegmentThatAlreadyExists,
+    LO.testRollEmptyActiveSegment)
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=2)
+    log.roll()
+    active = log._state.local.active  # noqa: SLF001 - its index cannot be filled from outside
+    active.indexes.trim()
+    assert active.indexes.is_full
+    assert append_values(log, b"x") == 2
+    assert segment_bases(log) == [0, 2]
+    assert names_in(world, ".log.deleted") == [log_path(2).name + ".deleted"]
+    log.check_invariants()
+    log.commit()
+    assert read_values(log)[-1] == b"x"
+    world.scheduler.advance(CONFIG.file_delete_delay_ms)
+    assert names_in(world, ".deleted") == []
+
+
+def test_rolling_below_the_active_segment_is_refused() -> None:
+    """Neither below its base nor at it while it has content.
+
+    (LO.testRollSegmentErrorWhenNextOffsetIsIllegal)
+    """
+    log = World().open_log(CONFIG)
+    fill_segments(log, 3, 2)
+    local = log._state.local  # noqa: SLF001 - a log never asks for it
+    for base_offset in (1, 3):
+        with pytest.raises(InvalidRequestValue, match="cannot roll"):
+            local.roll(base_offset)
+
+
+def test_files_in_the_way_of_a_new_segment_are_not_adopted() -> None:
+    """What a crash left under the name of the next segment is removed."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=2)
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        with world.disk.open(log_path(2, suffix=suffix), create=True) as file:
+            file.append(b"left over")
+    log.roll()
+    append_values(log, b"x")
+    log.commit()
+    assert [header.base_offset for header in read_headers(log)] == [0, 1, 2]
+
+
+def test_a_roll_notes_the_producers_below_it() -> None:
+    """The snapshot excludes the append that rolled.
+
+    (UL.testProducerSnapshotAfterSegmentRollOnAppend,
+    UL.testTakeSnapshotOnRollAndDeleteSnapshotOnRecoveryPointCheckpoint)
+    """
+    world = World()
+    size = len(new_batch())
+    log = world.open_log(with_config(segment_bytes=2 * size))
+    for sequence in range(5):
+        log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
+    expected = [log_path(base, suffix=".snapshot").name for base in (2, 4)]
+    assert names_in(world, ".snapshot") == expected
+    log.flush()
+    assert len(names_in(world, ".snapshot")) == 2
+    assert log.truncate_to(4) == 4
+    assert log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=4)).base_offset == 4
+
+
+def test_a_roll_flushes_soon() -> None:
+    """A task that is due at once makes everything before the roll durable."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=3)
+    log.roll()
+    assert log.recovery_point == 0
+    assert world.scheduler.names == ["flush events-0"]
+    world.scheduler.run_due()
+    assert log.recovery_point == log.watermarks.high_watermark == 3
+
+
+def test_the_flush_of_a_closed_log_does_nothing() -> None:
+    """A log that closed or went offline before its flush was due is left alone."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=3)
+    log.roll()
+    log.close()
+    world.scheduler.run_due()
+    assert log.recovery_point == 0
+    other = World()
+    failing = other.open_log(CONFIG)
+    fill(failing, batches=1)
+    failing.roll()
+    other.health.fail(OSError(5, "gone"))
+    other.scheduler.run_due()
+    assert failing.recovery_point == 0
+
+
+def test_a_flush_moves_the_recovery_point() -> None:
+    """To the end as it was, and notes when (LO.testLogFlush)."""
+    world = World()
+    log = world.open_log(CONFIG)
+    world.clock.advance(500)
+    fill(log, batches=3)
+    assert (log.unflushed_messages, log.last_flush_ms) == (3, 0)
+    assert log.flush() == log.recovery_point == 3
+    assert (log.unflushed_messages, log.last_flush_ms) == (0, 500)
+
+
+def test_a_commit_leaves_the_recovery_point() -> None:
+    """What lies below the point has its indexes on disk too; a commit syncs none."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=3)
+    log.commit()
+    assert (log.watermarks.high_watermark, log.recovery_point) == (3, 0)
+
+
+def test_a_snapshot_that_cannot_be_synced_holds_the_point_back() -> None:
+    """The recovery point stays if one file below it may be lost.
+
+    (UL.testRecoveryPointNotIncrementedOnProducerStateSnapshotFlushFailure)
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
+    log.roll()
+    world.disk.fail("sync", path_end=".snapshot")
+    with pytest.raises(StorageOffline):
+        log.flush()
+    assert log.recovery_point == 0
+
+
+def test_indexes_below_the_recovery_point_survive_a_power_cut() -> None:
+    """After a flush nothing has to be rebuilt: look-ups are right without a scan."""
+    world = World()
+    log = world.open_log(CONFIG)
+    values = fill_segments(log, 40, 40)
+    point = log.flush()
+    world.restart(power_cut=True)
+    again = world.open_log(CONFIG, recovery_point=point)
+    assert again.recovery.recovered_segments == 1
+    assert read_values(again) == values
+    found = again.read(35, max_bytes=1)
+    assert found is not None
+    assert found.path is not None
+    assert found.path.index_offset > 0
+
+
+def test_a_flush_makes_the_files_of_an_empty_segment() -> None:
+    """Indexes are made when first used, at the latest by a flush.
+
+    (UL.testFlushingEmptyActiveSegments)
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=1)
+    log.roll()
+    assert names_in(world, ".index") == [log_path(0, suffix=".index").name]
+    log.flush()
+    assert len(names_in(world, ".index")) == len(names_in(world, ".timeindex")) == 2
+
+
+def test_offsets_too_far_away_begin_a_segment_of_their_own() -> None:
+    """A jump of over 31 bits names the new segment, and its neighbours stay in it.
+
+    (LL.testOverCompactedLogRecovery, LL.testOverCompactedLogRecoveryMultiRecord)
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    far = INT32_MAX + 2
+    for batch in (batch_at(0), batch_at(far, b"a", b"b"), batch_at(far + 2)):
+        log.append(batch, origin=AppendOrigin.REPLICATION)
+    assert segment_bases(log) == [0, far]
+    log.append(batch_at(far + far), origin=AppendOrigin.REPLICATION)
+    assert segment_bases(log) == [0, far, 2 * far]
+    assert log_path(far, suffix=".snapshot").name in names_in(world, ".snapshot")
+    log.commit()
+    log.close()
+    world.restart(power_cut=False)
+    again = world.open_log(CONFIG, was_clean=True)
+    assert [header.base_offset for header in read_headers(again)] == [0, far, far + 2, 2 * far]
+    again.check_invariants()

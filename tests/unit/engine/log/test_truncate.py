@@ -1,0 +1,194 @@
+"""Taking the log end back, and starting anew somewhere else."""
+
+import pytest
+
+from engine.errors import InvalidRequestValue, SequenceGap
+from engine.log.log import Log
+from engine.types import AppendOrigin
+from tests.support.builders import World, new_batch
+from tests.support.logs import (
+    CONFIG,
+    append_values,
+    fill,
+    fill_segments,
+    read_headers,
+    read_values,
+    segment_bases,
+)
+from tests.support.segments import batch_at
+
+
+def epochs_of(log: Log) -> list[tuple[int, int]]:
+    entries = log._state.epochs.entries  # noqa: SLF001 - nothing else tells them
+    return [(entry.epoch, entry.start_offset) for entry in entries]
+
+
+def test_the_log_ends_where_it_was_cut() -> None:
+    """Beyond the end nothing happens; in the middle and to 0 it is usable again.
+
+    (UL.testTruncateTo, LO.testTruncateTo)
+    """
+    log = World().open_log(CONFIG)
+    values = fill_segments(log, 4, 4, 4)
+    log.commit()
+    assert log.truncate_to(12) == 12
+    assert log.truncate_to(50) == 12
+    assert log.truncate_to(6) == 6
+    assert read_values(log) == values[:6]
+    assert segment_bases(log) == [0, 4]
+    assert append_values(log, b"new") == 6
+    assert log.truncate_to(0) == 0
+    assert segment_bases(log) == [0]
+    assert log.size_bytes == 0
+    assert append_values(log, b"again") == 0
+    log.check_invariants()
+
+
+def test_a_cut_is_durable_at_once() -> None:
+    """What was cut does not come back with a power cut."""
+    world = World()
+    log = world.open_log(CONFIG)
+    values = fill_segments(log, 4, 4)
+    log.flush()
+    log.truncate_to(3)
+    world.restart(power_cut=True)
+    again = world.open_log(CONFIG, recovery_point=3)
+    assert read_values(again) == values[:3]
+
+
+def test_the_high_watermark_follows_the_end_down() -> None:
+    """It never lies above the end (UL.testHighWatermarkMaintenance)."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=5)
+    log.flush()
+    log.truncate_to(3)
+    assert (log.watermarks.high_watermark, log.recovery_point) == (3, 3)
+    log.truncate_fully(9)
+    marks = log.watermarks
+    assert marks.log_start_offset == marks.high_watermark == marks.log_end_offset == 9
+
+
+def test_a_batch_that_holds_the_offset_goes_whole() -> None:
+    """The end is the offset all the same; the next append begins there (4.9)."""
+    log = World().open_log(CONFIG)
+    append_values(log, b"a", b"b", b"c")
+    log.commit()
+    assert log.truncate_to(2) == 2
+    assert log.size_bytes == 0
+    assert append_values(log, b"d") == 2
+
+
+def test_a_cut_begins_an_epoch() -> None:
+    """Whoever remembers what was read from the log sees that it is another one."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=5)
+    before = log.log_id
+    log.truncate_to(8)
+    assert log.log_id == before
+    log.truncate_to(3)
+    assert (log.leader_epoch, log.tag.leader_epoch) == (1, 1)
+    assert log.log_id != before
+    append_values(log, b"new")
+    log.commit()
+    assert [header.leader_epoch for header in read_headers(log)] == [0, 0, 0, 1]
+
+
+def test_epochs_are_cut_with_the_log() -> None:
+    """Entries at and above the end go.
+
+    (UL.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog,
+    UL.testTruncateToEndOffsetClearsEpochCache)
+    """
+    log = World().open_log(CONFIG)
+    for offset, epoch in ((0, 0), (1, 0), (2, 1), (3, 2)):
+        batch = batch_at(offset)
+        batch[12:16] = epoch.to_bytes(4, "big")
+        log.append(batch, origin=AppendOrigin.REPLICATION)
+    assert epochs_of(log) == [(0, 0), (1, 2), (2, 3)]
+    log.truncate_to(3)
+    assert epochs_of(log) == [(0, 0), (1, 2), (3, 3)]
+    log.truncate_to(4)
+    assert epochs_of(log) == [(0, 0), (1, 2)]
+
+
+def test_below_the_first_segment_everything_goes() -> None:
+    """The log restarts at the offset (UL.testTruncateTo, after a full truncation)."""
+    log = World().open_log(CONFIG)
+    log.truncate_fully(20)
+    fill(log, batches=3)
+    assert log.truncate_to(10) == 10
+    assert (segment_bases(log), log.watermarks.log_start_offset) == ([10], 10)
+    assert append_values(log, b"x") == 10
+
+
+@pytest.mark.parametrize("offset", [0, 3, 8, 30])
+def test_a_log_may_start_anew_anywhere(offset: int) -> None:
+    """One empty segment, no producers.
+
+    (UL.testTruncateFullyAndStart, LO.testTruncateFullyAndStartAt, LO.testCreateAndDeleteSegment)
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    fill_segments(log, 3, 3)
+    log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
+    log.commit()
+    log.truncate_fully(offset)
+    assert (segment_bases(log), log.producers(), log.leader_epoch) == ([offset], (), 1)
+    log.check_invariants()
+    assert append_values(log, b"x") == offset
+    log.commit()
+    assert read_values(log) == [b"x"]
+    world.scheduler.advance(CONFIG.file_delete_delay_ms)
+    assert read_values(log) == [b"x"]
+    world.restart(power_cut=True)
+    assert read_values(world.open_log(CONFIG, log_start_offset=offset)) == [b"x"]
+
+
+def test_producers_follow_the_end() -> None:
+    """What they wrote above it is forgotten, below it is known.
+
+    (UL.testProducerIdMapTruncateTo, UL.testProducerIdMapTruncateToWithNoSnapshots)
+    """
+    log = World().open_log(CONFIG)
+    for sequence in range(6):
+        log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
+        if sequence == 2:
+            log.roll()
+    log.truncate_to(4)
+    with pytest.raises(SequenceGap):
+        log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=6))
+    assert log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=3)).is_duplicate
+    assert log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=4)).base_offset == 4
+    log.truncate_to(1)
+    assert log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=1)).base_offset == 1
+
+
+def test_a_sync_that_a_cut_overtook_commits_nothing() -> None:
+    """A commit that began before the cut does not show what came after it."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=5)
+    file = log._state.local.active.records.file  # noqa: SLF001 - where a commit takes its time
+    sync = file.sync
+    cuts: list[int] = []
+
+    def cutting() -> None:
+        if not cuts:
+            cuts.append(3)
+            log.truncate_to(3)
+        sync()
+
+    file.sync = cutting  # type: ignore[method-assign]  # a cut during the sync
+    log.commit()
+    assert cuts == [3]
+    assert log.watermarks.high_watermark <= log.watermarks.log_end_offset == 3
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**40)])
+def test_negative_offsets_are_refused(offset: int) -> None:
+    """No log ends or starts below 0."""
+    log = World().open_log(CONFIG)
+    with pytest.raises(InvalidRequestValue):
+        log.truncate_to(offset)
+    with pytest.raises(InvalidRequestValue):
+        log.truncate_fully(offset)
