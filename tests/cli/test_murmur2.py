@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.client.murmur2 import murmur2, partition_of
+from app.translate import partitioner
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,11 @@ def test_any_key_hashes_as_another_client_hashes_it(key: bytes) -> None:
 def test_a_key_always_lands_in_the_same_existing_partition(key: bytes, partitions: int) -> None:
     """The partition is the positive hash modulo the count, as `BuiltInPartitioner` takes it."""
     assert partition_of(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+@given(st.binary(max_size=64), st.integers(1, 100))
+def test_the_command_line_and_the_service_choose_the_same_partition(
+    key: bytes, partitions: int
+) -> None:
+    """The client may not import the server's partitioner; a key goes to one place all the same."""
+    assert partition_of(key, partitions) == partitioner.partition_of(key, partitions)
