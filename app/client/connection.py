@@ -11,7 +11,8 @@ import ipaddress
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -83,6 +84,9 @@ class Connection:
         self.uses_environment = not _is_loopback(self.url)  # no proxy on the way to oneself
         self._has_answered = False
         self._is_out = False
+        self._is_closed = False
+        self._requests_under_way = 0
+        self._lock = threading.Lock()
         self._http = httpx.Client(
             base_url=self.url,
             transport=transport,
@@ -103,9 +107,16 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """End every wait and every connection; requests of other threads fail."""
+        """End every wait, and let no request begin; the last one under way ends the connections.
+
+        Sockets are never closed under a thread that reads from them: it would see a broken service.
+        """
         self.stop_waiting()
-        self._http.close()
+        with self._lock:
+            self._is_closed = True
+            is_idle = self._requests_under_way == 0
+        if is_idle:
+            self._http.close()
 
     def stop_waiting(self) -> None:
         """Let no request wait for the service any longer; the one being answered may finish."""
@@ -123,6 +134,8 @@ class Connection:
             try:
                 response = self._send_once(request)
             except (Refused, Unreachable) as failure:
+                if self._is_closed:
+                    raise Interrupted from failure
                 if not self._may_pass(failure):
                     raise
                 give_up_at = give_up_at or self._now() + self._patience_s
@@ -141,14 +154,15 @@ class Connection:
             _ANSWER_TIMEOUT_S + request.wait_ms / 1000, connect=_CONNECT_TIMEOUT_S
         )
         try:
-            response = self._http.request(
-                request.method,
-                request.path,
-                params=request.params or None,
-                headers=request.headers,
-                content=request.content,
-                timeout=timeout,
-            )
+            with self._under_way():
+                response = self._http.request(
+                    request.method,
+                    request.path,
+                    params=request.params or None,
+                    headers=request.headers,
+                    content=request.content,
+                    timeout=timeout,
+                )
         except httpx.TransportError as error:
             raise Unreachable(self.url, _reason(error)) from error
         self._has_answered = True
@@ -157,6 +171,22 @@ class Connection:
         failure = refused(response.status_code, response.content)
         failure.problem.setdefault("retry_after", response.headers.get("retry-after"))
         raise failure
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Keep the connections open for one request; raise `Interrupted` if they are closed."""
+        with self._lock:
+            if self._is_closed:
+                raise Interrupted
+            self._requests_under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._requests_under_way -= 1
+                is_last = self._is_closed and self._requests_under_way == 0
+            if is_last:
+                self._http.close()
 
     def _may_pass(self, failure: Failure) -> bool:
         if isinstance(failure, Refused):

@@ -200,6 +200,46 @@ def test_closing_ends_a_wait() -> None:
         connection.send(GET)
 
 
+class Line(httpx.MockTransport):
+    """A transport that knows whether it was closed."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("answer", [ok(), httpx.ReadError("Bad file descriptor")])
+def test_a_request_under_way_keeps_the_connections_open(answer: Answer) -> None:
+    """Closing in the middle of a request waits for its end, and tells nobody of an outage."""
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if script.requests:
+            connection.close()
+            assert not line.is_closed
+        return script(request)
+
+    script = Script(ok(), answer)
+    line = Line(respond)
+    connection = Connection(URL, transport=line, notice=script.notices.append)
+    connection.send(GET)
+    if isinstance(answer, Exception):
+        with pytest.raises(Interrupted):
+            connection.send(GET)
+    else:
+        assert connection.send(GET) is answer
+    assert (line.is_closed, script.notices) == (True, [])
+
+
+def test_nothing_is_sent_over_a_closed_connection(connect: Connect) -> None:
+    """A thread that goes on after the end is told to stop, not of a broken service."""
+    connection, script = connect(ok())
+    connection.close()
+    with pytest.raises(Interrupted):
+        connection.send(GET)
+    assert script.requests == []
+
+
 def test_without_a_listener_an_outage_is_silent() -> None:
     """Nobody has to listen to the notices."""
     script = Script(problem(503, retryable=True), ok())
