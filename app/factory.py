@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from app.answers import AnswerResponse
@@ -113,15 +114,25 @@ async def _explain_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if error.status_code == 405:
-        allowed = dict(error.headers or {})
         explained: ServiceError = MethodNotAllowed(
-            f"{request.method} is not allowed on {path}", headers=allowed
+            f"{request.method} is not allowed on {path}",
+            headers={"allow": ", ".join(sorted(_methods_of(request, error)))},
         )
     elif error.status_code == 404:
         explained = RouteNotFound(f"there is nothing at {path}")
     else:
         explained = MalformedRequest(str(error.detail))
     return await _explain(request, explained)
+
+
+def _methods_of(request: Request, error: HTTPException) -> set[str]:
+    """Return every method of a path; the framework names those of the first route it met."""
+    methods = set(dict(error.headers or {})["Allow"].split(", "))
+    for router in ROUTERS:
+        for route in router.routes:
+            if isinstance(route, APIRoute) and route.path_regex.match(request.scope["path"]):
+                methods |= route.methods
+    return methods
 
 
 async def _say_nothing(_request: Request, _error: Exception) -> Response:
