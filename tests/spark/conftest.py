@@ -37,14 +37,17 @@ class ServiceProcess:
 
     def start(self) -> None:
         arguments = ["serve", "--data-dir", str(self._data), "--port", str(self.port)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        words = self._data.with_suffix(".log")
+        with words.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "app.cli", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         assert self._process.stdout is not None
         greeting = self._process.stdout.readline()  # printed once it listens
+        assert greeting, words.read_text()
         self.port = int(greeting.rpartition(":")[2])
         with ServiceClient(Endpoint(self.url, retries=100)) as client:
             client.get("/readyz")  # patient with a service that still recovers
@@ -86,8 +89,8 @@ def serve_directory() -> ServeDirectory:
     @contextmanager
     def serve(data: Path) -> Iterator[ServiceProcess]:
         process = ServiceProcess(data)
-        process.start()
         try:
+            process.start()
             yield process
         finally:
             process.stop()
@@ -106,7 +109,9 @@ def tidelog(
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    with local_session(local_conf(cores=2), log_file=log_file) as session:
+    # Many small queries: compiling them well would take longer than running them.
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    with local_session({**local_conf(cores=2), **quick}, log_file=log_file) as session:
         yield session
 
 
