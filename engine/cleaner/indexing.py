@@ -45,15 +45,17 @@ class _Indexing:
     def run(self, pace: Pace) -> OffsetMap:
         ends = (*(segment.base_offset for segment in self._segments[1:]), self._end)
         for segment, end_offset in zip(self._segments, ends, strict=False):
-            if not self._index_segment(segment, pace):
+            if not self._index_segment(segment, end_offset, pace):
                 break
             self._map.latest_offset = end_offset - 1  # over a gap at the end, if there is one
         return self._map
 
-    def _index_segment(self, segment: Segment, pace: Pace) -> bool:
+    def _index_segment(self, segment: Segment, end_offset: int, pace: Pace) -> bool:
         """Return whether there was room for all of the segment's keys."""
         position = segment.indexes.offset.lookup(self._start).position
-        for batches in read_chunks(segment, position, self._chunk_bytes, pace):
+        for batches in read_chunks(
+            segment, position, end_offset=end_offset, chunk_bytes=self._chunk_bytes, pace=pace
+        ):
             for batch in batches:
                 if not self._index_batch(batch):
                     return False

@@ -12,7 +12,7 @@ from typing import Protocol
 from engine.errors import CorruptBatch
 from engine.records.batch import BatchView
 from engine.records.compiled import DECODING_ERRORS
-from engine.records.header import frame_size
+from engine.records.header import BatchHeader, frame_size
 from engine.records.record import Headers
 from engine.segment.segment import Segment
 
@@ -47,14 +47,15 @@ def records_of(batch: BatchView, limit_bytes: int) -> Sequence[StoredRecord]:
 
 
 def read_chunks(
-    segment: Segment, position: int, chunk_bytes: int, pace: Pace
+    segment: Segment, position: int, *, end_offset: int, chunk_bytes: int, pace: Pace
 ) -> Iterator[list[BatchView]]:
     """Yield the intact batches from a batch's position on, as many at once as a chunk holds.
 
     A batch larger than a chunk comes alone. Raises StoredDataCorrupt where the file holds no
-    complete and right batch; UnsupportedMagic.
+    complete and right batch of ascending offsets below `end_offset`; UnsupportedMagic.
     """
     end = segment.size_bytes
+    next_offset = segment.base_offset
     while position < end:
         length = min(chunk_bytes, end - position)
         chunk = segment.records.read(position, length)
@@ -63,6 +64,9 @@ def read_chunks(
             if needed is not None and length < needed <= end - position:
                 chunk = segment.records.read(position, needed)
             batches = list(_whole_batches(chunk))
+            for batch in batches:
+                _ensure_in_place(batch.header, next_offset, end_offset)
+                next_offset = batch.header.next_offset
         except CorruptBatch as error:
             raise segment.records.damaged(str(error), position, segment.base_offset) from error
         if not batches:
@@ -72,6 +76,15 @@ def read_chunks(
         pace(read_bytes)
         yield batches
         position += read_bytes
+
+
+def _ensure_in_place(header: BatchHeader, next_offset: int, end_offset: int) -> None:
+    """Raise unless the offsets can be: no checksum covers the first, and all others follow it."""
+    if not next_offset <= header.base_offset <= header.last_offset < end_offset:
+        raise CorruptBatch(
+            f"a batch of offsets {header.base_offset} to {header.last_offset} "
+            f"where only {next_offset} to {end_offset - 1} can be"
+        )
 
 
 def _whole_batches(chunk: bytes | bytearray | memoryview) -> Iterator[BatchView]:

@@ -38,13 +38,14 @@ def rewrite_group(
     output = compaction.create_output(group[0].base_offset)
     try:
         writer = _Writer(compaction, output)
-        for index, segment in enumerate(group):
-            is_last = index + 1 == len(group)
-            end = segment.read_next_offset() if is_last else group[index + 1].base_offset
-            start = segment.base_offset
-            aborted = aborted_in(segments_from(compaction.segments, start), start, end)
+        for segment in group:
+            rest = segments_from(compaction.segments, segment.base_offset)
+            end_offset = rest[1].base_offset  # there is one: the active segment is never cleaned
+            aborted = aborted_in(rest, segment.base_offset, end_offset)
             batch_filter.transactions.expect(aborted)
-            for batches in read_chunks(segment, 0, chunk_bytes, pace):
+            for batches in read_chunks(
+                segment, 0, end_offset=end_offset, chunk_bytes=chunk_bytes, pace=pace
+            ):
                 pace(writer.write(_kept(batch_filter, batches)))
         writer.write_aborted(batch_filter)
         compaction.finish(output, group[-1].modified_ms)

@@ -120,8 +120,8 @@ class Compaction:
         state, fs, directory = self._state, self.context.fs, self._directory
         with self._reshaping:
             self.ensure_current()
-            segments = state.local.segments
-            if any(segments.get(source.base_offset) is not source for source in sources):
+            present = set(map(id, state.local.segments.snapshot.segments))
+            if not present.issuperset(map(id, sources)):
                 raise CleaningAborted(f"segments of {directory} were removed meanwhile")
             with self.context.health.writing():
                 # The name says that the output is complete, and must be on disk before a source

@@ -422,8 +422,15 @@ def damaged(position: int) -> Compacted:
 
 @pytest.mark.parametrize(
     ("position", "what"),
-    [(70, "checksum"), (16, "magic"), (8, "no whole batch"), (11, "less than any batch")],
-    ids=["content", "magic", "beyond the file", "too short"],
+    [
+        (70, "checksum"),
+        (16, "magic"),
+        (8, "no whole batch"),
+        (11, "less than any batch"),
+        (7, "offsets 64 to 64 where only 0 to 2 can be"),
+        (0, "offsets"),
+    ],
+    ids=["content", "magic", "beyond the file", "too short", "offset", "far offset"],
 )
 def test_damage_is_reported_and_nothing_is_made_of_it(position: int, what: str) -> None:
     """The sources stay as they are; a fresh checksum must not cover wrong bytes.
