@@ -10,6 +10,7 @@
     yardstick.py  the empty FastAPI route
     memory.py     what the service's process takes while all this goes on
     spark.py      the Spark side: into nothing, into Parquet
+    cleaner.py    compaction, without the service: `python -m bench.cleaner`
 
 Nothing here is a timed test: figures depend on the machine, and the yardsticks say on what machine.
 """
