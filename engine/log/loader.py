@@ -172,9 +172,13 @@ class Loader:
         """Report if the log ends before what was once durable and shown."""
         promised = max(self._request.recovery_point, self._request.high_watermark)
         if end_offset < promised:
-            what = f"the log ends at {end_offset}, and {promised} was on disk: records are missing"
-            _LOG.error("%s: %s", self._request.directory, what)
-            self._recovery = replace(self._recovery, damage=self._recovery.damage or what)
+            self._report_loss(
+                f"the log ends at {end_offset}, and {promised} was on disk: records are missing"
+            )
+
+    def _report_loss(self, what: str) -> None:
+        _LOG.error("%s: %s", self._request.directory, what)
+        self._recovery = replace(self._recovery, damage=self._recovery.damage or what)
 
     def _split(self, segment: Segment) -> None:
         """Put a segment's parts in its place; the snapshot of its base offset goes with it."""
@@ -239,25 +243,34 @@ class Loader:
         for segment in self._segments:
             if not self._request.was_clean and segment.base_offset >= self._first_to_recover():
                 break
-            reason = self._index_fault(segment)
-            if reason is not None:
-                _LOG.warning("%s: rebuilding its indexes: %s", segment, reason)
+            try:
+                next_offset = self._ensure_indexed(segment)
+            except CorruptIndex as error:
+                _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
                 segment.indexes.remove_unusable()
-                self._recover_one(segment, self._new_producers(), epochs, keeps_tail=True)
+                producers = self._new_producers()
+                result = self._recover_one(segment, producers, epochs, keeps_tail=True)
                 segment.flush()
+                next_offset = None if result.tail is Tail.DAMAGED else result.next_offset
+            self._report_gap(segment, next_offset)
 
-    def _index_fault(self, segment: Segment) -> str | None:
-        indexes = segment.indexes
-        if not self._fs.exists(indexes.offset_path):
-            return "there is no offset index"
-        if not self._fs.exists(indexes.time_path):
-            # Segments of Kafka before 0.10.1 have none; an empty one is right until recovery.
-            return "there is no time index"
-        try:
-            ensure_sane(segment)
-        except CorruptIndex as error:
-            return str(error)
-        return None
+    def _ensure_indexed(self, segment: Segment) -> int | None:
+        """As `ensure_sane`; an index that is missing is as wrong as one that is damaged."""
+        for path in (segment.indexes.offset_path, segment.indexes.time_path):
+            if not self._fs.exists(path):
+                raise CorruptIndex(f"there is no {path.name}", file=str(path))
+        return ensure_sane(segment)
+
+    def _report_gap(self, segment: Segment, next_offset: int | None) -> None:
+        """Report offsets that are missing behind a segment where compaction took none."""
+        following = self._segments.higher(segment.base_offset)
+        if not self._request.is_gapless or following is None or next_offset is None:
+            return
+        if next_offset < following.base_offset:
+            self._report_loss(
+                f"offsets {next_offset} to {following.base_offset - 1} are missing, behind the end "
+                f"of {segment.records.path}"
+            )
 
     def _first_to_recover(self) -> int:
         floor = self._segments.floor(self._request.recovery_point)

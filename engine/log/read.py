@@ -137,7 +137,9 @@ def _read_segment(
     limit = min(end, max(first.end, first.position + budget))
     limit = min(limit, _stop_position(request, segment, first, end))
     stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
-    data = segment.read(first.position, stop.position, cached_only=request.cached_only)
+    data = segment.read(
+        first.position, stop.position, cached_only=request.cached_only, sought=offset
+    )
     return _Piece(data, first, stop.offset, is_complete=stop.position >= end)
 
 

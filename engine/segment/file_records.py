@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from engine.errors import CorruptBatch, StoredDataCorrupt
+from engine.errors import CorruptBatch, InvalidRequest, StoredDataCorrupt
 from engine.fs.filesystem import File
 from engine.records.batch import BatchView
-from engine.records.header import HEADER_BYTES, BatchHeader, parse_header
+from engine.records.header import HEADER_BYTES, MAGIC_2, BatchHeader, parse_header
 from engine.types import Buffer
 
 WALK_CHUNK_BYTES: Final = 4096
@@ -84,7 +84,9 @@ class FileRecords:
         """Yield the position and header of each batch that starts in [position, end).
 
         Both must be batch boundaries. Raises StoredDataCorrupt at the first frame that cannot be;
-        its offset is the one behind the frame before, or `sought` if there is none.
+        its offset is the one behind the frame before, or `sought` if there is none. A message of
+        magic 0 or 1 has its checksum verified: a batch whose magic is damaged must not pass for one
+        that holds fewer offsets.
         """
         chunk: Buffer = b""
         chunk_position = position
@@ -100,6 +102,8 @@ class FileRecords:
             if position + header.size_bytes > end:
                 what = f"a batch of {header.size_bytes} bytes does not fit"
                 raise self.damaged(what, position, sought)
+            if header.magic != MAGIC_2:
+                self._intact_batch(position, header, cached_only=cached_only)
             yield position, header
             position += header.size_bytes
             sought = header.next_offset
@@ -110,10 +114,25 @@ class FileRecords:
         """Return the first batch that ends at or after `offset`, walking from `position`."""
         for at, header in self.headers(position, end, cached_only=cached_only, sought=offset):
             if header.last_offset >= offset:
-                return BatchPosition(
-                    header.base_offset, header.last_offset, at, at + header.size_bytes
-                )
+                base_offset = self.first_offset(at, header, cached_only=cached_only)
+                return BatchPosition(base_offset, header.last_offset, at, at + header.size_bytes)
         return None
+
+    def first_offset(
+        self, position: int, header: BatchHeader, *, cached_only: bool = False
+    ) -> int:
+        """Return the offset that the batch at `position` begins with, in any format.
+
+        A compressed message of magic 0 or 1 is decompressed for that. Raises StoredDataCorrupt if
+        it cannot be, and NotCached.
+        """
+        if header.magic == MAGIC_2:
+            return header.base_offset
+        batch = self._intact_batch(position, header, cached_only=cached_only)
+        try:
+            return batch.complete_header().base_offset
+        except InvalidRequest as error:
+            raise self.damaged(str(error), position, header.base_offset) from error
 
     def batches(
         self, position: int, end: int, *, cached_only: bool = False
@@ -123,12 +142,17 @@ class FileRecords:
         Raises StoredDataCorrupt for a batch whose checksum is wrong.
         """
         for at, header in self.headers(position, end, cached_only=cached_only):
-            view = BatchView(self.read(at, header.size_bytes, cached_only=cached_only))
-            try:
-                view.ensure_intact()
-            except CorruptBatch as error:
-                raise self.damaged(str(error), at, header.base_offset) from error
-            yield at, view
+            yield at, self._intact_batch(at, header, cached_only=cached_only)
+
+    def _intact_batch(
+        self, position: int, header: BatchHeader, *, cached_only: bool
+    ) -> BatchView:
+        batch = BatchView(self.read(position, header.size_bytes, cached_only=cached_only))
+        try:
+            batch.ensure_intact()
+        except CorruptBatch as error:
+            raise self.damaged(str(error), position, header.base_offset) from error
+        return batch
 
     def is_zeros_from(self, position: int) -> bool:
         """Whether only zeros follow, as a file system leaves them where data never arrived."""

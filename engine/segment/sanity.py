@@ -13,22 +13,24 @@ from engine.segment.segment import Segment
 from engine.types import AbortedTransaction
 
 
-def ensure_sane(segment: Segment) -> None:
+def ensure_sane(segment: Segment) -> int | None:
     """Raise CorruptIndex if what an index says last, or of a transaction, is not in the log file.
 
-    Damage of the log file itself passes: whoever reads it finds it.
+    Returns the offset after the last batch, or None if damage of the log file hides it: that
+    passes, and whoever reads it finds it.
     """
     indexes = segment.indexes
     indexes.sanity_check(segment.size_bytes)
     try:
         _check_offsets(segment)
         segment.ensure_true(indexes.time.last_entry)
-        _check_last_time(segment)
+        next_offset = _check_last_time(segment)
         if indexes.has_transactions:
             for aborted in indexes.transaction.entries():
                 _check_transaction(segment, aborted)
     except StoredDataCorrupt:
-        return
+        return None
+    return next_offset
 
 
 def _check_offsets(segment: Segment) -> None:
@@ -46,14 +48,20 @@ def _check_offsets(segment: Segment) -> None:
         return
 
 
-def _check_last_time(segment: Segment) -> None:
-    """A time index that was cut short does not know of the times in the segment's tail."""
+def _check_last_time(segment: Segment) -> int:
+    """A time index that was cut short does not know of the times in the segment's tail.
+
+    Returns the offset after the last batch.
+    """
+    next_offset = segment.base_offset
     indexes = segment.indexes
     last = indexes.time.last_entry
     for _, header in segment.headers(indexes.offset.lookup(indexes.offset.last_offset).position):
         if header.max_timestamp > last.timestamp:
             what = f"does not know of the time {header.max_timestamp}"
             raise segment.proofs.disproved(indexes.time_path, what)
+        next_offset = header.next_offset
+    return next_offset
 
 
 def _check_transaction(segment: Segment, aborted: AbortedTransaction) -> None:

@@ -214,32 +214,35 @@ class Segment:
         for at, header in self.records.headers(start, end, cached_only=cached_only):
             batch_end = at + header.size_bytes
             if batch_end > limit and at > first.position:
-                return OffsetPosition(header.base_offset, at)
+                first = self.records.first_offset(at, header, cached_only=cached_only)
+                return OffsetPosition(first, at)
             result = OffsetPosition(header.next_offset, batch_end)
             if batch_end >= limit:
                 break
         return result
 
-    def read(self, position: int, end: int, *, cached_only: bool = False) -> Buffer:
+    def read(
+        self, position: int, end: int, *, cached_only: bool = False, sought: int = -1
+    ) -> Buffer:
         """Return the batches in [position, end), verified if they were found on disk.
 
-        Raises StoredDataCorrupt rather than return a batch whose checksum is wrong, and NotCached.
+        `sought` is the offset that the first batch is read for; if that batch is damaged, the error
+        names it. Raises StoredDataCorrupt rather than return a batch whose checksum is wrong, and
+        NotCached.
         """
         data = self.records.read(position, end - position, cached_only=cached_only)
         if position < self._unverified_until and end > self._unverified_from:
-            self._verify(data, position)
+            self._verify(data, position, sought)
             if position <= self._unverified_from < end:
                 self._unverified_from = end
         return data
 
-    def _verify(self, data: Buffer, position: int) -> None:
+    def _verify(self, data: Buffer, position: int, next_offset: int) -> None:
         view = memoryview(data)
         at = 0
-        next_offset = -1
         while at < len(view):
             try:
                 batch = BatchView(view, at)
-                next_offset = max(next_offset, batch.header.base_offset)
                 batch.ensure_intact()
             except CorruptBatch as error:
                 raise self.records.damaged(str(error), position + at, next_offset) from error
@@ -248,7 +251,8 @@ class Segment:
 
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield position and header of the batches in [start, end) of the file."""
-        return self.records.headers(start, self.size_bytes if end is None else end)
+        end = self.size_bytes if end is None else end
+        return self.records.headers(start, end, sought=self.base_offset)
 
     def read_next_offset(self) -> int:
         """Return the offset after the last batch, reading only from the last index entry on."""
