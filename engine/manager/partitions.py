@@ -10,6 +10,7 @@ from pathlib import Path
 from engine.checkpoint.partition_metadata import read_topic_id, write_topic_id
 from engine.errors import CorruptCheckpoint, StorageFull, TopicConflict
 from engine.fs import names
+from engine.fs.places import ensure_files
 from engine.log.context import LogContext
 from engine.log.loader import LoadRequest
 from engine.log.log import Log
@@ -41,7 +42,11 @@ class Partitions:
         return self._directory / names.partition_directory_name(log)
 
     def read_topic_id(self, path: Path) -> str | None:
-        """Return the topic id in a partition directory; None if it has none that can be read."""
+        """Return the topic id in a partition directory; None if it has none that can be read.
+
+        InvalidDataDirectory if a directory has the name of that file.
+        """
+        ensure_files(self._fs, path, (names.PARTITION_METADATA,))
         try:
             with self._context.health.reading():
                 return read_topic_id(self._fs, path / names.PARTITION_METADATA)
