@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from engine.errors import CorruptBatch, InvalidRecord, SegmentOverflow, UnsupportedMagic
+from engine.errors import CorruptBatch, InvalidRecord, SegmentOverflow
 from engine.records.batch import BatchView
 from engine.records.control import EndMarker, parse_end_marker
 from engine.records.header import BatchHeader, frame_size
-from engine.records.legacy import is_intact_message
 from engine.records.scan import Tail
 from engine.segment.file_records import FileRecords
 from engine.segment.segment import Segment
@@ -70,11 +69,6 @@ class _Walk:
                 batch = BatchView(chunk, at - start)
                 batch.ensure_intact()
                 self._ensure_ascending(batch)
-            except UnsupportedMagic as error:
-                if is_intact_message(chunk, at - start):
-                    raise
-                self._stop(Tail.DAMAGED, str(error))
-                return
             except CorruptBatch as error:
                 tail = Tail.TORN if self._records.is_zeros_from(at) else Tail.DAMAGED
                 self._stop(tail, f"{error} (byte {at})")
@@ -113,8 +107,7 @@ def recover_segment(
     to cut: what lies above must go first, or a crash in between would leave a gap. `keeps_tail` is
     for what was on disk for sure: nothing is cut, and whatever stops the scan is damage.
 
-    Raises SegmentOverflow if the segment holds an offset its indexes cannot express, and
-    UnsupportedMagic at an intact message of an old format, with nothing cut.
+    Raises SegmentOverflow if the segment holds an offset its indexes cannot express.
     """
     size = segment.size_bytes
     segment.reset_for_recovery()
