@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import SegmentOverflow, UnsupportedMagic
+from engine.errors import SegmentOverflow
 from engine.records.control import ControlType, build_end_marker
 from engine.records.scan import Tail
 from engine.segment.recovery import SCAN_CHUNK_BYTES, recover_segment
@@ -148,22 +148,22 @@ def test_offsets_that_go_back_are_damage() -> None:
 
 
 def old_message(*, magic: int, has_right_checksum: bool) -> bytes:
-    body = struct.pack(">bb", magic, 0) + struct.pack(">ii", -1, 5) + b"value"
+    times = struct.pack(">q", START_MS) if magic else b""
+    body = struct.pack(">bb", magic, 0) + times + struct.pack(">ii", -1, 5) + b"value"
     crc = zlib.crc32(body) ^ (0 if has_right_checksum else 1)
     return struct.pack(">qiI", 3, len(body) + 4, crc) + body
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_of_old_formats_are_not_cut(magic: int) -> None:
-    """An intact message of magic 0 or 1 stops recovery before anything is lost."""
+def test_messages_of_old_formats_are_kept(magic: int) -> None:
+    """An intact message of magic 0 or 1 is content like any other."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(3))
     segment.records.file.append(old_message(magic=magic, has_right_checksum=True))
-    size = segment.size_bytes
-    with pytest.raises(UnsupportedMagic):
-        recover_segment(segment, shelf.producers(), None)
-    assert segment.size_bytes == size
+    assert recovered(shelf, segment) == (Tail.CLEAN, 0)
+    assert offsets_of(segment) == [0, 1, 2, 3]
+    assert segment.read_next_offset() == 4
 
 
 def test_torn_bytes_that_look_like_an_old_format_are_damage() -> None:

@@ -1,0 +1,260 @@
+"""Transactions in a log: what is stable, what is aborted, what a committed reader gets."""
+
+import pytest
+
+from engine.errors import CoordinatorFenced, ProducerFenced
+from engine.log.log import Log
+from engine.records.control import ControlType, build_end_marker
+from engine.types import AbortedTransaction, AppendOrigin, FetchIsolation
+from tests.support.builders import World, values_of
+from tests.support.logs import CONFIG, append_values, read_values
+from tests.support.time import START_MS
+
+COMMITTED = FetchIsolation.TXN_COMMITTED
+COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
+
+
+class Producer:
+    """A transactional producer that keeps its own sequence."""
+
+    def __init__(self, log: Log, producer_id: int) -> None:
+        self.log = log
+        self.producer_id = producer_id
+        self.sequence = 0
+
+    def write(self, *values: bytes) -> int:
+        batch = values_of(
+            values,
+            producer_id=self.producer_id,
+            producer_epoch=0,
+            base_sequence=self.sequence,
+            is_transactional=True,
+        )
+        self.sequence += len(values)
+        return self.log.append(batch).base_offset
+
+    def end(self, how: ControlType, *, epoch: int = 0, coordinator_epoch: int = 0) -> int:
+        marker = build_end_marker(
+            how,
+            producer_id=self.producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=START_MS,
+        )
+        return self.log.append(marker, origin=AppendOrigin.COORDINATOR).base_offset
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def log(world: World) -> Log:
+    return world.open_log(CONFIG)
+
+
+def aborted(log: Log) -> list[AbortedTransaction]:
+    return [
+        entry
+        for segment in log._state.local.segments  # noqa: SLF001 - read by committed readers
+        for entry in segment.indexes.transaction.entries()
+    ]
+
+
+def test_without_transactions_everything_committed_is_stable(log: Log) -> None:
+    """The stable end is the high watermark (UL.testFirstUnstableOffsetNoTransactionalData)."""
+    append_values(log, b"a", b"b")
+    log.commit()
+    assert log.watermarks.last_stable_offset == 2
+
+
+def test_an_open_transaction_holds_the_stable_end_back(log: Log) -> None:
+    """Until its marker is committed.
+
+    (UL.testFirstUnstableOffsetWithTransactionalData, UL.testFetchUpToLastStableOffset)
+    """
+    append_values(log, b"plain")
+    producer = Producer(log, 7)
+    producer.write(b"t1")
+    append_values(log, b"later")
+    log.commit()
+    assert log.watermarks.last_stable_offset == 1
+    assert read_values(log, isolation=COMMITTED) == [b"plain"]
+    assert read_values(log) == [b"plain", b"t1", b"later"]
+    producer.end(COMMIT)
+    assert log.watermarks.last_stable_offset == 1
+    log.commit()
+    assert log.watermarks.last_stable_offset == 4
+    assert read_values(log, isolation=COMMITTED) == [b"plain", b"t1", b"later"]
+
+
+def test_the_next_open_transaction_takes_over(log: Log) -> None:
+    """The earliest undecided one counts (UL.testLastStableOffsetWithMixedProducerData)."""
+    one, two = Producer(log, 1), Producer(log, 2)
+    one.write(b"1a")
+    two.write(b"2a")
+    one.write(b"1b")
+    log.commit()
+    assert log.watermarks.last_stable_offset == 0
+    one.end(COMMIT)
+    log.commit()
+    assert log.watermarks.last_stable_offset == 1
+    two.end(ABORT)
+    log.commit()
+    assert log.watermarks.last_stable_offset == 5
+    assert read_values(log, isolation=COMMITTED) == [b"1a", b"1b"]
+
+
+def test_aborts_are_noted_with_the_stable_end_of_their_moment(log: Log) -> None:
+    """Producer, first and last offset, last stable offset (UL.testTransactionIndexUpdated)."""
+    one, two = Producer(log, 1), Producer(log, 2)
+    one.write(b"1", b"1")
+    two.write(b"2")
+    assert one.end(ABORT) == 3
+    two.write(b"2")
+    assert two.end(ABORT) == 5
+    log.commit()
+    assert aborted(log) == [AbortedTransaction(1, 0, 3, 2), AbortedTransaction(2, 2, 5, 6)]
+    assert read_values(log, isolation=COMMITTED) == []
+
+
+def test_an_abort_over_several_segments_is_found_from_the_first(log: Log) -> None:
+    """A read of the first segment leaves out what a marker in a later one aborted.
+
+    (UL.testAbortedTransactionSpanningMultipleSegments)
+    """
+    producer = Producer(log, 1)
+    producer.write(b"gone")
+    append_values(log, b"stays")
+    log.roll()
+    producer.write(b"gone too")
+    log.roll()
+    producer.end(ABORT)
+    log.commit()
+    assert read_values(log, isolation=COMMITTED) == [b"stays"]
+    fetched = log.read(0, max_bytes=1, isolation=COMMITTED)
+    assert fetched is not None
+    assert (bytes(fetched.data), fetched.next_offset) == (b"", 1)
+
+
+@pytest.mark.parametrize("power_cut", [True, False])
+def test_decided_transactions_stay_decided_after_a_crash(world: World, *, power_cut: bool) -> None:
+    """Recovery finds aborts and open transactions again.
+
+    (UL.testRebuildTransactionalState, LL.testFullTransactionIndexRecovery,
+    LL.testRecoverOnlyLastSegment)
+    """
+    log = world.open_log(CONFIG)
+    one, two = Producer(log, 1), Producer(log, 2)
+    one.write(b"aborted")
+    log.roll()
+    two.write(b"open")
+    one.end(ABORT)
+    append_values(log, b"plain")
+    log.commit()
+    entries = aborted(log)
+    world.restart(power_cut=power_cut)
+    again = world.open_log(CONFIG)
+    assert aborted(again) == entries
+    assert again.watermarks.last_stable_offset == 1
+    two.log = again
+    two.end(COMMIT)
+    again.commit()
+    assert read_values(again, isolation=COMMITTED) == [b"open", b"plain"]
+
+
+def test_a_deletion_raises_the_unstable_offset(log: Log) -> None:
+    """It never lies below the log start.
+
+    (UL.testLastStableOffsetDoesNotExceedLogStartOffsetMidSegment,
+    UL.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion)
+    """
+    Producer(log, 1).write(b"a", b"b", b"c")
+    log.roll()
+    append_values(log, b"d", b"e")
+    log.commit()
+    for before in (1, 3, 4):
+        log.delete_records(before)
+        assert log.watermarks.last_stable_offset == before
+    log.run_retention()
+    assert log.watermarks.last_stable_offset == 4
+    log.delete_records(5)
+    assert log.watermarks.last_stable_offset == 5
+    log.check_invariants()
+
+
+def test_truncation_below_a_transaction_forgets_it(log: Log) -> None:
+    """Nothing is undecided any more.
+
+    (UL.testTruncateBelowFirstUnstableOffset,
+    UL.testTruncateFullyAndStartBelowFirstUnstableOffset)
+    """
+    append_values(log, b"plain")
+    Producer(log, 1).write(b"undecided")
+    log.commit()
+    unstable = [log.watermarks.first_unstable]
+    log.truncate_to(1)
+    unstable.append(log.watermarks.first_unstable)
+    assert log.watermarks.last_stable_offset == 1
+    Producer(log, 2).write(b"undecided")
+    log.truncate_fully(0)
+    unstable.append(log.watermarks.first_unstable)
+    assert unstable[0] is not None
+    assert unstable[1:] == [None, None]
+
+
+def test_an_older_coordinator_or_producer_is_fenced(log: Log) -> None:
+    """Markers of an older epoch are refused, for an empty transaction too.
+
+    (UL.testZombieCoordinatorFenced, UL.testZombieCoordinatorFencedEmptyTransaction,
+    UL.testEndTxnWithFencedProducerEpoch)
+    """
+    producer = Producer(log, 1)
+    producer.write(b"a")
+    producer.end(ABORT, epoch=1, coordinator_epoch=5)
+    with pytest.raises(CoordinatorFenced):
+        producer.end(COMMIT, epoch=1, coordinator_epoch=4)
+    with pytest.raises(ProducerFenced):
+        producer.end(COMMIT, epoch=0, coordinator_epoch=5)
+
+
+def test_recovery_accepts_an_older_coordinator(world: World, log: Log) -> None:
+    """What is in the log stays (LL.testRecoverAfterNonMonotonicCoordinatorEpochWrite)."""
+    producer = Producer(log, 1)
+    producer.write(b"a")
+    producer.end(ABORT, coordinator_epoch=5)
+    marker = build_end_marker(
+        ABORT,
+        producer_id=1,
+        producer_epoch=0,
+        coordinator_epoch=4,
+        timestamp=START_MS,
+        base_offset=2,
+    )
+    log.append(marker, origin=AppendOrigin.REPLICATION)
+    log.commit()
+    world.restart(power_cut=False)
+    assert world.open_log(CONFIG).watermarks.log_end_offset == 3
+
+
+def test_an_index_that_cannot_be_written_takes_the_log_offline(world: World, log: Log) -> None:
+    """The bytes are in the log, the abort is not noted; recovery repairs it.
+
+    (UL.testAppendToTransactionIndexFailure)
+    """
+    producer = Producer(log, 1)
+    producer.write(b"a")
+    log.commit()
+    world.disk.fail("append", path_end=".txnindex")
+    with pytest.raises(Exception, match="offline"):
+        producer.end(ABORT)
+    assert (log.watermarks.log_end_offset, log.watermarks.last_stable_offset) == (2, 0)
+    with pytest.raises(Exception, match="offline"):
+        append_values(log, b"b")
+    with pytest.raises(Exception, match="offline"):
+        log.close()
+    world.restart(power_cut=False)
+    again = world.open_log(CONFIG)
+    assert aborted(again) == [AbortedTransaction(1, 0, 1, 2)]
+    assert again.watermarks.last_stable_offset == 2
