@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -32,7 +34,9 @@ from app.settings import Settings
 from app.tail import ClientGone
 from engine.errors import EngineError
 
-CLIENT_CLOSED_REQUEST = 499  # nobody reads it; it is what the access log shows
+CLIENT_CLOSED_REQUEST: Final = 499  # nobody reads it; it is what the access log shows
+
+_AS_SENT: Final = "/%!$&'()*+,;=:@"  # `instance` is a URI: the path as sent, without bare bytes
 
 
 def create_api(service: Service, on_failure: Callable[[], None] | None = None) -> FastAPI:
@@ -87,7 +91,7 @@ async def _explain(request: Request, error: Exception) -> Response:
     return AnswerResponse(
         problem_answer(
             error,
-            path=request.scope["path"],
+            path=quote(request.scope["raw_path"].partition(b"?")[0], safe=_AS_SENT),
             trace=dict(request.scope["headers"]).get(b"traceparent"),
         )
     )
@@ -131,7 +135,7 @@ def _methods_of(request: Request, error: HTTPException) -> set[str]:
     for router in ROUTERS:
         for route in router.routes:
             if isinstance(route, APIRoute) and route.path_regex.match(request.scope["path"]):
-                methods |= route.methods
+                methods |= route.methods or set()
     return methods
 
 

@@ -182,11 +182,14 @@ class Connection:
         try:
             yield
         finally:
-            with self._lock:
-                self._requests_under_way -= 1
-                is_last = self._is_closed and self._requests_under_way == 0
-            if is_last:
-                self._http.close()
+            self._request_ended()
+
+    def _request_ended(self) -> None:
+        with self._lock:
+            self._requests_under_way -= 1
+            is_last = self._is_closed and self._requests_under_way == 0
+        if is_last:
+            self._http.close()
 
     def _may_pass(self, failure: Failure) -> bool:
         if isinstance(failure, Refused):

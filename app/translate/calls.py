@@ -66,16 +66,23 @@ INT16_MAX: Final = 2**15 - 1
 
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 _ETAG: Final = re.compile(r'"(\d{1,10})-(\d{1,19})-([0-9a-f]{8})"')
+_FOREIGN_ETAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
+_NO_LOG: Final = LogTag(leader_epoch=-1, log_end_offset=-1, last_batch_crc=0)
 
 
 def parse_etag(text: str) -> LogTag:
-    """Return the end of a log that an ETag stands for; raises MalformedRequest."""
+    """Return the end of a log that an ETag stands for; raises MalformedRequest if it is none.
+
+    An ETag that no log of ours gives out, a weak one too, stands for an end that no log has.
+    """
     match = _ETAG.fullmatch(text.strip())
-    if match is None:
-        raise MalformedRequest(
-            "If-Match takes the ETag of an offsets answer or of an append", header="if-match"
-        )
-    return LogTag(int(match[1]), int(match[2]), int(match[3], 16))
+    if match is not None:
+        return LogTag(int(match[1]), int(match[2]), int(match[3], 16))
+    if _FOREIGN_ETAG.fullmatch(text.strip()):
+        return _NO_LOG
+    raise MalformedRequest(
+        "If-Match takes one ETag, of an offsets answer or of an append", header="if-match"
+    )
 
 
 def parse_offset(text: str) -> OffsetSpec:

@@ -177,6 +177,8 @@ async def test_a_repeated_sequence_is_answered_as_the_first_time(api: Api) -> No
         {"producer-id": "1", "producer-epoch": "40000", "producer-sequence": "0"},
         {"expected-offset": "-1"},
         {"if-match": "*"},
+        {"if-match": "0-0-00000000"},
+        {"if-match": '"0-0-00000000", "0-1-00000000"'},
         {"content-digest": "sha-256"},
         {"content-digest": "sha-256=:!:"},
         {"content-digest": "md5=:AAAA:"},
@@ -203,6 +205,17 @@ async def test_a_condition_holds_only_at_its_end_of_the_log(api: Api) -> None:
     at_end = await api.client.post(RECORDS, json=body, headers={"expected-offset": "1"})
     beyond = await api.client.post(RECORDS, json=body, headers={"expected-offset": "1"})
     assert (at_end.status_code, beyond.status_code) == (201, 412)
+
+
+@pytest.mark.parametrize("form", ['"0-0-0"', '"elsewhere"', '""', "W/{tag}"])
+async def test_an_etag_of_something_else_matches_no_end(api: Api, form: str) -> None:
+    """A tag we never give out is a condition that fails, 412 with the present one, not a fault."""
+    tag = (await api.client.get(OFFSETS)).headers["etag"]
+    headers = {"if-match": form.format(tag=tag)}
+    answer = await api.client.post(RECORDS, json={"records": [{"value": 1}]}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (412, "precondition_failed")
+    assert (answer.json()["etag"], answer.json()["log_end_offset"]) == (tag, 0)
+    assert api.log().watermarks.log_end_offset == 0
 
 
 @pytest.mark.parametrize("algorithm", ["sha-256", "sha-512"])

@@ -215,6 +215,15 @@ async def test_a_name_that_no_topic_can_have_makes_none(
         assert names_below(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["a%2Fb", "a%20b", "%00", "caf%C3%A9", "100%25"])
+async def test_the_instance_of_a_problem_is_a_uri(api: Api, name: str) -> None:
+    """`instance` is the path as it was sent, encoded bytes and all, without the query."""
+    async with harmless(api):
+        path = f"/v1/topics/{name}/partitions/0/records"
+        problem = check(await api.client.get(f"{path}?offset=0"), 404, "topic_not_found")
+        assert problem["instance"] == path
+
+
 @pytest.mark.parametrize(
     "path",
     [
