@@ -136,6 +136,19 @@ def test_a_split_may_give_one_segment_named_by_its_batch(base_offset: int, count
     assert log.watermarks.log_start_offset == base_offset
 
 
+def test_a_batch_that_straddles_the_limit_begins_a_segment() -> None:
+    """Its first offset would fit, its last would not: it goes whole into the next segment.
+
+    (UL.testSplitOnOffsetOverflow)
+    """
+    straddling = bytes(new_batch(5, base_offset=INT32_MAX - 1))
+    world = world_with({names.log_name(0): NEAR_BATCHES[0] + straddling})
+    log = world.open_log(CONFIG)
+    assert segment_bases(log) == [0, INT32_MAX - 1]
+    assert world.fs.read_bytes(log_path(INT32_MAX - 1)) == straddling
+    assert [header.base_offset for header in read_headers(log)] == [0, INT32_MAX - 1]
+
+
 def new_segment(disk: ForgetfulDisk, base_offset: int, config: LogConfig = CONFIG) -> Segment:
     return Segment(disk, Path("/data"), base_offset, config, now_ms=0, is_new=True)
 

@@ -60,6 +60,7 @@ def test_later_segments_go_with_a_truncation() -> None:
     world = World()
     log = world.open_log(DENSE)
     values = fill_segments(log, 3, 3, 3, 3)
+    assert log.flush() == 12
     log.truncate_to(7)
     assert segment_bases(log) == [0, 3, 6]
     assert (log.watermarks.log_end_offset, log.recovery_point) == (7, 7)
