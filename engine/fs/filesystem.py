@@ -158,6 +158,9 @@ class PosixFile:
         descriptor = self._descriptor
         os.fsync(descriptor.number)
 
+    def modified_ms(self) -> int:
+        return os.fstat(self._descriptor.number).st_mtime_ns // 1_000_000
+
     def close(self) -> None:
         self._descriptor = _CLOSED
 

@@ -59,6 +59,9 @@ class File(Protocol):
     def sync_all(self) -> None:
         """Return once the bytes and all metadata (times, for example) would survive a power cut."""
 
+    def modified_ms(self) -> int:
+        """When the file's content last changed, in ms; a rename or removal does not matter."""
+
     def close(self) -> None:
         """Let go of the file, without syncing; reads under way end normally. May be repeated."""
 

@@ -214,8 +214,8 @@ class Segment:
         for at, header in self.records.headers(start, end, cached_only=cached_only):
             batch_end = at + header.size_bytes
             if batch_end > limit and at > first.position:
-                first = self.records.first_offset(at, header, cached_only=cached_only)
-                return OffsetPosition(first, at)
+                offset = self.records.first_offset(at, header, cached_only=cached_only)
+                return OffsetPosition(offset, at)
             result = OffsetPosition(header.next_offset, batch_end)
             if batch_end >= limit:
                 break
@@ -304,7 +304,7 @@ class Segment:
 
     @property
     def modified_ms(self) -> int:
-        return self._fs.modified_ms(self.records.path)
+        return self.records.file.modified_ms()
 
     def set_modified_ms(self, modified_ms: int) -> None:
         """Pretend that the files were last modified then, as those they were made from."""

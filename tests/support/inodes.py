@@ -160,6 +160,9 @@ class ForgetfulFile(_Open):
     def sync_all(self) -> None:
         self.sync()
 
+    def modified_ms(self) -> int:
+        return self._inode.modified_ms
+
     def close(self) -> None:
         self._is_open = False
 
