@@ -155,3 +155,15 @@ def test_synced_bytes_are_still_there(place: Place) -> None:
         file.append(b"def")
         file.sync_all()
     assert place.fs.read_bytes(place / "f") == b"abcdef"
+
+
+def test_an_open_file_tells_its_age_under_any_name(place: Place) -> None:
+    """The time of modification is the file's, after a rename and after its removal too."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"x")
+        place.fs.set_modified_ms(place / "f", 123_456)
+        assert file.modified_ms() == place.fs.modified_ms(place / "f") == 123_456
+        place.fs.rename(place / "f", place / "g")
+        assert file.modified_ms() == 123_456
+        place.fs.remove(place / "g")
+        assert file.modified_ms() == 123_456
