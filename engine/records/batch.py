@@ -1,5 +1,7 @@
 """One record batch, read and stamped in place; Kafka's `DefaultRecordBatch`.
 
+Messages of magic 0 and 1 are batches too, to be read and not to be stamped.
+
 What a leader changes in a batch it accepts are a few header fields. Base offset and leader epoch
 are outside the checksum, so stamping them costs two stores; timestamp type and maximum are inside
 it.
@@ -11,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from engine.errors import CorruptBatch
+from engine.errors import CorruptBatch, UnsupportedMagic
 from engine.records.checksum import crc32c
 from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate
 from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES, decompress
@@ -21,6 +23,7 @@ from engine.records.header import (
     CRC_POSITION,
     HEADER_BYTES,
     LEADER_EPOCH_POSITION,
+    MAGIC_2,
     MAX_TIMESTAMP_POSITION,
     TIMESTAMP_TYPE_MASK,
     BatchHeader,
@@ -28,6 +31,7 @@ from engine.records.header import (
     TimestampType,
     parse_header,
 )
+from engine.records.legacy import complete_header, message_checksum, message_records
 from engine.records.record import Record, decode_records
 from engine.types import Buffer
 
@@ -64,12 +68,15 @@ class BatchView:
 
     @property
     def payload(self) -> memoryview:
-        """What follows the header: the records, compressed if there is a codec."""
+        """What follows a header of magic 2: the records, compressed if there is a codec."""
         return self.buffer[HEADER_BYTES:]
 
     def ensure_intact(self) -> None:
         """Raise `CorruptBatch` unless the checksum stored is the checksum computed."""
-        computed = crc32c(self.buffer[ATTRIBUTES_POSITION:])
+        if self.header.magic == MAGIC_2:
+            computed = crc32c(self.buffer[ATTRIBUTES_POSITION:])
+        else:
+            computed = message_checksum(self.buffer)
         if computed != self.header.crc:
             raise CorruptBatch(
                 f"batch at offset {self.header.base_offset}: checksum {self.header.crc:#010x} "
@@ -79,11 +86,27 @@ class BatchView:
                 computed_crc=computed,
             )
 
+    def complete_header(
+        self, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES
+    ) -> BatchHeader:
+        """Return the header with its true base offset and count, in any format.
+
+        Only a compressed message of magic 0 or 1 has to be decompressed for that. Raises as
+        `records`.
+        """
+        if self.header.magic == MAGIC_2:
+            return self.header
+        return complete_header(self.buffer, self.header, limit_bytes)
+
     def uncompressed(self, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES) -> memoryview:
         """Return the record stream, never more than `limit_bytes`; without a codec it is a view.
 
-        Raises `CorruptBatch` for damage and `TooLarge` beyond the limit, having allocated no more.
+        Raises `CorruptBatch` for damage and `TooLarge` beyond the limit, having allocated no more;
+        `UnsupportedMagic` before magic 2, where records are no stream of their own.
         """
+        if self.header.magic != MAGIC_2:
+            magic = self.header.magic
+            raise UnsupportedMagic(f"a batch of magic {magic} has no such records", magic=magic)
         codec = self.header.codec
         if codec is Codec.NONE:
             return self.payload
@@ -95,7 +118,8 @@ class BatchView:
         """Yield the records as the compiled codec makes them, for code that handles millions.
 
         Their attributes are those of `Record`. Wrong content raises one of `DECODING_ERRORS`, or
-        passes where `check` would not let it: this is for batches checked on their way in.
+        passes where `check` would not let it: this is for batches checked on their way in. Raises
+        as `uncompressed`.
         """
         if self.header.records_count == 0:
             return iter(())
@@ -109,6 +133,9 @@ class BatchView:
         read, as Kafka's reader would; `CorruptBatch` and `TooLarge` as `uncompressed`, before the
         first record.
         """
+        if self.header.magic != MAGIC_2:
+            yield from message_records(self.buffer, self.header, limit_bytes)
+            return
         if self.header.records_count == 0:
             return
         payload = self.uncompressed(limit_bytes=limit_bytes)

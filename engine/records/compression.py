@@ -49,13 +49,18 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     return _COMPRESSORS[codec](data, level)
 
 
-def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> memoryview:
+def decompress(
+    codec: Codec, data: Buffer, limit_bytes: int, *, checks_lz4_hash: bool = True
+) -> memoryview:
     """Return what the bytes hold, at most `limit_bytes`.
 
     Raises `CorruptBatch` if they are damaged, cut short or followed by others, `TooLarge` beyond
-    the limit.
+    the limit. Only messages of magic 0 have LZ4 frames whose hash must not be checked.
     """
-    content = _DECOMPRESSORS[codec](data, limit_bytes)
+    if codec is Codec.LZ4 and not checks_lz4_hash:
+        content: Buffer = decompress_frame(data, limit_bytes, checks_hash=False)
+    else:
+        content = _DECOMPRESSORS[codec](data, limit_bytes)
     if len(content) > limit_bytes:
         _refuse_size(limit_bytes, len(content))
     return memoryview(content)

@@ -17,17 +17,26 @@
     61        n      records             yes; one compressed blob if a codec is set
 
 Offset, length and magic stand at the same place in the formats before, so that any batch can be
-framed. Mirrors Kafka's `DefaultRecordBatch`. The prose is in `docs/formats/record-batch.md`.
+framed; their other fields, see `legacy`, are given as those of magic 2. Mirrors Kafka's
+`DefaultRecordBatch`. The prose is in `docs/formats/record-batch.md`.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
-from engine.errors import CorruptBatch, UnsupportedCompression, UnsupportedMagic
-from engine.types import INT32_MAX, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
+from engine.errors import CorruptBatch, UnsupportedCompression
+from engine.types import (
+    INT32_MAX,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Buffer,
+)
 
 HEADER: Final = struct.Struct(
     ">"
@@ -82,6 +91,17 @@ DELETE_HORIZON_MASK: Final = 0x40
 
 _FRAME: Final = struct.Struct(">qiib")  # base_offset, length, leader_epoch or crc, magic
 
+_OLD_HEADER: Final = struct.Struct(">qiIbB")  # offset, size, crc, magic, attributes
+_OLD_TIMESTAMP: Final = struct.Struct(">q")  # follows in magic 1
+_OLD_ATTRIBUTES_MASKS: Final = (CODEC_MASK, CODEC_MASK | TIMESTAMP_TYPE_MASK)
+OLD_BODY_POSITIONS: Final = (_OLD_HEADER.size, _OLD_HEADER.size + _OLD_TIMESTAMP.size)
+"""Where the key begins in a message of magic 0 and of magic 1."""
+OLD_LENGTHS_BYTES: Final = 8  # of key and value, which every message has
+UNKNOWN_COUNT: Final = -1
+"""The `records_count` of a compressed message of an old format: only its content tells."""
+
+assert OLD_BODY_POSITIONS[0] + OLD_LENGTHS_BYTES - LOG_OVERHEAD_BYTES == MIN_LENGTH
+
 
 @enum.unique
 class Codec(enum.IntEnum):
@@ -120,7 +140,11 @@ class TimestampType(enum.IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The fields of one batch header, field for field as they are stored."""
+    """The fields of one batch header, field for field as they are stored.
+
+    One of magic 0 or 1 is framed by one offset: that of the last record, if it is compressed. It is
+    both base and last offset here, until `legacy.complete_header` has looked inside.
+    """
 
     base_offset: int
     length: int
@@ -215,32 +239,54 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Return the header at `position`, taken apart and judged by its framing only.
 
     Neither the checksum nor the presence of the records is checked: that is `BatchView`. Raises
-    `CorruptBatch` if fewer than 61 bytes are left, the magic is unknown or the length is too small
-    for a header of magic 2, and `UnsupportedMagic` for the formats before it, whose fields lie
-    elsewhere.
+    `CorruptBatch` if the magic is unknown, or fewer bytes are left, or claimed, than the header of
+    its format takes.
     """
-    if len(buffer) - position < HEADER_BYTES:
-        _refuse_header(buffer, position)
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
-    if header.magic != MAGIC_2 or header.length < MIN_LENGTH_V2:
-        _refuse_header(buffer, position)
-    return header
+    if len(buffer) - position >= HEADER_BYTES:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        if header.magic == MAGIC_2 and header.length >= MIN_LENGTH_V2:
+            return header
+    return _parse_old_header(buffer, position)
 
 
-def _refuse_header(buffer: Buffer, position: int) -> NoReturn:
-    """Raise what is wrong with the bytes at `position`, which are no header of magic 2."""
-    if frame_size(buffer, position) is not None:
-        magic = buffer[position + MAGIC_POSITION]
-        if magic != MAGIC_2:  # batches of the old formats may be shorter than 61 bytes
-            raise UnsupportedMagic(f"batch at byte {position} has magic {magic}", magic=magic)
-    raise CorruptBatch(
-        f"batch at byte {position} is too short for a header of {HEADER_BYTES} bytes",
-        position=position,
+def _parse_old_header(buffer: Buffer, position: int) -> BatchHeader:
+    """Return the header of a message of magic 0 or 1; raise if none stands at `position`."""
+    left = len(buffer) - position
+    magic = MAGIC_2 if frame_size(buffer, position) is None else buffer[position + MAGIC_POSITION]
+    needed = HEADER_BYTES if magic == MAGIC_2 else OLD_BODY_POSITIONS[magic]
+    if magic == MAGIC_2 or left < needed:
+        raise CorruptBatch(
+            f"batch at byte {position} is too short for a header of {needed} bytes",
+            position=position,
+        )
+    offset, length, crc, _, attributes = _OLD_HEADER.unpack_from(buffer, position)
+    if length + LOG_OVERHEAD_BYTES < needed + OLD_LENGTHS_BYTES:
+        raise CorruptBatch(
+            f"batch at byte {position} of magic {magic} claims {length} bytes", position=position
+        )
+    attributes &= _OLD_ATTRIBUTES_MASKS[magic]
+    timestamp = NO_TIMESTAMP
+    if magic:
+        (timestamp,) = _OLD_TIMESTAMP.unpack_from(buffer, position + _OLD_HEADER.size)
+    return BatchHeader(
+        base_offset=offset,
+        length=length,
+        leader_epoch=NO_LEADER_EPOCH,
+        magic=magic,
+        crc=crc,
+        attributes=attributes,
+        last_offset_delta=0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        records_count=UNKNOWN_COUNT if attributes & CODEC_MASK else 1,
     )
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """Return the 61 bytes of the header, with the checksum it carries."""
+    """Return the 61 bytes of a header of magic 2, with the checksum it carries."""
     return HEADER.pack(*header)
 
 

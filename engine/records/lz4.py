@@ -57,15 +57,16 @@ def compress_frame(data: Buffer, level: int | None = None) -> bytes:
     return b"".join((_WRITTEN_HEADER, *blocks, _END_MARK))
 
 
-def decompress_frame(frame: Buffer, limit_bytes: int) -> bytearray:
+def decompress_frame(frame: Buffer, limit_bytes: int, *, checks_hash: bool = True) -> bytearray:
     """Return what one frame holds, stopping with the block that passes `limit_bytes`.
 
     Raises `CorruptBatch` for what Kafka's reader refuses: another magic or version, reserved bits,
     dependent blocks, a wrong hash, a block larger than declared, bytes that end early. Bytes after
-    the frame are refused too. One block, 4 MiB at most, is allocated beyond the limit.
+    the frame are refused too. One block, 4 MiB at most, is allocated beyond the limit. Without
+    `checks_hash` the descriptor's may be wrong: Kafka's first writers hashed the magic with it.
     """
     view = memoryview(frame)
-    flags, block_max, position = _read_descriptor(view)
+    flags, block_max, position = _read_descriptor(view, checks_hash=checks_hash)
     checksum_bytes = 4 if flags & _BLOCK_CHECKSUM else 0
     scratch = memoryview(bytearray(block_max))
     content = bytearray()
@@ -144,7 +145,7 @@ def _decompress_block(block: memoryview, scratch: memoryview) -> memoryview:
         raise CorruptBatch(f"lz4 block is damaged: {error}") from error
 
 
-def _read_descriptor(view: memoryview) -> tuple[int, int, int]:
+def _read_descriptor(view: memoryview, *, checks_hash: bool = True) -> tuple[int, int, int]:
     """Return the flags, the size of the largest block and the position of the first."""
     if len(view) < len(_WRITTEN_HEADER) or bytes(view[: len(_MAGIC)]) != _MAGIC:
         raise CorruptBatch("lz4 frame does not start with its magic")
@@ -157,7 +158,7 @@ def _read_descriptor(view: memoryview) -> tuple[int, int, int]:
     hash_position = 14 if flags & _CONTENT_SIZE else 6
     if len(view) <= hash_position:
         raise CorruptBatch("lz4 frame ends inside its descriptor")
-    if view[hash_position] != xxhash32(view[4:hash_position]) >> 8 & 0xFF:
+    if checks_hash and view[hash_position] != xxhash32(view[4:hash_position]) >> 8 & 0xFF:
         raise CorruptBatch("lz4 descriptor has a wrong hash")
     return flags, _BLOCK_BYTES << 2 * (code - _MIN_BLOCK_CODE), hash_position + 1
 

@@ -39,11 +39,10 @@ class Scan:
 
 
 def scan_batches(buffer: Buffer, *, verify: bool = True, limit_bytes: int | None = None) -> Scan:
-    """Walk batches of magic 2 from the first byte on and say how far they are good.
+    """Walk batches of any format from the first byte on and say how far they are good.
 
     `verify` computes the checksums; without it only the framing is judged. A batch larger than
-    `limit_bytes` counts as damage even if its end is not there. Raises `UnsupportedMagic` at a
-    batch of an older format, since nothing may be cut off there.
+    `limit_bytes` counts as damage even if its end is not there.
     """
     position = count = 0
     next_offset: int | None = None
@@ -70,8 +69,8 @@ def iter_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield position and header of every complete batch from `position` on, unverified.
 
-    Stops silently where the bytes up to `end` hold no complete batch; raises `CorruptBatch` and
-    `UnsupportedMagic` as `parse_header` where they hold none that can be framed.
+    Stops silently where the bytes up to `end` hold no complete batch; raises `CorruptBatch` as
+    `parse_header` where they hold none that can be framed.
     """
     stop = len(buffer) if end is None else min(end, len(buffer))
     while (size := frame_size(buffer, position)) is not None and size <= stop - position:

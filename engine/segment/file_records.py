@@ -118,9 +118,7 @@ class FileRecords:
                 return BatchPosition(base_offset, header.last_offset, at, at + header.size_bytes)
         return None
 
-    def first_offset(
-        self, position: int, header: BatchHeader, *, cached_only: bool = False
-    ) -> int:
+    def first_offset(self, position: int, header: BatchHeader, *, cached_only: bool = False) -> int:
         """Return the offset that the batch at `position` begins with, in any format.
 
         A compressed message of magic 0 or 1 is decompressed for that. Raises StoredDataCorrupt if
@@ -144,9 +142,7 @@ class FileRecords:
         for at, header in self.headers(position, end, cached_only=cached_only):
             yield at, self._intact_batch(at, header, cached_only=cached_only)
 
-    def _intact_batch(
-        self, position: int, header: BatchHeader, *, cached_only: bool
-    ) -> BatchView:
+    def _intact_batch(self, position: int, header: BatchHeader, *, cached_only: bool) -> BatchView:
         batch = BatchView(self.read(position, header.size_bytes, cached_only=cached_only))
         try:
             batch.ensure_intact()

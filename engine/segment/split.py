@@ -40,7 +40,7 @@ def split_overflowed(segment: Segment, create: Callable[[int], Segment]) -> list
     position = 0
     while position < segment.size_bytes:
         _, first = next(segment.headers(position))
-        part = create(first.base_offset)
+        part = create(segment.records.first_offset(position, first))
         parts.append(part)
         position += append_from(part, segment, position)
     assert sum(part.size_bytes for part in parts) == segment.size_bytes, "a split loses nothing"

@@ -103,10 +103,13 @@ def test_a_batch_that_is_cut_short_has_no_view(size: int) -> None:
         BatchView(examples.TRANSACTIONAL[:size])
 
 
-def test_the_old_formats_have_no_view() -> None:
-    """Asking for the content of a batch before magic 2 raises its own error."""
+def test_the_old_formats_have_no_stream_of_records() -> None:
+    """Asking for the records of magic 2 in a batch before it raises its own error."""
+    view = BatchView(examples.MAGIC_1)
     with pytest.raises(UnsupportedMagic, match="magic 1"):
-        BatchView(examples.MAGIC_1)
+        view.uncompressed()
+    with pytest.raises(UnsupportedMagic, match="magic 1"):
+        view.compiled_records()
 
 
 def test_a_record_without_timestamp_reports_minus_one() -> None:

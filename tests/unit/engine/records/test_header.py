@@ -1,8 +1,10 @@
 """The header as table and as value."""
 
+import struct
+
 import pytest
 
-from engine.errors import CorruptBatch, UnsupportedCompression, UnsupportedMagic
+from engine.errors import CorruptBatch, UnsupportedCompression
 from engine.records.header import (
     ATTRIBUTES_POSITION,
     HEADER_BYTES,
@@ -183,16 +185,49 @@ def test_an_unknown_magic_is_corrupt(magic: int) -> None:
         parse_header(with_magic(magic))
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_the_old_formats_are_framed_but_not_taken_apart(magic: int) -> None:
-    """Batches before magic 2 have a size, and asking for their fields raises its own error."""
+@pytest.mark.parametrize(("magic", "timestamp"), [(0, -1), (1, 1_700_000_000_000)])
+def test_the_old_formats_give_the_fields_they_have(magic: int, timestamp: int) -> None:
+    """A message before magic 2 is one record; what its format lacks is none or -1."""
     batch = bytearray(examples.MAGIC_1)
     batch[MAGIC_POSITION] = magic
     assert frame_size(batch) == len(batch) < HEADER_BYTES
-    with pytest.raises(UnsupportedMagic, match=f"magic {magic}"):
-        parse_header(batch)
-    with pytest.raises(UnsupportedMagic, match=f"magic {magic}"):
-        parse_header(with_magic(magic))
+    assert parse_header(batch) == BatchHeader(
+        base_offset=7,
+        length=28,
+        leader_epoch=-1,
+        magic=magic,
+        crc=0,
+        attributes=0,
+        last_offset_delta=0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=1,
+    )
+
+
+@pytest.mark.parametrize(("magic", "attributes"), [(0, 0x07), (1, 0x0F)])
+def test_only_codec_and_timestamp_type_count_in_the_old_formats(
+    magic: int, attributes: int
+) -> None:
+    """The bits that mean transaction, control or horizon later meant nothing then."""
+    batch = bytearray(examples.MAGIC_1)
+    batch[MAGIC_POSITION : MAGIC_POSITION + 2] = bytes([magic, 0xFF])
+    assert parse_header(batch).attributes == attributes
+
+
+@pytest.mark.parametrize(("magic", "least"), [(0, 14), (1, 22)])
+def test_an_old_message_shorter_than_its_format_is_corrupt(magic: int, least: int) -> None:
+    """The size must leave room for the two lengths, and the fields must be there."""
+    message = bytearray(struct.pack(">qiIbb", 0, least, 0, magic, 0) + bytes(16))
+    assert parse_header(message).size_bytes == least + 12
+    with pytest.raises(CorruptBatch, match="too short for a header"):
+        parse_header(message[: least + 12 - 9])
+    struct.pack_into(">i", message, 8, least - 1)
+    with pytest.raises(CorruptBatch, match=f"claims {least - 1} bytes"):
+        parse_header(message)
 
 
 @pytest.mark.parametrize("size", [0, 16, 17, 60])

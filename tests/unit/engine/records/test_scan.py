@@ -2,9 +2,10 @@
 
 import pytest
 
-from engine.errors import CorruptBatch, UnsupportedMagic
+from engine.errors import CorruptBatch
 from engine.records.header import CRC_POSITION, LENGTH_POSITION, MAGIC_POSITION
 from engine.records.scan import Scan, Tail, iter_headers, scan_batches
+from tests.support.legacy import legacy_message
 from tests.unit.engine.records import examples
 
 FIRST, SECOND = examples.ONE_RECORD, examples.TRANSACTIONAL
@@ -77,9 +78,11 @@ def test_a_batch_over_the_limit_is_damage_even_if_unfinished() -> None:
 
 
 def test_an_older_format_is_neither_skipped_nor_cut() -> None:
-    """A scan that meets a batch before magic 2 raises, so that nobody truncates there."""
-    with pytest.raises(UnsupportedMagic):
-        scan_batches(FIRST + examples.MAGIC_1)
+    """A message before magic 2 is a batch like others; with a wrong checksum it is damage."""
+    old = legacy_message(103, magic=1)
+    assert scan_batches(BOTH + old) == Scan(len(BOTH) + len(old), 104, Tail.CLEAN, 3)
+    assert scan_batches(BOTH + old[:-1] + b"?").tail is Tail.DAMAGED
+    assert scan_batches(BOTH + old[:-1]).tail is Tail.TORN
 
 
 def test_headers_come_with_their_positions() -> None:

@@ -1,7 +1,6 @@
 """Recovery of one segment: the log file is believed, everything else is made from it."""
 
 import struct
-import zlib
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from engine.segment.recovery import SCAN_CHUNK_BYTES, recover_segment
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
 from engine.types import INT32_MAX, AbortedTransaction, EpochOffset, TimestampOffset
+from tests.support.legacy import legacy_message
 from tests.support.logs import DIRECTORY
 from tests.support.segments import Shelf, append, batch_at, filled, headers_of, offsets_of
 from tests.support.time import START_MS
@@ -147,20 +147,13 @@ def test_offsets_that_go_back_are_damage() -> None:
     assert recovered(shelf, below)[0] is Tail.DAMAGED
 
 
-def old_message(*, magic: int, has_right_checksum: bool) -> bytes:
-    times = struct.pack(">q", START_MS) if magic else b""
-    body = struct.pack(">bb", magic, 0) + times + struct.pack(">ii", -1, 5) + b"value"
-    crc = zlib.crc32(body) ^ (0 if has_right_checksum else 1)
-    return struct.pack(">qiI", 3, len(body) + 4, crc) + body
-
-
 @pytest.mark.parametrize("magic", [0, 1])
 def test_messages_of_old_formats_are_kept(magic: int) -> None:
     """An intact message of magic 0 or 1 is content like any other."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(3))
-    segment.records.file.append(old_message(magic=magic, has_right_checksum=True))
+    segment.records.file.append(legacy_message(3, magic=magic))
     assert recovered(shelf, segment) == (Tail.CLEAN, 0)
     assert offsets_of(segment) == [0, 1, 2, 3]
     assert segment.read_next_offset() == 4
@@ -171,7 +164,7 @@ def test_torn_bytes_that_look_like_an_old_format_are_damage() -> None:
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(3))
-    segment.records.file.append(old_message(magic=0, has_right_checksum=False))
+    segment.records.file.append(legacy_message(3, magic=0)[:-1] + b"?")
     assert recovered(shelf, segment)[0] is Tail.DAMAGED
     assert offsets_of(segment) == [0, 1, 2]
 
