@@ -77,7 +77,7 @@ def analyse(
         else:
             incoming = _of_client(buffer, config, limits)
     else:
-        incoming = _of_peer(buffer, config, origin)
+        incoming = _of_peer(buffer, config, origin, limits)
     size_bytes = len(incoming.buffer)
     if size_bytes > config.segment_bytes:
         raise BatchSetTooLarge(
@@ -152,7 +152,7 @@ def _of_client(
             _ensure_batch_size(len(batch), config)
             rewritten = True
         accepted.append(batch)
-    return _described(bytearray(b"".join(accepted)) if rewritten else buffer)
+    return _described(bytearray(b"".join(accepted)) if rewritten else buffer, limits)
 
 
 def _level(codec: Codec, config: LogConfig) -> int | None:
@@ -164,16 +164,19 @@ def _level(codec: Codec, config: LogConfig) -> int | None:
     return levels.get(codec)
 
 
-def _of_peer(buffer: bytearray | memoryview, config: LogConfig, origin: AppendOrigin) -> Incoming:
+def _of_peer(
+    buffer: bytearray | memoryview, config: LogConfig, origin: AppendOrigin, limits: AnalysisLimits
+) -> Incoming:
     """Look at batches that a coordinator makes or that have been in a log already.
 
-    A follower's bytes may end inside a batch, which is cut off.
+    A follower's bytes may end inside a batch, which is cut off, and hold messages of magic 0 and 1.
     """
     end = 0
     last_offset = -1
-    for position, header in _frames(buffer, drops_partial=origin is AppendOrigin.REPLICATION):
+    is_follower = origin is AppendOrigin.REPLICATION
+    for position, header in _frames(buffer, drops_partial=is_follower, takes_old=is_follower):
         BatchView(buffer, position).ensure_intact()
-        if origin is AppendOrigin.REPLICATION and header.last_offset <= last_offset:
+        if is_follower and header.last_offset <= last_offset:
             raise OffsetsOutOfOrder(
                 f"offset {header.last_offset} follows {last_offset}",
                 offset=header.last_offset,
@@ -181,13 +184,13 @@ def _of_peer(buffer: bytearray | memoryview, config: LogConfig, origin: AppendOr
             )
         last_offset = header.last_offset
         end = position + header.size_bytes
-        if origin is not AppendOrigin.REPLICATION:
+        if not is_follower:
             _ensure_batch_size(header.size_bytes, config)
-    return _described(memoryview(buffer)[:end] if end < len(buffer) else buffer)
+    return _described(memoryview(buffer)[:end] if end < len(buffer) else buffer, limits)
 
 
 def _frames(
-    buffer: bytearray | memoryview, *, drops_partial: bool = False
+    buffer: bytearray | memoryview, *, drops_partial: bool = False, takes_old: bool = False
 ) -> list[tuple[int, BatchHeader]]:
     """Return position and header of every batch; the bytes must be whole batches."""
     frames: list[tuple[int, BatchHeader]] = []
@@ -203,7 +206,7 @@ def _frames(
                 position=position,
             )
         magic = buffer[position + MAGIC_POSITION]
-        if magic != MAGIC_2:
+        if magic != MAGIC_2 and not takes_old:
             raise UnsupportedMagic(
                 f"batches of magic {magic} are not taken, only {MAGIC_2}", magic=magic
             )
@@ -239,10 +242,15 @@ def _ensure_client_header(header: BatchHeader, position: int) -> None:
     raise InvalidRecord(f"the batch at byte {position} is refused: {wrong}", position=position)
 
 
-def _described(buffer: bytearray | memoryview) -> Incoming:
-    """Read the headers as they are now, after stamping."""
-    frames = _frames(buffer, drops_partial=True)
-    headers = tuple(header for _, header in frames)
+def _described(buffer: bytearray | memoryview, limits: AnalysisLimits) -> Incoming:
+    """Read the headers as they are now, after stamping; those of old formats are completed."""
+    frames = _frames(buffer, drops_partial=True, takes_old=True)
+    headers = tuple(
+        header
+        if header.magic == MAGIC_2
+        else BatchView(buffer, position).complete_header(limit_bytes=limits.max_decompressed_bytes)
+        for position, header in frames
+    )
     positions = tuple(position for position, _ in frames)
     max_timestamp, batch_of_max = NO_TIMESTAMP, 0
     markers: dict[int, EndMarker] = {}

@@ -25,7 +25,10 @@ def first_at_or_after(
 
 
 def with_max_timestamp(segments: SegmentSnapshot, *, limit_bytes: int) -> TimestampAndOffset | None:
-    """Return the first record with the largest time of all; None for an empty log."""
+    """Return the first record with the largest time of all; None for an empty log.
+
+    None too where that record is of magic 0, which has no times.
+    """
     candidates = [segment for segment in segments.segments if segment.size_bytes]
     if not candidates:
         return None
@@ -36,6 +39,8 @@ def with_max_timestamp(segments: SegmentSnapshot, *, limit_bytes: int) -> Timest
     start = 0 if found is None else found.position  # without any time, the first record has it
     for _, batch in segment.records.batches(start, segment.size_bytes):
         if batch.header.max_timestamp == maximum.timestamp:
+            if batch.header.magic == 0:
+                return None
             return _first_record((batch,), maximum.timestamp, 0, limit_bytes)
     return None
 

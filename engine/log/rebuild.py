@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from engine.errors import InvalidRequest, StoredDataCorrupt, UnsupportedMagic
+from engine.errors import InvalidRequest, StoredDataCorrupt
 from engine.records.batch import BatchView
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
@@ -63,7 +63,7 @@ def rebuild_epochs(epochs: LeaderEpochCache, segments: Segments) -> None:
                 latest = epochs.latest
                 if header.leader_epoch > (NO_LEADER_EPOCH if latest is None else latest.epoch):
                     epochs.assign(header.leader_epoch, header.base_offset)
-        except (StoredDataCorrupt, UnsupportedMagic) as error:
+        except StoredDataCorrupt as error:
             _LOG.warning("%s: no leader epochs from here on: %s", segment, error)
 
 

@@ -17,11 +17,11 @@ from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_producers
 from engine.log.results import Appended, LogTag, SegmentInfo
 from engine.records.batch import OFFSET_LENGTH_EPOCH
-from engine.records.header import BatchHeader
+from engine.records.header import MAGIC_2, BatchHeader
 from engine.segment.segment import RollParams, Segment
 from engine.state.verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
-from engine.types import AppendOrigin, OffsetMetadata, TopicPartition
+from engine.types import INT32_MAX, AppendOrigin, OffsetMetadata, TopicPartition
 
 NO_BATCH_CRC = 0
 """The checksum in the tag of a log without a batch."""
@@ -119,6 +119,8 @@ class LogState:
                 if header.leader_epoch >= 0:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
                     self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
+                elif header.magic < MAGIC_2 and self.epochs.latest is not None:
+                    self.epochs.clear_and_flush()  # these formats know none: theirs would be wrong
         return headers
 
     def roll_if_due(self, incoming: Incoming, headers: Sequence[BatchHeader], now_ms: int) -> bool:
@@ -134,7 +136,10 @@ class LogState:
         )
         if not self.local.segments.active.should_roll(params):
             return False
-        self.roll(headers[0].base_offset)
+        first_offset = headers[0].base_offset
+        if headers[0].magic < MAGIC_2:  # as Kafka, which does not look inside for the true one
+            first_offset = headers[-1].last_offset - INT32_MAX
+        self.roll(first_offset)
         return True
 
     def write(self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted) -> None:

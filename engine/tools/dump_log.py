@@ -12,7 +12,6 @@ from engine.records.batch import BatchView
 from engine.records.control import ControlType, parse_control_type, parse_coordinator_epoch
 from engine.records.header import (
     MAGIC_2,
-    MAGIC_POSITION,
     UP_TO_MAGIC_BYTES,
     BatchHeader,
     TimestampType,
@@ -27,6 +26,7 @@ _TIME_NAMES: Final = {
     TimestampType.CREATE_TIME: "CreateTime",
     TimestampType.LOG_APPEND_TIME: "LogAppendTime",
 }
+_NO_TIME_NAME: Final = "NoTimestampType"  # magic 0
 
 
 def dump_log(fs: FileSystem, path: Path, base_offset: int, *, deep: bool) -> Dump:
@@ -38,9 +38,6 @@ def dump_log(fs: FileSystem, path: Path, base_offset: int, *, deep: bool) -> Dum
         try:
             for position, data in framed_batches(file):
                 end = position + len(data)
-                if data[MAGIC_POSITION] != MAGIC_2:
-                    yield _wrong(path, position, f"magic {data[MAGIC_POSITION]} is not read here")
-                    continue
                 batch = BatchView(data)
                 yield Entry("batch", _batch_fields(position, batch))
                 if deep:
@@ -88,6 +85,22 @@ class _OffsetsSeen:
 
 def _batch_fields(position: int, batch: BatchView) -> dict[str, Value]:
     header = batch.header
+    own_fields: dict[str, Value] = {"offset": header.last_offset}
+    if header.magic == MAGIC_2:
+        own_fields = _fields_of_magic_2(header)
+    return {
+        **own_fields,
+        "position": position,
+        _time_name(header): header.max_timestamp,
+        "size": header.size_bytes,
+        "magic": header.magic,
+        "compresscodec": _codec_label(header),
+        "crc": header.crc,
+        "isvalid": _is_intact(batch),
+    }
+
+
+def _fields_of_magic_2(header: BatchHeader) -> dict[str, Value]:
     return {
         "baseOffset": header.base_offset,
         "lastOffset": header.last_offset,
@@ -100,14 +113,11 @@ def _batch_fields(position: int, batch: BatchView) -> dict[str, Value]:
         "isTransactional": header.is_transactional,
         "isControl": header.is_control,
         "deleteHorizonMs": header.base_timestamp if header.has_delete_horizon else None,
-        "position": position,
-        _TIME_NAMES[header.timestamp_type]: header.max_timestamp,
-        "size": header.size_bytes,
-        "magic": header.magic,
-        "compresscodec": _codec_label(header),
-        "crc": header.crc,
-        "isvalid": _is_intact(batch),
     }
+
+
+def _time_name(header: BatchHeader) -> str:
+    return _TIME_NAMES[header.timestamp_type] if header.magic else _NO_TIME_NAME
 
 
 def _codec_label(header: BatchHeader) -> str:
@@ -137,12 +147,13 @@ def _dump_records(path: Path, position: int, batch: BatchView, seen: _OffsetsSee
 def _record_fields(header: BatchHeader, record: Record) -> dict[str, Value]:
     fields: dict[str, Value] = {
         "offset": record.offset,
-        _TIME_NAMES[header.timestamp_type]: record.timestamp,
+        _time_name(header): record.timestamp,
         "keySize": -1 if record.key is None else len(record.key),
         "valueSize": -1 if record.value is None else len(record.value),
-        "sequence": _sequence(header, record.offset),
-        "headerKeys": tuple(name for name, _ in record.headers),
     }
+    if header.magic == MAGIC_2:
+        fields["sequence"] = _sequence(header, record.offset)
+        fields["headerKeys"] = tuple(name for name, _ in record.headers)
     if header.is_control:
         fields |= _control_fields(record)
     return fields

@@ -61,6 +61,7 @@ class PartitionCheck:
         self._scope = scope
         self._checked = checked
         self._names = fs.list_directory(directory)
+        self._files = {name for name in self._names if not fs.is_directory(directory / name)}
         self._epochs: list[EpochOffset] = []
         self._are_epochs_wrong = False
         self._producers = ProducerStates(
@@ -70,20 +71,22 @@ class PartitionCheck:
         self._is_whole = True
         """No batch is gone or damaged so far: the walk knows everything that ever happened."""
         self._end_offset = 0
+        self._is_end_known = True
 
     def findings(self) -> Findings:
         """Yield what is wrong, in the order in which it is met."""
         self._checked.partitions += 1
         yield from self._judge_names()
         yield from self._read_small_files()
-        bases = [base for name in self._names if (base := _base_of_log(name)) is not None]
+        bases = [base for name in sorted(self._files) if (base := _base_of_log(name)) is not None]
         self._end_offset = bases[0] if bases else 0
         self._is_whole = self._end_offset == 0
         for base, following in pairwise((*bases, None)):
             assert base is not None
             yield from self._check_segment(base, following)
         yield from self._snapshots.finish(bases, self._end_offset, is_whole=self._is_whole)
-        self._checked.ends[self._directory.name] = self._end_offset
+        if self._is_end_known:
+            self._checked.ends[self._directory.name] = self._end_offset
 
     # -- what lies in the directory ------------------------------------------------------------
 
@@ -92,9 +95,8 @@ class PartitionCheck:
         for name in self._names:
             path = self._directory / name
             base = names.base_offset_of(name)
-            is_file = not self._fs.is_directory(path)
             if name in _SMALL_FILES or (base is not None and name.endswith(_SEGMENT_SUFFIXES)):
-                if not is_file:
+                if name not in self._files:
                     yield Finding(
                         Severity.REFUSED,
                         path,
@@ -110,24 +112,30 @@ class PartitionCheck:
     def _read_small_files(self) -> Findings:
         path = self._directory / names.PARTITION_METADATA
         try:
-            if read_topic_id(self._fs, path) is None:
+            if not self._is_odd(path) and read_topic_id(self._fs, path) is None:
                 yield _tidied(path, "it is missing: opening makes it")
         except CorruptCheckpoint as error:
             detail = f"{error}; opening makes it anew"
             yield Finding(Severity.DERIVED, path, detail, is_left_to_opening=True)
         path = self._directory / names.LEADER_EPOCH_CHECKPOINT
         try:
-            self._epochs = read_epochs(self._fs, path)
+            if not self._is_odd(path):
+                self._epochs = read_epochs(self._fs, path)
         except CorruptCheckpoint as error:
             self._are_epochs_wrong = True
             yield Finding(Severity.DERIVED, path, str(error), stale_files=(path,))
 
+    def _is_odd(self, path: Path) -> bool:
+        """Whether a directory is in the way of a file, which is told already."""
+        return path.name in self._names and path.name not in self._files
+
     # -- segments ------------------------------------------------------------------------------
 
     def _check_segment(self, base_offset: int, following: int | None) -> Findings:
-        if self._end_offset < base_offset:
+        if self._end_offset < base_offset and self._is_end_known:
             yield from self._judge_gap(base_offset, self._log_path(base_offset))
         self._end_offset = max(self._end_offset, base_offset)
+        self._is_end_known = True
         is_scanned = self._scope.is_scanned(following)
         indexes = None if is_scanned else _IndexChecks(self._fs, self._directory, base_offset)
         if indexes is not None:
@@ -165,7 +173,9 @@ class PartitionCheck:
             yield self._damage(records, position, self._end_offset, what)
             return
         if header.base_offset > self._end_offset:
-            yield from self._judge_gap(header.base_offset, records.path)
+            first_offset = records.first_offset(position, header)
+            if first_offset > self._end_offset:
+                yield from self._judge_gap(first_offset, records.path)
         self._snapshots.see_before(header.base_offset, is_whole=self._is_whole)
         batch = BatchView(records.read(position, header.size_bytes))
         try:
@@ -218,7 +228,9 @@ class PartitionCheck:
         """Say what the bytes are behind the last batch that can be framed."""
         self._is_whole = False
         count = records.size_bytes - position
-        if is_scanned and _is_torn(records, position):
+        is_torn = is_scanned and _is_torn(records, position)
+        self._is_end_known = is_torn
+        if is_torn:
             what = f"{count} bytes of an unfinished append: opening cuts them"
             severity = Severity.NOTE
         else:
@@ -257,6 +269,8 @@ class _IndexChecks:
         offset_path = self._directory / names.index_name(self._base_offset)
         time_path = self._directory / names.time_index_name(self._base_offset)
         for path in (offset_path, time_path):
+            if self._fs.is_directory(path):
+                continue  # told already
             if not self._fs.exists(path):
                 yield self._stale(path, "it is missing")
             elif path is offset_path:

@@ -24,6 +24,7 @@ from engine.records.builder import build_batch
 from engine.records.header import HEADER, HEADER_BYTES, BatchHeader, Codec, TimestampType
 from engine.types import AppendOrigin
 from tests.support.builders import World, new_batch, values_of
+from tests.support.legacy import legacy_message
 from tests.support.logs import (
     CONFIG,
     append_values,
@@ -340,14 +341,13 @@ def test_a_followers_last_batch_may_be_cut_short() -> None:
     assert log.watermarks.log_end_offset == 1
 
 
-def test_old_formats_are_not_appended() -> None:
-    """Neither a client nor a follower may append magic 0 or 1."""
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_are_not_appended(magic: int) -> None:
+    """Neither a client nor a coordinator may append magic 0 or 1."""
     log = opened()
-    data = new_batch()
-    data[16] = 0
-    for origin in (AppendOrigin.CLIENT, FOLLOWER):
+    for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
         with pytest.raises(UnsupportedMagic):
-            log.append(data, origin=origin)
+            log.append(legacy_message(0, magic=magic), origin=origin)
 
 
 def test_an_expected_end_guards_the_append() -> None:

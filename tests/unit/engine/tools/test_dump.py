@@ -18,6 +18,7 @@ from engine.tools.dump import dump_file
 from engine.tools.entries import Entry, render
 from tests.support.builders import World, new_batch
 from tests.support.golden import golden_archive, golden_partitions
+from tests.support.legacy import legacy_message, legacy_wrapper
 from tests.support.time import START_MS
 
 FS = PosixFileSystem()
@@ -181,12 +182,22 @@ def test_an_unknown_codec_is_named(tmp_path: Path) -> None:
     assert "compresscodec: codec bits 7 have no meaning" in lines(entries)[2]
 
 
-def test_a_batch_of_an_old_format_is_passed(tmp_path: Path) -> None:
-    """A message of magic 1 is named and framed, and what follows is dumped."""
-    old = struct.pack(">qiibbq", 0, 22, 0, 1, 0, 0) + struct.pack(">ii", -1, -1)
-    entries = dumped(write_log(tmp_path, old, at(1, new_batch())))
-    assert problems(entries) == [f"{tmp_path / LOG}: byte 0: magic 1 is not read here"]
-    assert [entry.fields["position"] for entry in entries if entry.kind == "batch"] == [len(old)]
+def test_messages_of_old_formats_are_dumped_with_the_fields_they_have(tmp_path: Path) -> None:
+    """Magic 0 and 1 have neither epochs, sequences nor headers, and magic 0 no times."""
+    plain = legacy_message(0, b"k", b"value", magic=0)
+    wrapper = legacy_wrapper(1, [b"", b"12"], timestamp=5)
+    entries = dumped(write_log(tmp_path, plain, wrapper, at(3, new_batch())))
+    assert problems(entries) == []
+    crcs = [int.from_bytes(message[12:16], "big") for message in (plain, wrapper)]
+    assert lines(entries)[2:7] == [
+        f"offset: 0 position: 0 NoTimestampType: -1 size: {len(plain)} "
+        f"magic: 0 compresscodec: none crc: {crcs[0]} isvalid: true",
+        "| offset: 0 NoTimestampType: -1 keySize: 1 valueSize: 5",
+        f"offset: 2 position: {len(plain)} CreateTime: 6 size: {len(wrapper)} "
+        f"magic: 1 compresscodec: gzip crc: {crcs[1]} isvalid: true",
+        "| offset: 1 CreateTime: 5 keySize: 3 valueSize: 0",
+        "| offset: 2 CreateTime: 6 keySize: 3 valueSize: 2",
+    ]
 
 
 def test_gaps_between_offsets_are_listed_at_the_end(tmp_path: Path) -> None:
