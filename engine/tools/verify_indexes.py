@@ -6,7 +6,7 @@ that was never trimmed goes on in zeros, which are no entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from engine.errors import CorruptIndex
@@ -14,8 +14,10 @@ from engine.fs import names
 from engine.fs.port import FileSystem
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
+from engine.index.transaction import ENTRY as TXN_ENTRY
 from engine.index.transaction import TransactionIndex
 from engine.records.header import BatchHeader
+from engine.tools.findings import Finding, Findings, Severity
 from engine.types import (
     NO_TIMESTAMP,
     AbortedTransaction,
@@ -129,11 +131,13 @@ class TransactionIndexCheck:
         self._found: list[AbortedTransaction] = []
         self._expected: list[AbortedTransaction] = []
         self._abort_markers: set[tuple[int, int]] = set()
-        if not fs.exists(path):
+        if not fs.exists(path) or fs.is_directory(path):
             return
         index = TransactionIndex(fs, path, base_offset, read_only=True)
         try:
             self._found = list(index.entries())
+            if fs.size_bytes(path) % TXN_ENTRY.size:
+                self.fault = "its length is no multiple of an entry"
         except CorruptIndex as error:
             self.fault = str(error)
         finally:
@@ -158,6 +162,58 @@ class TransactionIndexCheck:
             elif not {(e.producer_id, e.last_offset) for e in self._expected} <= ends:
                 self.fault = "it does not name every aborted transaction of the segment"
         return self.fault
+
+
+class SegmentIndexChecks:
+    """The three indexes of one segment: opened, shown its batches, and judged at the end."""
+
+    def __init__(self, fs: FileSystem, directory: Path, base_offset: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._base_offset = base_offset
+        self._is_judged = True
+        self._sparse: dict[Path, OffsetIndexCheck | TimeIndexCheck] = {}
+        self._transaction_path = directory / names.txn_index_name(base_offset)
+        self.transactions = TransactionIndexCheck(fs, self._transaction_path, base_offset)
+
+    def open(self, *, is_sealed: bool) -> Findings:
+        offset_path = self._directory / names.index_name(self._base_offset)
+        time_path = self._directory / names.time_index_name(self._base_offset)
+        for path in (offset_path, time_path):
+            if self._fs.is_directory(path):
+                continue  # told already
+            if not self._fs.exists(path):
+                yield self._stale(path, "it is missing")
+            elif path is offset_path:
+                self._sparse[path] = OffsetIndexCheck(self._fs, path, self._base_offset)
+            else:
+                self._sparse[path] = TimeIndexCheck(
+                    self._fs, path, self._base_offset, is_complete=is_sealed
+                )
+
+    def give_up(self) -> None:
+        """Judge nothing: what damaged batches held, nobody knows."""
+        self._sparse.clear()
+        self._is_judged = False
+
+    def see(self, position: int, header: BatchHeader) -> None:
+        for check in self._sparse.values():
+            check.see(position, header)
+
+    def finish(self, *, is_whole: bool) -> Findings:
+        if not self._is_judged:
+            return
+        faults: Mapping[Path, str | None] = {
+            **{path: check.finish() for path, check in self._sparse.items()},
+            self._transaction_path: self.transactions.finish(is_whole=is_whole),
+        }
+        for path, fault in faults.items():
+            if fault is not None:
+                yield self._stale(path, fault)
+
+    def _stale(self, path: Path, fault: str) -> Finding:
+        stale = stale_indexes(self._directory, self._base_offset)
+        return Finding(Severity.DERIVED, path, fault, stale_files=stale)
 
 
 def _without_zeros(entries: Iterator[OffsetPosition], base_offset: int) -> Iterator[OffsetPosition]:

@@ -6,7 +6,6 @@ that walk. What opening would scan and rebuild anyway, after an unclean stop, is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,13 @@ from pathlib import Path
 from engine.checkpoint.epochs import read_epochs
 from engine.checkpoint.partition_metadata import read_topic_id
 from engine.clock import SystemClock
-from engine.errors import CorruptBatch, CorruptCheckpoint, InvalidRequest, StoredDataCorrupt
+from engine.errors import (
+    CorruptBatch,
+    CorruptCheckpoint,
+    InvalidRecord,
+    InvalidRequest,
+    StoredDataCorrupt,
+)
 from engine.fs import names
 from engine.fs.port import FileSystem
 from engine.records.batch import BatchView
@@ -23,12 +28,7 @@ from engine.records.header import UP_TO_MAGIC_BYTES, BatchHeader, frame_size
 from engine.segment.file_records import FileRecords
 from engine.state.producers import ProducerStates
 from engine.tools.findings import Checked, Finding, Findings, Severity
-from engine.tools.verify_indexes import (
-    OffsetIndexCheck,
-    TimeIndexCheck,
-    TransactionIndexCheck,
-    stale_indexes,
-)
+from engine.tools.verify_indexes import SegmentIndexChecks
 from engine.tools.verify_snapshots import SnapshotChecks
 from engine.types import INT64_MAX, EpochOffset
 
@@ -137,7 +137,7 @@ class PartitionCheck:
         self._end_offset = max(self._end_offset, base_offset)
         self._is_end_known = True
         is_scanned = self._scope.is_scanned(following)
-        indexes = None if is_scanned else _IndexChecks(self._fs, self._directory, base_offset)
+        indexes = None if is_scanned else SegmentIndexChecks(self._fs, self._directory, base_offset)
         if indexes is not None:
             yield from indexes.open(is_sealed=following is not None or self._scope.was_clean)
         self._checked.segments += 1
@@ -147,13 +147,9 @@ class PartitionCheck:
             try:
                 for position, header in records.headers(0, file.size_bytes, sought=base_offset):
                     yield from self._see(records, position, header, indexes)
-                    if following is not None and header.last_offset >= following:
-                        yield self._damage(
-                            records,
-                            position,
-                            header.base_offset,
-                            "it reaches into the next segment",
-                        )
+                    if self._is_end_known and self._end_offset > (following or INT64_MAX):
+                        what = "it reaches into the next segment"
+                        yield self._damage(records, position, header.base_offset, what)
             except StoredDataCorrupt as error:
                 yield self._judge_end(records, error.position, str(error), is_scanned=is_scanned)
                 return
@@ -165,33 +161,35 @@ class PartitionCheck:
         records: FileRecords,
         position: int,
         header: BatchHeader,
-        indexes: _IndexChecks | None,
+        indexes: SegmentIndexChecks | None,
     ) -> Findings:
         self._checked.batches += 1
-        if header.base_offset < self._end_offset or header.last_offset < header.base_offset:
-            what = f"offsets {header.base_offset} to {header.last_offset} go back"
-            yield self._damage(records, position, self._end_offset, what)
-            return
-        if header.base_offset > self._end_offset:
-            first_offset = records.first_offset(position, header)
-            if first_offset > self._end_offset:
-                yield from self._judge_gap(first_offset, records.path)
-        self._snapshots.see_before(header.base_offset, is_whole=self._is_whole)
         batch = BatchView(records.read(position, header.size_bytes))
         try:
             batch.ensure_intact()
             marker = parse_end_marker(batch) if header.is_control else None
+            if header.base_offset < self._end_offset or header.last_offset < header.base_offset:
+                what = f"offsets {header.base_offset} to {header.last_offset} go back"
+                raise InvalidRecord(what)
         except InvalidRequest as error:
-            yield self._damage(records, position, header.base_offset, str(error))
-            marker = None
+            yield self._damage(records, position, self._end_offset, str(error))
+            if indexes is not None:
+                indexes.give_up()
+            return
+        if header.base_offset > self._end_offset and self._is_end_known:
+            first_offset = records.first_offset(position, header)
+            if first_offset > self._end_offset:
+                yield from self._judge_gap(first_offset, records.path)
+        self._snapshots.see_before(header.base_offset, is_whole=self._is_whole)
         if indexes is not None:
             indexes.see(position, header)
         self._observe(header, marker, indexes)
         yield from self._judge_epoch(header)
         self._end_offset = header.next_offset
+        self._is_end_known = True
 
     def _observe(
-        self, header: BatchHeader, marker: EndMarker | None, indexes: _IndexChecks | None
+        self, header: BatchHeader, marker: EndMarker | None, indexes: SegmentIndexChecks | None
     ) -> None:
         aborted = self._producers.observe(header, marker)
         if marker is not None and marker.is_abort and indexes is not None:
@@ -247,55 +245,11 @@ class PartitionCheck:
         )
 
     def _damage(self, records: FileRecords, position: int, offset: int, what: str) -> Finding:
-        self._is_whole = False
+        self._is_whole = self._is_end_known = False
         return Finding(Severity.DAMAGE, records.path, what, position, offset)
 
     def _log_path(self, base_offset: int) -> Path:
         return self._directory / names.log_name(base_offset)
-
-
-class _IndexChecks:
-    """The three indexes of one segment."""
-
-    def __init__(self, fs: FileSystem, directory: Path, base_offset: int) -> None:
-        self._fs = fs
-        self._directory = directory
-        self._base_offset = base_offset
-        self._sparse: dict[Path, OffsetIndexCheck | TimeIndexCheck] = {}
-        self._transaction_path = directory / names.txn_index_name(base_offset)
-        self.transactions = TransactionIndexCheck(fs, self._transaction_path, base_offset)
-
-    def open(self, *, is_sealed: bool) -> Findings:
-        offset_path = self._directory / names.index_name(self._base_offset)
-        time_path = self._directory / names.time_index_name(self._base_offset)
-        for path in (offset_path, time_path):
-            if self._fs.is_directory(path):
-                continue  # told already
-            if not self._fs.exists(path):
-                yield self._stale(path, "it is missing")
-            elif path is offset_path:
-                self._sparse[path] = OffsetIndexCheck(self._fs, path, self._base_offset)
-            else:
-                self._sparse[path] = TimeIndexCheck(
-                    self._fs, path, self._base_offset, is_complete=is_sealed
-                )
-
-    def see(self, position: int, header: BatchHeader) -> None:
-        for check in self._sparse.values():
-            check.see(position, header)
-
-    def finish(self, *, is_whole: bool) -> Findings:
-        faults: Mapping[Path, str | None] = {
-            **{path: check.finish() for path, check in self._sparse.items()},
-            self._transaction_path: self.transactions.finish(is_whole=is_whole),
-        }
-        for path, fault in faults.items():
-            if fault is not None:
-                yield self._stale(path, fault)
-
-    def _stale(self, path: Path, fault: str) -> Finding:
-        stale = stale_indexes(self._directory, self._base_offset)
-        return Finding(Severity.DERIVED, path, fault, stale_files=stale)
 
 
 _SEGMENT_SUFFIXES = (names.LOG_SUFFIX, *names.INDEX_SUFFIXES, names.SNAPSHOT_SUFFIX)

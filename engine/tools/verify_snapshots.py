@@ -27,7 +27,9 @@ class SnapshotChecks:
         self._fs = fs
         self._directory = directory
         self._producers = producers
-        self._pending = list(producers.snapshots)
+        self._pending = [
+            offset for offset in producers.snapshots if not fs.is_directory(self._path(offset))
+        ]
         self._faults: list[tuple[int, str]] = []
 
     def see_before(self, offset: int, *, is_whole: bool) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-from engine.config import EngineConfig
 from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.manager.manager import LogManager
@@ -18,11 +16,7 @@ from tests.support.time import START_MS
 
 Damage = Callable[[bytes], bytes]
 
-CONFIG = EngineConfig(
-    default_topic_config=MappingProxyType(
-        {"segment.index.bytes": "2400", "index.interval.bytes": "200", "retention.ms": "-1"}
-    )
-)
+OVERRIDES = {"segment.index.bytes": "2400", "index.interval.bytes": "200", "retention.ms": "-1"}
 
 
 def cut_in_half(content: bytes) -> bytes:
@@ -112,8 +106,9 @@ SEGMENTS = (0, 30, 60)
 
 def fill() -> Filled:
     """Make three segments of thirty offsets, with an idempotent producer and transactions."""
-    world = World(config=CONFIG)
-    manager = world.open_manager({EVENTS.topic: 1})
+    world = World()
+    manager = world.open_manager()
+    manager.create_topic(EVENTS.topic, 1, OVERRIDES)
     log = manager.log(EVENTS)
     writer = _Writer(log)
     for _ in SEGMENTS:

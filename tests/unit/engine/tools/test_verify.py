@@ -1,0 +1,290 @@
+"""What a check of a data directory finds, and that it writes nothing."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.checkpoint.topics_file import TopicEntry, TopicsFile
+from engine.fs import names
+from engine.fs.filesystem import PosixFileSystem
+from engine.tools.findings import Finding, Severity
+from engine.tools.verify import DirectoryCheck
+from tests.support.builders import DATA, EVENTS, TOPIC_ID, new_batch
+from tests.support.damage import (
+    DAMAGES,
+    PARTITION,
+    SEGMENTS,
+    Damage,
+    Filled,
+    bits_flipped,
+    cut_by_a_byte,
+    cut_in_half,
+    cut_to_nothing,
+    fill,
+    grown,
+    one_bit_flipped,
+    reversed_bytes,
+    rewrite,
+    zero_filled,
+)
+from tests.support.golden import golden_archive
+
+
+def check(filled: Filled) -> list[Finding]:
+    """All findings, by a check that must not change anything."""
+    changes = len(filled.world.disk.changes)
+    findings = list(DirectoryCheck(filled.world.fs, DATA).findings())
+    assert len(filled.world.disk.changes) == changes, "a check wrote something"
+    return findings
+
+
+def problems(filled: Filled) -> list[tuple[Severity, Path]]:
+    return [(one.severity, one.file) for one in check(filled) if one.is_problem]
+
+
+def segment_file(base_offset: int, suffix: str) -> Path:
+    return PARTITION / f"{base_offset:020d}{suffix}"
+
+
+def test_a_directory_that_was_closed_cleanly_has_nothing_to_tell() -> None:
+    """Everything was looked at, and there is not even a note."""
+    filled = fill()
+    sought = DirectoryCheck(filled.world.fs, DATA)
+    assert list(sought.findings()) == []
+    assert sought.checked.partitions == 1
+    assert sought.checked.segments == len(SEGMENTS)
+    assert sought.checked.batches == 8 * len(SEGMENTS)
+    assert sought.checked.ends == {"events-0": 90}
+
+
+@pytest.mark.parametrize("archive", ["clean", "compacted"])
+def test_what_a_broker_wrote_keeps_every_promise(archive: str, tmp_path: Path) -> None:
+    """Of its files only those of the test itself are unknown."""
+    copy = tmp_path / archive
+    shutil.copytree(golden_archive(archive), copy)
+    (copy / names.CLEAN_SHUTDOWN_FILE).touch()
+    sought = DirectoryCheck(PosixFileSystem(), copy)
+    found = list(sought.findings())
+    assert [one for one in found if one.is_problem] == []
+    assert {one.file.name for one in found} <= {
+        "bootstrap.checkpoint",
+        "dump.txt",
+        "expected.json",
+        names.META_PROPERTIES,
+    }
+    assert sought.checked.batches > 100
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damages"),
+    [
+        (".index", [cut_by_a_byte, grown, bits_flipped, one_bit_flipped, reversed_bytes]),
+        (
+            ".timeindex",
+            [cut_in_half, cut_to_nothing, cut_by_a_byte, grown, bits_flipped, reversed_bytes],
+        ),
+        (".txnindex", list(DAMAGES)),
+        (".snapshot", list(DAMAGES)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_derived_file_that_disagrees_with_the_log_is_found(
+    suffix: str, damages: list[Damage]
+) -> None:
+    """It can be made from the log again, and the finding says which files to remove for that."""
+    for damage in damages:
+        filled = fill()
+        path = segment_file(30, suffix)
+        filled.damage(path, damage)
+        (finding,) = (one for one in check(filled) if one.is_problem)
+        assert (finding.severity, finding.file) == (Severity.DERIVED, path), damage
+        assert path in finding.stale_files
+        assert path.name in finding.sentence(DATA)
+
+
+@pytest.mark.parametrize(
+    ("damage", "position"),
+    [
+        (cut_in_half, None),
+        (cut_by_a_byte, None),
+        (zero_filled, 0),
+        (bits_flipped, 0),
+        (grown, None),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_damage_of_a_log_file_is_found_with_its_place(damage: Damage, position: int | None) -> None:
+    """File, byte and offset are told."""
+    filled = fill()
+    path = segment_file(30, ".log")
+    filled.damage(path, damage)
+    finding = next(one for one in check(filled) if one.severity is Severity.DAMAGE)
+    assert finding.file == path
+    assert 30 <= finding.offset <= 60
+    assert position is None or finding.position == position
+
+
+def test_every_damaged_batch_is_found() -> None:
+    """The walk goes on behind a batch whose checksum is wrong."""
+    filled = fill()
+    path = segment_file(0, ".log")
+    content = bytearray(filled.world.fs.read_bytes(path))
+    for at in (len(content) // 4, len(content) // 2):
+        content[at] ^= 1
+    rewrite(filled.world.fs, path, bytes(content))
+    damaged = [one for one in check(filled) if one.severity is Severity.DAMAGE]
+    assert [one.file for one in damaged] == [path, path]
+    assert damaged[0].position < damaged[1].position
+
+
+def test_missing_offsets_are_found_where_nothing_was_compacted() -> None:
+    """A log file that is gone leaves a gap between its neighbours, and orphans."""
+    filled = fill()
+    filled.world.fs.remove(segment_file(30, ".log"))
+    found = check(filled)
+    (damage,) = (one for one in found if one.severity is Severity.DAMAGE)
+    assert "offsets 30 to 59 are missing" in damage.detail
+    orphans = {one.file for one in found if "has no .log file" in one.detail}
+    assert orphans == {segment_file(30, suffix) for suffix in names.INDEX_SUFFIXES}
+
+
+def test_batches_of_another_place_are_found() -> None:
+    """Offsets that go back, or reach into the next segment, are no part of this log."""
+    filled = fill()
+    fs = filled.world.fs
+    rewrite(fs, segment_file(30, ".log"), fs.read_bytes(segment_file(60, ".log")))
+    found = [one for one in check(filled) if one.severity is Severity.DAMAGE]
+    assert any("reaches into the next segment" in one.detail for one in found)
+    rewrite(fs, segment_file(30, ".log"), fs.read_bytes(segment_file(0, ".log")))
+    assert any("go back" in one.detail for one in check(filled))
+
+
+def test_a_log_that_ends_before_what_was_durable_is_found() -> None:
+    """A last segment cut at a batch boundary is seen by the checkpoints alone."""
+    filled = fill()
+    filled.damage(segment_file(60, ".log"), cut_to_nothing)
+    found = [one for one in check(filled) if one.severity is Severity.DAMAGE]
+    assert {one.file.name for one in found} == {
+        names.RECOVERY_POINT_CHECKPOINT,
+        names.HIGH_WATERMARK_CHECKPOINT,
+    }
+
+
+def test_what_opening_scans_anyway_is_not_judged() -> None:
+    """After a crash the indexes of the tail say nothing, and an unfinished append is normal."""
+    filled = fill()
+    manager = filled.reopen()
+    manager.log(EVENTS).append(new_batch())
+    manager.log(EVENTS).commit()
+    filled.world.restart(power_cut=False)
+    filled.damage(segment_file(60, ".index"), reversed_bytes)
+    filled.damage(segment_file(60, ".log"), cut_by_a_byte)
+    found = check(filled)
+    assert [one for one in found if one.is_problem] == []
+    (torn,) = (one for one in found if "unfinished append" in one.detail)
+    assert (torn.file, torn.offset) == (segment_file(60, ".log"), 90)
+
+
+def test_damage_that_opening_would_cut_at_is_a_problem() -> None:
+    """A whole batch that is wrong is more than an unfinished append."""
+    filled = fill()
+    manager = filled.reopen()
+    manager.log(EVENTS).append(new_batch())
+    manager.log(EVENTS).commit()
+    filled.world.restart(power_cut=False)
+    filled.damage(segment_file(60, ".log"), one_bit_flipped)
+    assert [one.severity for one in check(filled) if one.is_problem] == [Severity.DAMAGE]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT, names.LOG_START_CHECKPOINT],
+)
+def test_a_damaged_checkpoint_is_found(name: str) -> None:
+    """Opening takes it for empty and writes it anew."""
+    filled = fill()
+    filled.damage(DATA / name, zero_filled)
+    assert problems(filled) == [(Severity.DERIVED, DATA / name)]
+
+
+def test_damaged_small_files_of_a_partition_are_found() -> None:
+    """Both are made anew: one from the topics, one from the batches."""
+    filled = fill()
+    damaged = [PARTITION / names.PARTITION_METADATA, PARTITION / names.LEADER_EPOCH_CHECKPOINT]
+    for path in damaged:
+        filled.damage(path, zero_filled)
+    assert problems(filled) == [(Severity.DERIVED, path) for path in damaged]
+
+
+def test_leader_epochs_that_the_batches_contradict_are_found() -> None:
+    """A well-formed history of another log is none of this one."""
+    filled = fill()
+    path = PARTITION / names.LEADER_EPOCH_CHECKPOINT
+    rewrite(filled.world.fs, path, b"0\n2\n0 0\n1 40\n")
+    assert problems(filled) == [(Severity.DERIVED, path)]
+
+
+@pytest.mark.parametrize("name", [names.TOPICS_FILE, names.PRODUCER_ID_FILE])
+def test_a_file_that_nothing_can_replace_is_a_refusal(name: str) -> None:
+    """Only a person can bring it back, or decide to do without."""
+    filled = fill()
+    manager = filled.reopen()
+    manager.allocate_producer()
+    manager.close()
+    filled.damage(DATA / name, zero_filled)
+    assert (Severity.REFUSED, DATA / name) in problems(filled)
+
+
+def test_directories_are_judged_by_their_names() -> None:
+    """Deleted and stray ones are noted, unreadable names refused, tiered storage passed over."""
+    filled = fill()
+    for name in (
+        f"gone-0.{'a' * 32}-delete",
+        f"other-0.{'b' * 32}-stray",
+        names.REMOTE_INDEX_CACHE,
+        "no partition",
+    ):
+        filled.world.fs.make_directory(DATA / name)
+    found = {one.file.name: one.severity for one in check(filled)}
+    assert found == {
+        f"gone-0.{'a' * 32}-delete": Severity.NOTE,
+        f"other-0.{'b' * 32}-stray": Severity.NOTE,
+        "no partition": Severity.REFUSED,
+    }
+
+
+def test_directories_in_the_place_of_files_are_refusals() -> None:
+    """Above the partitions and within."""
+    filled = fill()
+    fs = filled.world.fs
+    for path in (DATA / names.HIGH_WATERMARK_CHECKPOINT, segment_file(30, ".timeindex")):
+        fs.remove(path)
+        fs.make_directory(path)
+    refused = {path for severity, path in problems(filled) if severity is Severity.REFUSED}
+    assert refused == {DATA / names.HIGH_WATERMARK_CHECKPOINT, segment_file(30, ".timeindex")}
+
+
+def test_a_missing_partition_is_found() -> None:
+    """Opening would make an empty one, and nobody would notice."""
+    filled = fill()
+    topics = TopicsFile(filled.world.fs, DATA)
+    topics.write({**topics.read(), "other": TopicEntry(TOPIC_ID, 2)})
+    found = [(one.file.name, one.severity) for one in check(filled) if one.is_problem]
+    assert found == [("other-0", Severity.DAMAGE), ("other-1", Severity.DAMAGE)]
+
+
+def test_leftovers_and_unknown_files_are_notes() -> None:
+    """They are no problem: opening tidies the ones and leaves the others alone."""
+    filled = fill()
+    for path in (
+        DATA / "notes.txt",
+        DATA / names.LOCK_FILE,
+        PARTITION / "dump.txt",
+        segment_file(30, ".log.swap"),
+        segment_file(95, ".snapshot"),
+    ):
+        filled.world.fs.open(path, create=True).close()
+    found = check(filled)
+    assert {one.severity for one in found} == {Severity.NOTE}
+    assert len(found) == 5
