@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from app.admission import Phase
 from app.operations.service import Service
+from engine.errors import EngineError
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,5 +36,6 @@ async def _open(service: Service, on_failure: Callable[[], None]) -> None:
         if service.admission.phase is Phase.DRAINING:
             return
         service.failure = error
-        _LOG.exception("the data directory could not be opened")
+        is_expected = isinstance(error, EngineError | OSError)  # its sentence says it all
+        _LOG.error("the data directory cannot be opened: %s", error, exc_info=not is_expected)
         on_failure()

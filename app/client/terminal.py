@@ -29,7 +29,7 @@ from app.client.failures import Failure
 
 
 class Terminal:
-    """The output of one command; with `as_json` nothing but JSON reaches standard output."""
+    """The output of one command; with `as_json` it is JSON, line by line, on both streams."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -64,17 +64,23 @@ class Terminal:
         self._out.print(table)
 
     def notice(self, sentence: str) -> None:
-        """Tell a person what happens; programs read standard output and do not see it."""
-        self._err.print(escape(sentence), style="yellow")
+        """Tell what happens meanwhile; programs may read standard error line by line too."""
+        if self.as_json:
+            self._report({"notice": sentence})
+        else:
+            self._err.print(escape(sentence), style="yellow")
 
     def failure(self, failure: Failure) -> None:
         """Say what went wrong and what helps."""
         if self.as_json:
-            sys.stderr.write(msgspec.json.encode(failure.for_programs()).decode() + "\n")
+            self._report(failure.for_programs())
             return
         self._err.print(f"[bold red]error:[/] {escape(str(failure))}")
         if failure.advice:
             self._err.print(escape(failure.advice))
+
+    def _report(self, value: dict[str, Any]) -> None:
+        sys.stderr.write(msgspec.json.encode(value).decode() + "\n")
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Meter]:

@@ -92,8 +92,10 @@ async def test_the_lifespan_opens_while_it_answers(tmp_path: Path) -> None:
     assert service.readiness() == {"status": "draining"}
 
 
-async def test_a_directory_in_use_ends_the_service(tmp_path: Path) -> None:
-    """If the logs cannot be opened the reason is kept and the process is told to end."""
+async def test_a_directory_in_use_ends_the_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the logs cannot be opened the reason is kept and told, and the process is to end."""
     told: list[str] = []
     async with open_service(tmp_path):
         service = Service(Settings(data_directory=tmp_path))
@@ -101,6 +103,9 @@ async def test_a_directory_in_use_ends_the_service(tmp_path: Path) -> None:
             while not told:
                 await checkpoint()
     assert isinstance(service.failure, DirectoryLocked)
+    (told_why,) = [one for one in caplog.records if one.name == "app.lifespan"]
+    assert "is in use by another process" in told_why.getMessage()
+    assert not told_why.exc_info  # a stack is for what nobody expects
 
 
 async def test_a_refusal_while_stopping_is_no_failure(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """`tidelog dump`, and the refusals of `tidelog ingest`."""
 
+import errno
+import io
 import shutil
 from pathlib import Path
 
 import pytest
 
+from app.client.commands.dump import dump
 from tests.cli.conftest import Run, objects
 from tests.support.golden import golden_archive
 
@@ -59,6 +62,20 @@ def test_dump_keeps_what_it_cannot_read_apart(run: Run, tmp_path: Path) -> None:
     assert "notes.txt" in mixed.stderr
     assert "notes.txt" not in mixed.stdout
     assert "Log starting offset: 0" in mixed.stdout
+
+
+class Unread(io.StringIO):
+    """Standard output into a pipe whose other end is closed."""
+
+    def write(self, _: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_dump_into_a_pipe_that_is_no_longer_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dump … | head` is not taken for a log that cannot be read."""
+    monkeypatch.setattr("sys.stdout", Unread())
+    with pytest.raises(BrokenPipeError):
+        dump(files=[golden_archive("clean") / "codec-none-0" / LOG])
 
 
 def test_dump_of_a_file_that_is_not_there(run: Run, tmp_path: Path) -> None:

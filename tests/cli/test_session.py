@@ -1,6 +1,7 @@
 """What all commands share: exit codes, and where things are printed."""
 
 import io
+import json
 
 import pytest
 import typer
@@ -25,6 +26,16 @@ def test_ctrl_c_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130
     assert capsys.readouterr() == ("", "")
+
+
+def test_programs_read_json_on_both_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json a notice and a failure are an object a line on the error stream."""
+    terminal = Terminal(as_json=True)
+    terminal.notice("half of it")
+    terminal.failure(Failure("broken"))
+    out, err = capsys.readouterr()
+    notice, failure = map(json.loads, err.splitlines())
+    assert (out, notice, failure["error"]) == ("", {"notice": "half of it"}, "broken")
 
 
 def test_failures_of_all_kinds_have_a_code_for_programs() -> None:

@@ -41,6 +41,8 @@ def dump(
                         terminal.json({"kind": entry.kind, **entry.fields})
                     else:
                         (sys.stderr if is_problem else sys.stdout).write(render(entry) + "\n")
+            except BrokenPipeError:
+                raise  # whoever reads has seen enough: `tidelog dump … | head` is no failure
             except OSError as error:
                 raise Failure(f"{path} cannot be read: {error.strerror or error}") from error
         if problems:
