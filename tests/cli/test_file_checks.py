@@ -1,0 +1,94 @@
+"""`tidelog verify` and `tidelog repair` on a broker's directory."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, objects
+from tests.support.golden import golden_archive
+
+INDEX = Path("segments-0") / "00000000000000000000.index"
+LOG = Path("segments-0") / "00000000000000000000.log"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Three partitions of a broker that was stopped cleanly."""
+    for name in ("segments-0", "txn-0", "codec-zstd-0"):
+        shutil.copytree(golden_archive("clean") / name, tmp_path / "data" / name)
+    (tmp_path / "data" / ".kafka_cleanshutdown").touch()
+    return tmp_path / "data"
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_verify_is_content_with_a_sound_directory(run: Run, directory: Path) -> None:
+    """The exit code is 0; what is unknown is a note, and the counts are told."""
+    shown = run("verify", str(directory))
+    assert shown.exit_code == 0
+    assert "note: segments-0/dump.txt: it is not of this format" in shown.stdout
+    assert "3 partitions, 5 segments" in shown.stdout
+
+
+def test_verify_tells_a_problem_and_what_to_do(run: Run, directory: Path) -> None:
+    """The exit code is 1, and programs get an object for each finding."""
+    flip(directory / INDEX)
+    shown = run("verify", str(directory))
+    assert shown.exit_code == 1
+    assert f"derived: {INDEX}:" in shown.stdout
+    assert "tidelog repair --dry-run" in shown.stderr
+    found = objects(run("verify", "--json", str(directory)).stdout)
+    assert [one["file"] for one in found if one["kind"] == "derived"] == [str(directory / INDEX)]
+    assert found[-1]["problems"] == 1
+
+
+def test_repair_tells_first_and_mends_then(run: Run, directory: Path) -> None:
+    """A dry run changes nothing; the real one makes the very file anew."""
+    content = (directory / INDEX).read_bytes()
+    flip(directory / INDEX)
+    damaged = (directory / INDEX).read_bytes()
+    told = run("repair", "--dry-run", str(directory))
+    assert told.exit_code == 0
+    assert f"{INDEX}: removed" in told.stdout
+    assert (directory / INDEX).read_bytes() == damaged
+    done = run("repair", str(directory))
+    assert done.exit_code == 0
+    assert "segments-0: 1 segments rebuilt" in done.stdout
+    assert (directory / INDEX).stat().st_size > 0
+    assert run("verify", str(directory)).exit_code == 0
+    assert len((directory / INDEX).read_bytes()) <= len(content)
+
+
+def test_repair_leaves_damage_to_a_person(run: Run, directory: Path) -> None:
+    """Without --cut the exit code is 1 and the log keeps its bytes; with it the log ends."""
+    flip(directory / LOG)
+    damaged = (directory / LOG).read_bytes()
+    refused = run("repair", str(directory))
+    assert refused.exit_code == 1
+    assert "--cut" in refused.stderr
+    assert (directory / LOG).read_bytes() == damaged
+    cut = run("repair", "--cut", str(directory))
+    assert cut.exit_code == 0
+    assert "is cut at byte" in cut.stdout
+    assert len((directory / LOG).read_bytes()) < len(damaged)
+
+
+def test_a_directory_that_is_not_there_is_told(run: Run, tmp_path: Path) -> None:
+    """One sentence, no traceback."""
+    for command in ("verify", "repair"):
+        shown = run(command, str(tmp_path / "nowhere"))
+        assert shown.exit_code == 1
+        assert "nowhere cannot be read: No such file or directory" in shown.stderr
+
+
+def test_what_is_refused_is_left_to_a_person(run: Run, directory: Path) -> None:
+    """Nothing is repaired while the directory cannot be opened at all."""
+    (directory / "no partition").mkdir()
+    shown = run("repair", str(directory))
+    assert shown.exit_code == 1
+    assert "refused: no partition" in shown.stdout
