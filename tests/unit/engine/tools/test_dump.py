@@ -190,11 +190,15 @@ def test_messages_of_old_formats_are_dumped_with_the_fields_they_have(tmp_path: 
     assert problems(entries) == []
     crcs = [int.from_bytes(message[12:16], "big") for message in (plain, wrapper)]
     assert lines(entries)[2:7] == [
-        f"offset: 0 position: 0 NoTimestampType: -1 size: {len(plain)} "
-        f"magic: 0 compresscodec: none crc: {crcs[0]} isvalid: true",
+        (
+            f"offset: 0 position: 0 NoTimestampType: -1 size: {len(plain)} magic: 0 "
+            f"compresscodec: none crc: {crcs[0]} isvalid: true"
+        ),
         "| offset: 0 NoTimestampType: -1 keySize: 1 valueSize: 5",
-        f"offset: 2 position: {len(plain)} CreateTime: 6 size: {len(wrapper)} "
-        f"magic: 1 compresscodec: gzip crc: {crcs[1]} isvalid: true",
+        (
+            f"offset: 2 position: {len(plain)} CreateTime: 6 size: {len(wrapper)} magic: 1 "
+            f"compresscodec: gzip crc: {crcs[1]} isvalid: true"
+        ),
         "| offset: 1 CreateTime: 5 keySize: 3 valueSize: 0",
         "| offset: 2 CreateTime: 6 keySize: 3 valueSize: 2",
     ]
