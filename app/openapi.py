@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.problems import INTERNAL, KINDS
 from schemas.fetch import RecordOut
-from schemas.maintenance import DeleteRecords
+from schemas.maintenance import DeleteRecords, TruncateLog
 from schemas.problems import Problem
 from schemas.produce import RecordIn, RecordsIn
 from schemas.topics import PutTopic, UpdateTopic
@@ -23,6 +23,7 @@ READ_BY_HAND: Final = (
     PutTopic,
     UpdateTopic,
     DeleteRecords,
+    TruncateLog,
     RecordsIn,
     RecordIn,
     RecordOut,

@@ -70,6 +70,10 @@ class RequestTimedOut(ServiceError):
     """The body did not arrive in time."""
 
 
+class PreconditionRequired(ServiceError):
+    """What cannot be taken back needs a condition, and the request has none."""
+
+
 class Draining(ServiceError):
     """The service is stopping."""
 
@@ -98,6 +102,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     ),
     UnsupportedMediaType: Kind(415, "unsupported_media_type", "Unsupported media type"),
     DigestMismatch: Kind(422, "corrupt_batch", "The digest does not match", retryable=True),
+    PreconditionRequired: Kind(428, "precondition_required", "A condition is needed here"),
     Draining: Kind(503, "draining", "The service is stopping", retryable=True, headers=_RETRY),
     CommitTimedOut: Kind(
         504, "append_outcome_unknown", "The disk has not confirmed the append",

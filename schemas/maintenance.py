@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Model
-from schemas.common import INT64_MAX, Count, Int64, Marks, PartitionNumber
+from schemas.common import INT64_MAX, Count, Int64, Marks, Offset, PartitionNumber
 
 
 class Segment(Model):
@@ -65,6 +65,40 @@ class RetentionReport(Marks):
 
     dry_run: bool
     removed: list[RemovedSegment]
+
+
+class TruncateLog(Model):
+    """Where the log is to end."""
+
+    to_offset: Offset
+    """Exclusive: the records from here on are gone. At the most the log end."""
+
+
+class TruncateReport(Marks):
+    """The marks after the log was cut, and the epoch that began there."""
+
+    leader_epoch: Int64
+    log_id: str
+    """URLs that carry the old one are answered 409."""
+
+
+class CompactionReport(Marks):
+    """What a compaction did; sizes are those of the segments that were rewritten."""
+
+    first_dirty_offset: Count
+    end_offset: Count
+    """Exclusive: below, every key has one record, or none."""
+    segments_before: Count
+    segments_after: Count
+    bytes_before: Count
+    bytes_after: Count
+    records_read: Count
+    records_kept: Count
+    records_without_key: Count
+    """Dropped because compaction has no use for them."""
+    keys_count: Count
+    """Different keys in the dirty part."""
+    duration_ms: Count
 
 
 class DeleteRecords(Model):

@@ -1,11 +1,20 @@
-"""Segments, flush, roll, retention, deletion of records, producer ids: an operator's work."""
+"""Segments, flush, roll, retention, deletion, truncation, compaction: an operator's work."""
 
 from __future__ import annotations
 
-from app.answers import Answer, json_answer
+from typing import Final
+
+from app.answers import Answer, etag_of, json_answer
 from app.operations.service import Service
+from app.problems import PreconditionRequired
+from app.translate.calls import parse_etag
 from app.translate.receipts import Place, to_json
+from engine.errors import OffsetBeyondLogEnd
 from engine.log.log import Log
+from schemas.common import Marks
+from schemas.maintenance import CompactionReport
+
+MARKS: Final = Marks.model_fields.keys()
 
 
 async def list_segments(service: Service, place: Place) -> Answer:
@@ -57,6 +66,46 @@ async def delete_records(service: Service, place: Place, before_offset: int) -> 
     log = place.log
     await service.administer(lambda: log.delete_records(before_offset))
     return json_answer(to_json(_marks(log)))
+
+
+async def truncate_log(
+    service: Service, place: Place, to_offset: int, if_match: str | None
+) -> Answer:
+    """Take the log end back, if the log still ends where the client saw it end.
+
+    Raises PreconditionRequired without a condition, PreconditionFailed, OffsetBeyondLogEnd.
+    """
+    if if_match is None:
+        raise PreconditionRequired(
+            "truncation needs If-Match with the ETag of an offsets answer", header="if-match"
+        )
+    expected = parse_etag(if_match)
+    log = place.log
+
+    def truncate() -> None:
+        # Whoever waits for the disk is answered first: afterwards the mark is lower again.
+        service.commits.committed([(log, log.commit())])
+        log_end_offset = log.truncate_to(to_offset, expected_tag=expected)
+        if to_offset > log_end_offset:
+            raise OffsetBeyondLogEnd(
+                f"offset {to_offset} is beyond the log end {log_end_offset}",
+                offset=to_offset,
+                **_marks(log),
+            )
+        service.commits.committed([(log, log.watermarks.high_watermark)])
+
+    await service.administer(truncate)
+    tag = log.tag
+    body = {**_marks(log), "leader_epoch": tag.leader_epoch, "log_id": log.log_id}
+    return json_answer(to_json(body), headers=[(b"etag", etag_of(*tag))])
+
+
+async def compact_log(service: Service, place: Place) -> Answer:
+    """Compact a log now, however little of it is dirty; raises PolicyViolation unless it may be."""
+    log = place.log
+    report = await service.administer(lambda: service.runtime.cleaner.clean_now(log))
+    figures = {name: getattr(report, name) for name in CompactionReport.model_fields.keys() - MARKS}
+    return json_answer(to_json({**_marks(log), **figures}))
 
 
 async def allocate_producer(service: Service) -> Answer:

@@ -1,16 +1,17 @@
-"""Segments, roll, flush, retention, deletion of records."""
+"""Segments, roll, flush, retention, deletion of records, truncation, compaction."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import maintenance as operations
 from app.routes.shared import ExchangeDep, PlaceDep, answers, body_of, problems
 from schemas.maintenance import (
+    CompactionReport,
     DeleteRecords,
     DeleteRecordsReport,
     FlushReport,
@@ -18,6 +19,8 @@ from schemas.maintenance import (
     RetentionReport,
     RollReport,
     SegmentList,
+    TruncateLog,
+    TruncateReport,
 )
 
 router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}")
@@ -89,3 +92,41 @@ async def delete_records(exchange: ExchangeDep, place: PlaceDep) -> AnswerRespon
     wanted = parse_model(await exchange.control_body(), DeleteRecords)
     answer = await operations.delete_records(exchange.service, place, wanted.before_offset)
     return AnswerResponse(answer)
+
+
+@router.post(
+    "/truncate",
+    operation_id="truncateLog",
+    tags=["maintenance"],
+    responses={
+        **answers(200, TruncateReport, "The marks and the epoch now"),
+        **problems(404, 412, 413, 415, 416, 422, 428, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema={"$ref": "#/components/schemas/TruncateLog"},
+        example={"to_offset": 1000},
+    ),
+)
+async def truncate_log(
+    exchange: ExchangeDep,
+    place: PlaceDep,
+    if_match: Annotated[
+        str | None, Header(description="The ETag of the log end that is to be cut; needed")
+    ] = None,
+) -> AnswerResponse:
+    """Cut the log: the records from an offset on are gone for good, and a new epoch begins."""
+    wanted = parse_model(await exchange.control_body(), TruncateLog)
+    answer = await operations.truncate_log(exchange.service, place, wanted.to_offset, if_match)
+    return AnswerResponse(answer)
+
+
+@router.post(
+    "/compact",
+    operation_id="compactLog",
+    tags=["maintenance"],
+    responses={**answers(200, CompactionReport, "What it did"), **problems(404, 422, 507)},
+)
+async def compact_log(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Compact a log as far as it can be now; its active segment stays, so roll first."""
+    return AnswerResponse(await operations.compact_log(exchange.service, place))

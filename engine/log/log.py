@@ -273,11 +273,12 @@ class Log(LogReader):
             self._state.raise_log_start(target)
             return self._state.watermarks.log_start_offset
 
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: int, *, expected_tag: LogTag | None = None) -> int:
         """Take the log end back to `offset`, in a new leader epoch; return the log end.
 
         Afterwards it is durable: what was cut cannot come back after a power cut. Above the log end
-        nothing happens. Raises InvalidRequestValue for a negative offset.
+        nothing happens. Raises InvalidRequestValue for a negative offset, and PreconditionFailed
+        if the log end is not the expected one.
         """
         if offset < 0:
             raise InvalidRequestValue(f"a log cannot end at {offset}")
@@ -285,6 +286,7 @@ class Log(LogReader):
         state = self._state
         with self._reshaping, self._lock:
             self._ensure_open()
+            state.ensure_expected_end(None, expected_tag)
             was_cut = state.truncate_to(offset)
             if was_cut:
                 state.begin_epoch()

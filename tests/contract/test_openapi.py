@@ -13,7 +13,14 @@ from app.export_openapi import TARGET
 from app.factory import document_text
 from app.problems import KINDS
 from schemas.fetch import RecordPage
-from schemas.maintenance import FlushReport, RetentionReport, RollReport, SegmentList
+from schemas.maintenance import (
+    CompactionReport,
+    FlushReport,
+    RetentionReport,
+    RollReport,
+    SegmentList,
+    TruncateReport,
+)
 from schemas.offsets import OffsetAtTime, Offsets, TopicOffsets
 from schemas.problems import Problem
 from schemas.produce import AppendReceipt, RecordsIn, TopicAppendReceipt
@@ -42,6 +49,8 @@ OPERATIONS = {
     "flushLog",
     "runRetention",
     "deleteRecords",
+    "truncateLog",
+    "compactLog",
     "allocateProducer",
     "getLiveness",
     "getReadiness",
@@ -110,6 +119,8 @@ async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
         log = "/v1/topics/events/partitions/0"
         await api.create(partitions=2)
         await api.append({"deep": [1, None]}, key="k", headers=[{"key": "h", "value": "x"}])
+        await api.create("kept", cleanup_policy="compact")
+        kept = "/v1/topics/kept/partitions/0"
         records = {"records": [{"value": None}]}
         for model, answer in (
             (Topic, await get("/v1/topics/events")),
@@ -128,6 +139,15 @@ async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
             (RollReport, await post(f"{log}/roll")),
             (FlushReport, await post(f"{log}/flush")),
             (RetentionReport, await post(f"{log}/retention?dry_run=1")),
+            (CompactionReport, await post(f"{kept}/compact")),
+            (
+                TruncateReport,
+                await post(
+                    f"{log}/truncate",
+                    json={"to_offset": 0},
+                    headers={"if-match": (await get(OFFSETS)).headers["etag"]},
+                ),
+            ),
             (Problem, await get("/v1/topics/nowhere")),
         ):
             TypeAdapter(model).validate_json(answer.content)
