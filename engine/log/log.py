@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
@@ -26,9 +27,12 @@ from engine.log.analysis import AnalysisLimits, analyse
 from engine.log.compaction import Compaction
 from engine.log.context import LogContext
 from engine.log.loader import Loader, LoadRequest
+from engine.log.read import ReadRequest
 from engine.log.reader import LogReader
+from engine.log.relocation import Standstill
 from engine.log.results import (
     Appended,
+    Fetched,
     LogTag,
     Recovery,
     RemovedSegment,
@@ -41,6 +45,7 @@ from engine.state.verdict import NOTHING_TO_APPLY, Duplicate, Verdict
 from engine.types import (
     AppendOrigin,
     Buffer,
+    FetchIsolation,
     TopicPartition,
 )
 
@@ -110,9 +115,9 @@ class Log(LogReader):
         context = self._context
         now_ms = context.clock.now_ms()
         limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes)
-        state = self._state
-        incoming = analyse(data, state.local.config, origin, limits, checked=checked)
+        incoming = analyse(data, self._state.local.config, origin, limits, checked=checked)
         with self._lock:
+            context, state = self._context, self._state  # not before: the log may have moved
             self._ensure_open()
             context.health.ensure_online()
             if expected_end_offset is not None or expected_tag is not None:
@@ -146,14 +151,14 @@ class Log(LogReader):
         Syncs the `.log` files, and the directory where a segment is new, without the lock. Raises
         StorageOffline if the disk fails; the high watermark then stays for good.
         """
-        state = self._state
         with self._lock:
+            context, state = self._context, self._state
             self._ensure_open()
             order = state.local.sync_order()
             target = state.watermarks.end
             truncations = state.truncations
         started = perf_counter()
-        with self._context.health.writing():
+        with context.health.writing():
             order.run(self._sync_directory)
         duration_ms = (perf_counter() - started) * 1000
         self._context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
@@ -168,22 +173,22 @@ class Log(LogReader):
 
         What lies below it is believed after a crash without being scanned.
         """
-        state = self._state
         with self._lock:
+            context, state = self._context, self._state
             self._ensure_open()
             target = state.watermarks.log_end_offset
             truncations = state.truncations
             segments = state.local.segments.overlapping(state.recovery_point, target + 1)
             snapshots = [name for name in state.producers.snapshots if name >= state.recovery_point]
         self.commit()
-        with self._context.health.writing():
+        with context.health.writing():
             for segment in segments:
                 segment.indexes.sync()
             with self._naming:
                 for snapshot in snapshots:
                     state.producers.sync_snapshot(snapshot)
                 state.epochs.flush()
-                self._context.fs.sync_directory(state.local.directory)
+                context.fs.sync_directory(state.local.directory)
         with self._lock:
             if truncations == state.truncations and target > state.recovery_point:
                 state.recovery_point = target
@@ -197,8 +202,8 @@ class Log(LogReader):
 
     def roll(self) -> RollResult:
         """Seal the active segment and go on in a new one; an empty one stays."""
-        state = self._state
         with self._lock:
+            state = self._state
             self._ensure_open()
             old = state.local.active.base_offset
             if state.local.active.size_bytes == 0:
@@ -225,8 +230,8 @@ class Log(LogReader):
     def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
         """Remove, or with `dry_run` name, the segments that size, age or the log start give up."""
         now_ms = self._context.clock.now_ms()
-        state = self._state
         with self._reshaping, self._lock:
+            state = self._state
             self._ensure_open()
             marks = state.watermarks
             removed = retention.removable(
@@ -283,8 +288,8 @@ class Log(LogReader):
         if offset < 0:
             raise InvalidRequestValue(f"a log cannot end at {offset}")
         self.commit()  # so that no decided transaction is waiting for the high watermark
-        state = self._state
         with self._reshaping, self._lock:
+            state = self._state
             self._ensure_open()
             state.ensure_expected_end(None, expected_tag)
             was_cut = state.truncate_to(offset)
@@ -307,10 +312,11 @@ class Log(LogReader):
     def compaction(self) -> Compaction:
         """Begin a round of cleaning; see `engine.log.compaction`."""
         with self._lock:
+            context, state = self._context, self._state
             self._ensure_open()
         return Compaction(
-            self._context,
-            self._state,
+            context,
+            state,
             lock=self._lock,
             naming=self._naming,
             reshaping=self._reshaping,
@@ -322,12 +328,12 @@ class Log(LogReader):
         Raises StoredDataCorrupt where the log file itself is damaged, and `error` for an index of
         transactions: that is rebuilt when the log is opened.
         """
-        state = self._state
         name = Path(str(error.facts()["file"])).name
         base_offset = names.base_offset_of(name)
         if base_offset is None or name == names.txn_index_name(base_offset):
             raise error
         with self._reshaping:
+            state = self._state
             segment = state.local.segments.get(base_offset)
             if segment is None or segment.proofs.is_index_trusted:
                 return  # somebody else was faster
@@ -375,6 +381,53 @@ class Log(LogReader):
         with self._reshaping, self._naming, self._lock, self._context.health.writing():
             self._context.fs.rename(self._state.local.directory, directory)
             self._state.move_to(directory)
+
+    def relocate(
+        self,
+        retired: Path,
+        complete: Callable[[Standstill], None],
+        open_there: Callable[[Standstill], Log],
+    ) -> Callable[[], None]:
+        """Go on in another data directory; whoever holds the log notices nothing but a pause.
+
+        Nothing changes the log while `complete` completes the copy there. Then its own directory is
+        renamed, durably, to `retired`, and `open_there` opens the copy. Returns what lets go of the
+        old files, which readers may still be in. If `open_there` fails, the copy is the log at the
+        next start, and until then this one takes no more writes. Raises StorageError.
+        """
+        with self._reshaping, self._naming, self._lock:
+            self._ensure_open()
+            old, context = self._state, self._context
+            still = self._stand_still()
+            complete(still)
+            with context.health.writing():
+                context.fs.rename(old.local.directory, retired)
+                old.move_to(retired)
+                context.fs.sync_directory(retired.parent)
+            try:
+                there = open_there(still)
+            except BaseException:
+                self._is_closed = True
+                raise
+            self._context, self._state = there._context, there._state  # noqa: SLF001 - it is a log
+        return old.local.close_handles
+
+    def _stand_still(self) -> Standstill:
+        state, context = self._state, self._context
+        marks = state.watermarks
+        with context.health.writing():
+            state.producers.take_snapshot(sync=False)
+        path = state.local.directory / names.snapshot_name(marks.log_end_offset)
+        with context.health.reading():
+            snapshot = context.fs.read_bytes(path) if context.fs.exists(path) else b""
+
+        def read(offset: int, max_bytes: int) -> Fetched:
+            # Not `self.read`, which would mend an index, under locks that are held here.
+            return self._fetch(ReadRequest(offset, max_bytes, FetchIsolation.LOG_END))
+
+        return Standstill(
+            marks.log_start_offset, marks.log_end_offset, state.epochs.entries, snapshot, read
+        )
 
     def check_invariants(self) -> None:
         """Fail unless segments, watermarks and producer state agree."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from engine.config import LogConfig
 from engine.errors import CorruptIndex, StoredDataCorrupt
+from engine.fs.health import DirectoryHealth
 from engine.log import lookup
 from engine.log.context import LogContext
 from engine.log.read import ReadRequest, fetch
@@ -72,6 +73,11 @@ class LogReader:
     def directory(self) -> Path:
         """Where the log lies now."""
         return self._state.local.directory
+
+    @property
+    def health(self) -> DirectoryHealth:
+        """That of the data directory in which the log lies now."""
+        return self._context.health
 
     @property
     def recovery_point(self) -> int:
