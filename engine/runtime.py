@@ -1,4 +1,4 @@
-"""Everything of one data directory, composed, started and stopped in order; what `app` opens.
+"""Everything of the data directories, composed, started and stopped in order; what `app` opens.
 
 Started: scheduler, logs, committer, periodic passes, cleaner. Stopped in reverse: the cleaner gives
 up its round, the committer drains, so that everything appended is on disk, then nothing runs in the
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Runtime:
-    """One data directory at work. Thread-safe; `open` once, `close` once.
+    """One data directory at work, or several. Thread-safe; `open` once, `close` once.
 
     `on_commit` and `on_failure` are called on the flusher thread, see `Committer`. A scheduler that
     is passed in is its owner's to start and stop.
@@ -39,7 +39,7 @@ class Runtime:
 
     def __init__(
         self,
-        data_directory: Path,
+        data_directories: Path | Sequence[Path],
         config: EngineConfig | None = None,
         *,
         fs: FileSystem | None = None,
@@ -57,7 +57,7 @@ class Runtime:
         self._scheduler = scheduler
         fs = fs or PosixFileSystem()
         self.manager = LogManager(
-            data_directory,
+            data_directories,
             fs=fs,
             clock=clock,
             scheduler=self._scheduler,
@@ -67,9 +67,7 @@ class Runtime:
         self.committer = Committer(
             self.config, clock, on_commit or _ignore_commit, on_failure or _ignore_failure
         )
-        self.cleaner = LogCleaner(
-            self.manager, data_directory, fs=fs, clock=clock, config=self.config.cleaner
-        )
+        self.cleaner = LogCleaner(self.manager, fs=fs, clock=clock, config=self.config.cleaner)
         self._life = threading.Lock()
         self._tasks: list[Task] = []
         self._is_ready = False
@@ -127,8 +125,7 @@ class Runtime:
         ]
 
     def _run_retention(self) -> None:
-        if not self.manager.health.is_offline:
-            run_retention_pass(self.manager.logs())
+        run_retention_pass(log for log in self.manager.logs() if not log.health.is_offline)
 
     def _write_checkpoints(self) -> None:
         if not self.manager.health.is_offline:

@@ -49,6 +49,22 @@ class ProducerIds:
             self._load()
             self._next_id = max(self._next_id, highest_seen + 1)
 
+    @property
+    def reserved_end(self) -> int:
+        """The end, exclusive, of what is reserved on disk; read from the file if need be."""
+        with self._lock:
+            return self._load()
+
+    def reserve_through(self, end_id: int) -> None:
+        """Have the ids below `end_id` reserved on disk here too: another directory gives them out.
+
+        Ids of this directory's own go on behind them.
+        """
+        with self._lock:
+            if self._load() < end_id:
+                self._reserve(end_id - self._block_size)
+                self._next_id = end_id
+
     def _load(self) -> int:
         """Return the end, exclusive, of what is reserved on disk."""
         if self._end_id is None:

@@ -41,6 +41,16 @@ class TopicEntry:
     """Its deletion has begun: directories that carry its id are put away, not adopted again."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsCopy:
+    """What one data directory's file says; of several copies the newest is right."""
+
+    generation: int = 0
+    """Grows by one with each change; 0 if there is no file, or one from before it was counted."""
+
+    topics: dict[str, TopicEntry] = field(default_factory=dict)
+
+
 class TopicsFile:
     """The file of one data directory. Thread-safe; a reader sees a whole write or none of it."""
 
@@ -51,19 +61,27 @@ class TopicsFile:
 
     def read(self) -> dict[str, TopicEntry]:
         """Return the topics by name; none if there is no file. CorruptCheckpoint if damaged."""
+        return self.read_copy().topics
+
+    def read_copy(self) -> TopicsCopy:
+        """Return the topics with the number of the change that wrote them."""
         content = read_json(self._fs, self.path, VERSION)
         if content is None:
-            return {}
-        topics = content.get("topics")
+            return TopicsCopy()
+        topics, generation = content.get("topics"), content.get("generation", 0)
         if not isinstance(topics, dict):
             raise corrupt(self.path, "it has no topics")
-        return {name: self._entry(name, stored) for name, stored in topics.items()}
+        if not isinstance(generation, int) or generation < 0:
+            raise corrupt(self.path, f"{generation!r} is no number of a change")
+        entries = {name: self._entry(name, stored) for name, stored in topics.items()}
+        return TopicsCopy(generation, entries)
 
-    def write(self, topics: Mapping[str, TopicEntry]) -> None:
+    def write(self, topics: Mapping[str, TopicEntry], generation: int = 0) -> None:
         """Replace the whole content, durably."""
         stored = {name: _stored(topics[name]) for name in sorted(topics)}
+        counted = {"generation": generation} if generation else {}
         with self._write_lock:
-            write_json(self._fs, self.path, VERSION, {"topics": stored})
+            write_json(self._fs, self.path, VERSION, {**counted, "topics": stored})
 
     def _entry(self, name: str, stored: object) -> TopicEntry:
         fields = stored if isinstance(stored, dict) else {}

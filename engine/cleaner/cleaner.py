@@ -12,10 +12,8 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 
-from engine.checkpoint.offsets import OffsetCheckpoint
 from engine.cleaner.marks import CleanMarks
 from engine.cleaner.report import CleaningReport
 from engine.cleaner.round import run_round
@@ -31,7 +29,6 @@ from engine.errors import (
     StorageOffline,
     StoredDataCorrupt,
 )
-from engine.fs import names
 from engine.fs.port import FileSystem
 from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
@@ -42,19 +39,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class LogCleaner:
-    """Compacts the logs of one data directory. Thread-safe; `start` once, `stop` once."""
+    """Compacts the logs of all data directories. Thread-safe; `start` once, `stop` once."""
 
     def __init__(
         self,
         manager: LogManager,
-        data_directory: Path,
         *,
         fs: FileSystem,
         clock: Clock,
         config: CleanerConfig,
     ) -> None:
         self._manager = manager
-        self._checkpoint = OffsetCheckpoint(fs, data_directory / names.CLEANER_CHECKPOINT)
+        self._fs = fs
         self._clock = clock
         self._config = config
         self._throttle = Throttle(clock, config.max_bytes_per_second)
@@ -69,7 +65,7 @@ class LogCleaner:
     def start(self) -> None:
         """Read the checkpoint and begin; all logs must be open."""
         with self._one_at_a_time:
-            self._marks = CleanMarks(self._checkpoint, self._manager.health, self._manager.logs())
+            self._marks = CleanMarks(self._fs, self._manager.directories, self._manager.logs())
         if self._config.enable:
             self._thread.start()
 
@@ -140,8 +136,10 @@ class LogCleaner:
 
     def _candidates(self, marks: CleanMarks) -> Iterator[CleanableRange]:
         for log in self._compacted_logs():
+            if log.health.is_offline:
+                continue
             try:
-                with self._manager.health.reading():
+                with log.health.reading():
                     candidate = self._range(log, marks)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
                 self._give_up(log, error)
@@ -174,7 +172,7 @@ class LogCleaner:
         log = dirty.log
         compaction = log.compaction()
         try:
-            with self._manager.health.reading():
+            with log.health.reading():
                 report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
         except (StoredDataCorrupt, ValueError) as error:
             if compaction.is_stale:  # the bytes, or the open files, went while they were read

@@ -174,6 +174,13 @@ def parse_partition_directory(name: str) -> ParsedDirectory:
     return ParsedDirectory(match["topic"], partition, DirectoryKind(match["kind"] or ""))
 
 
+def unique_id_of(name: str) -> str:
+    """Return what tells one deletion or move from every other; empty for a live directory."""
+    _, _, marked = name.rpartition(".")
+    unique_id, dash, kind = marked.rpartition("-")
+    return unique_id if dash and kind in {one.value for one in DirectoryKind if one.value} else ""
+
+
 def _segment_name(offset: int, suffix: str) -> str:
     assert 0 <= offset <= INT64_MAX, offset
     return f"{offset:020d}{suffix}"

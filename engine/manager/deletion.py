@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Deletion:
         """
         target = self._unused_name(log.topic_partition, log.directory)
         log.rename_directory(target)
-        self.remove_later(target, log)
+        self.remove_later(target, log.close_handles)
 
     def put_away(self, topic_partition: TopicPartition, path: Path) -> Path:
         """Rename a directory that is not open; return its name, for `remove_later`."""
@@ -43,20 +44,20 @@ class Deletion:
             self._context.fs.sync_directory(path.parent)
         return target
 
-    def remove_later(self, path: Path, log: Log | None = None) -> None:
-        """Remove a directory, open or not, after the delay."""
+    def remove_later(self, path: Path, close: Callable[[], None] | None = None) -> None:
+        """Remove a directory after the delay; `close` lets go of its files, if any are open."""
         self._context.scheduler.once(
-            f"delete {path.name}", self._delay_ms, partial(self._remove, path, log)
+            f"delete {path.name}", self._delay_ms, partial(self._remove, path, close)
         )
 
     def _unused_name(self, topic_partition: TopicPartition, path: Path) -> Path:
         return path.with_name(names.delete_directory_name(topic_partition, uuid.uuid4().hex))
 
-    def _remove(self, path: Path, log: Log | None) -> None:
+    def _remove(self, path: Path, close: Callable[[], None] | None) -> None:
         if self._context.health.is_offline:
             return  # the next start finds it by its name
-        if log is not None:
-            log.close_handles()
+        if close is not None:
+            close()
         with self._context.health.writing():
             if self._context.fs.exists(path):
                 self._context.fs.remove_tree(path)

@@ -1,8 +1,9 @@
 """One data directory: who owns it, how it was left, what is in it, and its checkpoints.
 
-Kafka's `LogManager` at the level of one of its `log.dirs`. A checkpoint that cannot be read costs
-time and nothing else (recovery starts at the beginning), so it is a warning; a topics file that
-cannot be read stops the start, because nothing else knows what it said.
+Several of them together are `engine.manager.directories`. Kafka's `LogManager` at the level of one
+of its `log.dirs`. A checkpoint that cannot be read costs time and nothing else (recovery starts at
+the beginning), so it is a warning; a topics file that cannot be read stops the start if there is no
+other copy, because nothing else knows what it said.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from typing import Final
 
 from engine.checkpoint.clean_shutdown import CleanShutdownMarker
 from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.checkpoint.topics_file import TopicEntry, TopicsFile
+from engine.checkpoint.producer_ids import ProducerIds
+from engine.checkpoint.topics_file import TopicEntry, TopicsCopy, TopicsFile
+from engine.config import LogConfig
 from engine.errors import CorruptCheckpoint, InvalidDataDirectory
 from engine.fs import names
-from engine.fs.health import DirectoryHealth
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_directory
 from engine.fs.places import ensure_files
-from engine.fs.port import FileSystem
+from engine.log.context import LogContext
 from engine.log.log import Log
-from engine.manager.partitions import LeftState
+from engine.manager.deletion import Deletion
+from engine.manager.partitions import LeftState, Partitions
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -49,16 +52,30 @@ class Contents:
 
     live: dict[TopicPartition, Path] = field(default_factory=dict)
     deleted: list[Path] = field(default_factory=list)
+    future: list[Path] = field(default_factory=list)
+    """Copies of partitions that were being moved here."""
     set_aside: list[Path] = field(default_factory=list)
-    """Strays, partitions on the move and Kafka's metadata: left alone."""
+    """Strays and Kafka's metadata: left alone."""
 
 
 class DataDirectory:
-    """The files of a data directory that belong to no partition. Owned from `take` to `release`."""
+    """The files of a data directory that belong to no partition. Owned from `take` to `release`.
 
-    def __init__(self, fs: FileSystem, path: Path, health: DirectoryHealth) -> None:
+    What makes, opens and removes its partitions hangs on it. `arriving` are logs that are on their
+    way here: the checkpoints have their lines before their directories have their names.
+    """
+
+    def __init__(self, context: LogContext) -> None:
+        fs, path = context.fs, context.health.directory
         self.path = path
-        self.health = health
+        self.context = context
+        self.health = context.health
+        self.left = LeftState()
+        self.partitions = Partitions(context, path)
+        defaults = LogConfig.of(context.config.default_topic_config)
+        self.deletion = Deletion(context, delay_ms=defaults.file_delete_delay_ms)
+        self.producer_ids = ProducerIds(fs, path)
+        self.arriving: tuple[Log, ...] = ()
         self._topics_file = TopicsFile(fs, path)
         self._fs = fs
         self._marker = CleanShutdownMarker(fs, path)
@@ -68,8 +85,8 @@ class DataDirectory:
         self._lock: DirectoryLock | None = None
         self._checkpointing = threading.Lock()
 
-    def take(self) -> LeftState:
-        """Own the directory, made if it is missing; return how it was left.
+    def take(self) -> None:
+        """Own the directory, made if it is missing; `left` is then how it was found.
 
         From now on a crash counts as unclean: the marker goes before the first log is opened.
         Raises DirectoryLocked if another process owns it, StorageOffline if the disk fails.
@@ -83,7 +100,7 @@ class DataDirectory:
             was_clean = self._marker.exists()
             if was_clean:
                 self._marker.delete()
-        return LeftState(
+        self.left = LeftState(
             was_clean,
             self._read(self._recovery_points),
             self._read(self._log_starts),
@@ -103,7 +120,9 @@ class DataDirectory:
         partition: to guess could serve or delete somebody's files.
         """
         contents = Contents()
-        for name in self._fs.list_directory(self.path):
+        with self.health.reading():
+            found = self._fs.list_directory(self.path)
+        for name in found:
             path = self.path / name
             if name in _NOT_PARTITIONS or not self._fs.is_directory(path):
                 continue
@@ -114,11 +133,11 @@ class DataDirectory:
                 raise
         return contents
 
-    def read_topics(self) -> dict[str, TopicEntry]:
+    def read_topics(self) -> TopicsCopy:
         """Return what the topics file says; CorruptCheckpoint if it says nothing sensible."""
         try:
             with self.health.reading():
-                return self._topics_file.read()
+                return self._topics_file.read_copy()
         except CorruptCheckpoint as error:
             raise CorruptCheckpoint(
                 f"{error}; restore it from a copy, or move it away: topics are then adopted from "
@@ -126,10 +145,14 @@ class DataDirectory:
                 **error.facts(),
             ) from error
 
-    def write_topics(self, entries: Mapping[str, TopicEntry]) -> None:
+    def write_topics(self, entries: Mapping[str, TopicEntry], generation: int) -> None:
         """Replace the topics file, durably. StorageFull leaves the old one and stays online."""
         with self.health.appending():
-            self._topics_file.write(entries)
+            self._topics_file.write(entries, generation)
+
+    def holds(self, log: Log) -> bool:
+        """Whether the log lies here now."""
+        return log.directory.parent == self.path
 
     def sync(self) -> None:
         """Return once the names of the sub-directories would survive a power cut."""
@@ -144,7 +167,8 @@ class DataDirectory:
         start, where the old one was.
         """
         with self._checkpointing, self.health.appending():
-            present = sorted(logs(), key=lambda log: log.topic_partition)
+            here = [*filter(self.holds, logs()), *self.arriving]
+            present = sorted(here, key=lambda log: log.topic_partition)
             self._recovery_points.write(
                 {log.topic_partition: log.recovery_point for log in present}
             )
@@ -177,6 +201,8 @@ def _classify(contents: Contents, path: Path, parsed: ParsedDirectory) -> None:
     log = parsed.topic_partition
     if parsed.kind is DirectoryKind.DELETED:
         contents.deleted.append(path)
+    elif parsed.kind is DirectoryKind.FUTURE:
+        contents.future.append(path)
     elif parsed.kind is not DirectoryKind.LIVE:
         _LOG.warning("%s is set aside and not served", path)
         contents.set_aside.append(path)

@@ -1,4 +1,4 @@
-"""The data directory as a whole: which topics there are, their logs, their coming and going.
+"""The data directories as a whole: which topics there are, their logs, their coming and going.
 
 Kafka's `LogManager`, with the little of its controller that one node needs: the topics file and the
 producer ids. Look-ups read immutable maps that changes replace, and take no lock. Changes of topics
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from engine.checkpoint.producer_ids import ProducerIds
 from engine.checkpoint.topics_file import TopicEntry
 from engine.clock import Clock
 from engine.config import EngineConfig, LogConfig
@@ -27,6 +26,7 @@ from engine.errors import (
     Recovering,
     StorageError,
     StorageFull,
+    StorageOffline,
     TopicConflict,
     TopicNotFound,
 )
@@ -34,28 +34,28 @@ from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem
 from engine.log.context import LogContext
 from engine.log.log import Log
-from engine.manager.deletion import Deletion
+from engine.manager.directories import Directories
 from engine.manager.directory import DataDirectory
+from engine.manager.moving import Move
 from engine.manager.opening import (
-    OpenJob,
     ProgressBoard,
     ProgressListener,
     RecoveryProgress,
     for_each,
     let_go,
-    open_all,
 )
-from engine.manager.partitions import LeftState, Partitions
+from engine.manager.start import start
 from engine.manager.topics import (
     Topic,
     ensure_may_be_changed,
+    ensure_same,
     ensure_valid_name,
+    merged,
     new_topic_id,
-    reconcile,
 )
 from engine.metrics import Recorder
 from engine.scheduler import Scheduler
-from engine.topic_keys import TOPIC_KEYS, ConfigValue, canonical
+from engine.topic_keys import ConfigValue, canonical
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -67,11 +67,11 @@ MAX_BELIEVED_PRODUCER_ID: Final = 2**62
 
 
 class LogManager:
-    """All logs of one data directory. Thread-safe; `open` once, `close` once."""
+    """All logs of one or several data directories. Thread-safe; `open` once, `close` once."""
 
     def __init__(
         self,
-        data_directory: Path,
+        data_directories: Path | Sequence[Path],
         *,
         fs: FileSystem,
         clock: Clock,
@@ -79,81 +79,87 @@ class LogManager:
         recorder: Recorder,
         config: EngineConfig,
     ) -> None:
-        self.health = DirectoryHealth(data_directory, recorder)
         self._config = config
-        self._directory = DataDirectory(fs, data_directory, self.health)
-        context = LogContext(fs, clock, scheduler, recorder, self.health, config)
-        self._partitions = Partitions(context, data_directory)
-        defaults = LogConfig.of(config.default_topic_config)
-        self._deletion = Deletion(context, delay_ms=defaults.file_delete_delay_ms)
-        self._producer_ids = ProducerIds(fs, data_directory)
+        paths = [data_directories] if isinstance(data_directories, Path) else data_directories
+        healths = [DirectoryHealth(path, recorder) for path in paths]
+        self._directories = Directories(
+            [
+                DataDirectory(LogContext(fs, clock, scheduler, recorder, health, config))
+                for health in healths
+            ]
+        )
         self._board = ProgressBoard()
+        self._stopping = threading.Event()
+        self._moving = threading.Lock()
+        self._allocating = threading.Lock()
         self._admin = threading.Lock()
         self._topics: Mapping[str, Topic] = MappingProxyType({})
         self._logs: Mapping[TopicPartition, Log] = MappingProxyType({})
+        self._deleted: Mapping[str, TopicEntry] = MappingProxyType({})
         self._is_open = False
 
     # -- life --------------------------------------------------------------------------------
 
     def open(self, progress: ProgressListener | None = None) -> None:
-        """Own the data directory and open every log in it, repaired and flushed.
+        """Own the data directories and open every log in them, repaired and flushed.
 
-        `progress` is told how far it is, on the threads that open logs. If anything fails, nothing
-        stays open and the directory is let go of. Raises DirectoryLocked, InvalidDataDirectory,
+        `progress` is told how far it is, on the threads that open logs. A directory whose disk
+        fails is left behind if there is another. If anything else fails, nothing stays open and
+        the directories are let go of. Raises DirectoryLocked, InvalidDataDirectory,
         InconsistentTopicId, CorruptCheckpoint for a damaged topics file, StorageError.
         """
         with self._admin:
-            self._board = ProgressBoard(progress)
+            self._stopping.clear()
             try:
-                self._open(self._directory.take())
+                self._directories.take()
+                while not self._is_open:
+                    self._board = ProgressBoard(progress)
+                    self._is_open = self._try_open()
             except BaseException:
                 let_go(self.logs())
-                self._directory.release()
+                self._directories.release()
                 raise
-            self._is_open = True
 
-    def _open(self, left: LeftState) -> None:
-        contents = self._directory.contents()
-        recorded = self._directory.read_topics()
-        topic_ids = {
-            log: self._partitions.read_topic_id(path) for log, path in contents.live.items()
-        }
-        plan = reconcile(recorded, topic_ids)
-        for log in plan.leftovers:
-            contents.deleted.append(self._deletion.put_away(log, contents.live.pop(log)))
-        for log in plan.unmarked:
-            path = contents.live.setdefault(log, self._partitions.path_of(log))
-            self._partitions.make_directory(plan.topics[log.topic], path)
-        self._directory.sync()
-        jobs = [OpenJob(log, path) for log, path in sorted(contents.live.items())]
-        opened = open_all(
-            jobs,
-            lambda job: self._partitions.open(
-                plan.topics[job.log.topic], job.log, job.directory, left
-            ),
-            threads=self._config.recovery_threads,
-            board=self._board,
-        )
-        self._publish(plan.topics, {log.topic_partition: log for log in opened})
-        self._directory.write_checkpoints(self.logs)
+    def _try_open(self) -> bool:
+        """Open what is in the directories that are online; False if one of them failed."""
+        online = self._directories.online
+        try:
+            self._open()
+        except StorageOffline as error:
+            if online == self._directories.online:
+                raise
+            self._directories.ensure_any_online(error)
+            let_go(self.logs())
+            self._publish({}, {})
+            self._directories.distrust()
+            return False
+        return True
+
+    def _open(self) -> None:
+        if self._stopping.is_set():
+            self._board.stop()
+        started = start(self._directories, threads=self._config.recovery_threads, board=self._board)
+        self._publish(started.topics, started.logs)
+        self._deleted = started.deleted
+        self.checkpoint()
         # Behind the checkpoints: while a deleted topic is recorded, its stale lines do no harm.
-        entries = {name: topic.entry for name, topic in plan.topics.items()}
-        if entries != recorded:
-            self._directory.write_topics(entries)
-        for path in contents.deleted:
-            self._deletion.remove_later(path)
+        self._directories.ensure_topics(self._entries(started.topics))
+        for path in started.leftovers:
+            self._directories.of(path).deletion.remove_later(path)
 
     def interrupt(self) -> None:
-        """Have an `open` that is under way on another thread give up soon, with Recovering."""
+        """Have an `open` or a move under way on another thread give up soon, with Recovering."""
+        self._stopping.set()
         self._board.stop()
 
     def close(self) -> None:
         """Flush and close every log, write the checkpoints and, if all went well, the marker.
 
         Nothing raises: what could not be written is recovered at the next start, which the missing
-        marker announces. May be repeated.
+        marker announces; each directory has its own. May be repeated.
         """
-        with self._admin:
+        self._stopping.set()
+        with self._moving, self._admin:
             if not self._is_open:
                 return
             self._is_open = False
@@ -163,18 +169,19 @@ class LogManager:
             for log, error in failures:
                 _LOG.error("%s was not closed cleanly: %s", log.topic_partition, error)
                 log.close_handles()
-            try:
-                if not failures:
-                    self._directory.write_checkpoints(self.logs)
-                    self._directory.mark_clean()
-            except StorageError:
-                _LOG.exception("the next start will recover all logs")
-            finally:
-                self._directory.release()
+            failed = {log.directory.parent for log, _ in failures}
+            for directory in self._directories.all:
+                try:
+                    if directory.path not in failed:
+                        directory.write_checkpoints(self.logs)
+                        directory.mark_clean()
+                except StorageError:
+                    _LOG.exception("the next start will recover all logs of %s", directory.path)
+            self._directories.release()
 
     def checkpoint(self) -> None:
-        """Write recovery points, log starts and high watermarks of all logs. StorageOffline."""
-        self._directory.write_checkpoints(self.logs)
+        """Write recovery points, log starts and high watermarks of all logs. StorageError."""
+        self._directories.each_online(lambda directory: directory.write_checkpoints(self.logs))
 
     # -- look-ups ----------------------------------------------------------------------------
 
@@ -182,6 +189,16 @@ class LogManager:
     def recovery_progress(self) -> RecoveryProgress:
         """How far `open` is, or was when it ended."""
         return self._board.latest
+
+    @property
+    def health(self) -> DirectoryHealth:
+        """That of the first data directory which is online: offline only if all of them are."""
+        return self._directories.health
+
+    @property
+    def directories(self) -> tuple[DirectoryHealth, ...]:
+        """The health of every data directory."""
+        return tuple(directory.health for directory in self._directories.all)
 
     def topics(self) -> Mapping[str, Topic]:
         """Return all topics by name, internal ones too: an immutable picture of the moment."""
@@ -195,10 +212,18 @@ class LogManager:
         return topic
 
     def log(self, topic_partition: TopicPartition) -> Log:
-        """Return one log; TopicNotFound or PartitionNotFound."""
+        """Return one log; TopicNotFound or PartitionNotFound.
+
+        StorageOffline if it may lie in a directory that could not be opened.
+        """
         log = self._logs.get(topic_partition)
         if log is None:
             topic = self.topic(topic_partition.topic)
+            if self._directories.offline and 0 <= topic_partition.partition < topic.partitions:
+                path = self._directories.offline[0].path
+                raise StorageOffline(
+                    f"{topic_partition} is in {path}, which is offline", directory=str(path)
+                )
             raise PartitionNotFound(
                 f"topic {topic.name!r} has no partition {topic_partition.partition} here",
                 topic=topic.name,
@@ -229,7 +254,14 @@ class LogManager:
             self._ensure_open()
             existing = self._topics.get(name)
             if existing is not None:
-                return _ensure_same(existing, wanted), False
+                return ensure_same(existing, wanted), False
+            if name in self._deleted:
+                path = self._directories.offline[0].path
+                raise TopicConflict(
+                    f"a deleted topic {name!r} may still have partitions in {path}, which is "
+                    "offline: they are removed when it is back",
+                    topic=name,
+                )
             if len(self._topics) >= self._config.max_topics:
                 raise PolicyViolation(
                     f"there are {self._config.max_topics} topics already, which is the limit",
@@ -257,7 +289,7 @@ class LogManager:
             ensure_may_be_changed(before)
             after = replace(
                 before,
-                overrides=_merged(before.overrides, changes or {}),
+                overrides=merged(before.overrides, changes or {}),
                 partitions=before.partitions if partitions is None else partitions,
             )
             if after.partitions < before.partitions:
@@ -286,17 +318,57 @@ class LogManager:
             topic = self.topic(name)
             ensure_may_be_changed(topic)
             remaining = {other: kept for other, kept in self._topics.items() if other != name}
-            entries = _entries(remaining)
-            self._directory.write_topics({**entries, name: replace(topic.entry, deleted=True)})
+            entries = self._entries(remaining)
+            tombstone = replace(topic.entry, deleted=True)
+            self._directories.write_topics({**entries, name: tombstone})
             leaving = [log for log in self.logs() if log.topic_partition.topic == name]
             gone = {log.topic_partition for log in leaving}
             logs = {key: log for key, log in self._logs.items() if key not in gone}
             self._publish(remaining, logs)
             for log in leaving:
-                self._deletion.retire(log)
-            self._directory.sync()
-            self._directory.write_checkpoints(self.logs)
-            self._directory.write_topics(entries)
+                self._retire(log)
+            self._directories.each_online(lambda directory: directory.sync())
+            self.checkpoint()
+            if self._directories.offline:
+                self._deleted = {**self._deleted, name: tombstone}
+                return
+            self._directories.write_topics(entries)
+
+    def _retire(self, log: Log) -> None:
+        """Rename its directory; on a disk that is offline the next start does it."""
+        try:
+            self._directories.of(log.directory).deletion.retire(log)
+        except StorageOffline as error:
+            self._directories.ensure_any_online(error)
+            log.close_handles()
+
+    def move_partition(self, topic_partition: TopicPartition, target: Path) -> None:
+        """Have a partition lie in another data directory; appends and reads go on meanwhile.
+
+        One move at a time. Whenever a crash comes, the next start serves one whole copy. Raises
+        TopicNotFound, PartitionNotFound, InvalidRequestValue if `target` is no data directory,
+        Recovering if the log is closed meanwhile, StorageError.
+        """
+        directory = self._directories.at(target)
+        with self._moving:
+            with self._admin:
+                self._ensure_open()
+                log = self.log(topic_partition)
+                topic = self.topic(topic_partition.topic)
+            source = self._directories.of(log.directory)
+            if source is directory:
+                return
+            directory.health.ensure_online()
+            move = Move(log, topic, source, directory, self._stopping)
+            with move:
+                move.copy()
+                with self._admin:
+                    self._ensure_open()
+                    if self._logs.get(topic_partition) is not log:
+                        raise TopicNotFound(f"{topic_partition} was deleted while it was moved")
+                    move.finish()
+                    source.write_checkpoints(self.logs)
+                    directory.write_checkpoints(self.logs)
 
     def allocate_producer(self) -> tuple[int, int]:
         """Return a producer id that was never given out and is above all in the logs, and epoch 0.
@@ -305,9 +377,8 @@ class LogManager:
         """
         believed = (log.highest_producer_id for log in self.logs())
         highest = max((one for one in believed if one < MAX_BELIEVED_PRODUCER_ID), default=-1)
-        with self.health.appending():
-            self._producer_ids.raise_above(highest)
-            return self._producer_ids.allocate(), FIRST_PRODUCER_EPOCH
+        with self._allocating:
+            return self._directories.allocate_producer_id(highest), FIRST_PRODUCER_EPOCH
 
     # -- private steps, all under the admin lock -----------------------------------------------
 
@@ -332,49 +403,37 @@ class LogManager:
         A full disk undoes it. After any other failure the directory is offline, and the next start
         completes what the topics file says.
         """
-        before = _entries(self._topics)
-        self._directory.write_topics({**before, topic.name: topic.entry})
+        before = self._entries(self._topics)
+        self._directories.write_topics({**before, topic.name: topic.entry})
         made: dict[TopicPartition, Log] = {}
         try:
             for number in numbers:
                 log = TopicPartition(topic.name, number)
-                made[log] = self._partitions.make(topic, log)
-            self._directory.sync()
-        except (StorageFull, TopicConflict):
-            let_go(tuple(made.values()))
-            for log in made:
-                self._partitions.unmake(log)
-            self._directory.write_topics(before)
+                made[log] = self._directories.make(topic, log, (*self.logs(), *made.values()))
+            for directory in {self._directories.of(log.directory) for log in made.values()}:
+                directory.sync()
+        except (StorageFull, StorageOffline, TopicConflict):
+            if self._directories.online:
+                self._unmake(made)
+                self._directories.write_topics(before)
             raise
         self._publish({**self._topics, topic.name: topic}, {**self._logs, **made})
+
+    def _unmake(self, made: Mapping[TopicPartition, Log]) -> None:
+        let_go(tuple(made.values()))
+        for log, opened in made.items():
+            directory = self._directories.of(opened.directory)
+            if not directory.health.is_offline:
+                directory.partitions.unmake(log)
+
+    def _entries(self, topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
+        """Return the content of the topics file, with what an offline directory has to forget."""
+        return {**self._deleted, **{name: topic.entry for name, topic in topics.items()}}
 
     def _publish(self, topics: Mapping[str, Topic], logs: Mapping[TopicPartition, Log]) -> None:
         """Replace the maps; logs first, so that a topic that is seen has its logs."""
         self._logs = MappingProxyType(dict(logs))
         self._topics = MappingProxyType(dict(topics))
-
-
-def _entries(topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
-    return {name: topic.entry for name, topic in topics.items()}
-
-
-def _merged(overrides: Mapping[str, str], changes: Mapping[str, ConfigValue]) -> dict[str, str]:
-    """Apply a merge patch (RFC 7396): None removes a key, but not one that never existed."""
-    merged: dict[str, ConfigValue] = {**overrides, **changes}
-    known_and_removed = {name for name in merged if merged[name] is None and name in TOPIC_KEYS}
-    return canonical({name: merged[name] for name in merged if name not in known_and_removed})
-
-
-def _ensure_same(existing: Topic, wanted: Topic) -> Topic:
-    if existing.partitions == wanted.partitions and existing.overrides == wanted.overrides:
-        return existing
-    raise TopicConflict(
-        f"topic {existing.name!r} exists with {existing.partitions} partitions and "
-        f"configuration {dict(existing.overrides)}",
-        topic=existing.name,
-        partitions=existing.partitions,
-        config=dict(existing.overrides),
-    )
 
 
 def _flush_and_close(log: Log) -> None:

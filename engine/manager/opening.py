@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,7 +84,7 @@ def open_all(
     threads: int,
     board: ProgressBoard,
 ) -> list[Log]:
-    """Open every log on a pool of threads and return them.
+    """Open every log and return them; each data directory has a pool of so many threads.
 
     After the first failure, or once the board is told to stop, no further log is begun; those under
     way are waited for, and all that were opened are let go of without a write. Then the first error
@@ -106,8 +107,14 @@ def open_all(
             board.end(job.log, opened=log is not None)
         return log
 
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tidelog-recovery") as pool:
-        futures = [pool.submit(run, job) for job in jobs]
+    with contextlib.ExitStack() as stack:
+        pools = {
+            data_directory: stack.enter_context(
+                ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tidelog-recovery")
+            )
+            for data_directory in {job.directory.parent for job in jobs}
+        }
+        futures = [pools[job.directory.parent].submit(run, job) for job in jobs]
     opened = [log for future in futures if not future.exception() and (log := future.result())]
     errors = [error for future in futures if (error := future.exception())]
     if board.is_stopped:

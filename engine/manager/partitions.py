@@ -54,12 +54,8 @@ class Partitions:
             _LOG.warning("%s is not believed", error)
             return None
 
-    def make(self, topic: Topic, log: TopicPartition) -> Log:
-        """Make the directory of a new partition and open its empty log.
-
-        Raises TopicConflict if something is in the way: its content is not this topic's.
-        StorageFull leaves nothing behind and the data directory online.
-        """
+    def ensure_free(self, topic: Topic, log: TopicPartition) -> None:
+        """Raise TopicConflict if something is in the way of a new partition: it is not its own."""
         path = self.path_of(log)
         if self._fs.exists(path):
             raise TopicConflict(
@@ -67,6 +63,13 @@ class Partitions:
                 topic=topic.name,
                 directory=path.name,
             )
+
+    def make(self, topic: Topic, log: TopicPartition) -> Log:
+        """Make the directory of a new partition and open its empty log.
+
+        StorageFull leaves nothing behind and the data directory online.
+        """
+        path = self.path_of(log)
         try:
             self.make_directory(topic, path)
             return self.open(topic, log, path, LeftState())
@@ -82,6 +85,14 @@ class Partitions:
         with self._context.health.appending():
             self._fs.make_directory(path)
             write_topic_id(self._fs, path / names.PARTITION_METADATA, topic.topic_id)
+
+    def give_name(self, log: TopicPartition, path: Path) -> Path:
+        """Have the directory served under the partition's name, durably; return it."""
+        target = self.path_of(log)
+        with self._context.health.writing():
+            self._fs.rename(path, target)
+            self._fs.sync_directory(self._directory)
+        return target
 
     def unmake(self, log: TopicPartition) -> None:
         """Remove a partition that never held anything, as far as it was made."""

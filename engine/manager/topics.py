@@ -18,9 +18,9 @@ from typing import Final, Self
 from engine.checkpoint.partition_metadata import format_topic_id
 from engine.checkpoint.topics_file import TopicEntry
 from engine.config import LogConfig
-from engine.errors import InconsistentTopicId, InvalidTopicName, PolicyViolation
+from engine.errors import InconsistentTopicId, InvalidTopicName, PolicyViolation, TopicConflict
 from engine.fs.names import MAX_TOPIC_LENGTH, is_valid_topic_name
-from engine.topic_keys import ADOPTED_DEFAULTS
+from engine.topic_keys import ADOPTED_DEFAULTS, TOPIC_KEYS, ConfigValue, canonical
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -89,6 +89,26 @@ def ensure_may_be_changed(topic: Topic) -> None:
             f"{topic.name} belongs to the broker that wrote this directory and is not changed",
             topic=topic.name,
         )
+
+
+def merged(overrides: Mapping[str, str], changes: Mapping[str, ConfigValue]) -> dict[str, str]:
+    """Apply a merge patch (RFC 7396): None removes a key, but not one that never existed."""
+    patched: dict[str, ConfigValue] = {**overrides, **changes}
+    removed = {name for name in patched if patched[name] is None and name in TOPIC_KEYS}
+    return canonical({name: patched[name] for name in patched if name not in removed})
+
+
+def ensure_same(existing: Topic, wanted: Topic) -> Topic:
+    """Return the topic that exists; TopicConflict unless it is as it was wanted."""
+    if existing.partitions == wanted.partitions and existing.overrides == wanted.overrides:
+        return existing
+    raise TopicConflict(
+        f"topic {existing.name!r} exists with {existing.partitions} partitions and "
+        f"configuration {dict(existing.overrides)}",
+        topic=existing.name,
+        partitions=existing.partitions,
+        config=dict(existing.overrides),
+    )
 
 
 @dataclass(frozen=True, slots=True)

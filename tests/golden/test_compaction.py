@@ -22,7 +22,7 @@ CLEANED_AT_MS = {
     "compact-lz4": 1_795_305_870_403 - DAY_MS,
     "compact-txn": 1_795_305_870_674 - DAY_MS,
 }
-OVERRIDES = {
+OVERRIDES: dict[str, str | int | float] = {
     "cleanup.policy": "compact",
     "segment.bytes": 1_048_576,
     "segment.index.bytes": 131_072,
@@ -54,7 +54,6 @@ def compacted_copy(directory: Path, topic: str) -> World:
     manager.update_topic(topic, OVERRIDES)
     cleaner = LogCleaner(
         manager,
-        directory,
         fs=world.fs,
         clock=world.clock,
         config=replace(CleanerConfig(), enable=False),

@@ -1,0 +1,186 @@
+"""A partition on its way to another data directory: copied beside the original, then swapped.
+
+The copy is filled as a follower fills its log, with the offsets of the original, while everybody
+goes on using that. Then the original stands still for some milliseconds: the rest is copied, the
+original is renamed `…-delete`, the copy gets the partition's name, and the log goes on in it.
+
+What a crash leaves is told by names alone. Before the first rename the copy is worthless and the
+next start removes it; after it the copy is complete and on disk, and has the same id in its name as
+the original: the next start finishes the move. Kafka's `…-future` directories.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from engine.checkpoint.epochs import write_epochs
+from engine.errors import OffsetBelowLogStart, Recovering, StorageError
+from engine.fs import names
+from engine.fs.atomic import replace_atomically
+from engine.log.loader import LoadRequest
+from engine.log.log import Log
+from engine.log.relocation import Standstill
+from engine.log.results import Fetched, ReadEnd
+from engine.manager.directory import DataDirectory
+from engine.manager.topics import Topic
+from engine.topic_keys import MIB
+from engine.types import AppendOrigin, FetchIsolation
+
+_LOG = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = MIB
+"""Copied at once, unless one batch is larger."""
+
+MOST_BEGINNINGS: Final = 5
+"""How often the copy is begun anew because the original was truncated or lost its beginning."""
+
+
+class Move:
+    """One move. Used by one thread, as a context: what was not finished is removed at its end."""
+
+    def __init__(
+        self,
+        log: Log,
+        topic: Topic,
+        source: DataDirectory,
+        target: DataDirectory,
+        stopping: threading.Event,
+    ) -> None:
+        self._log = log
+        self._topic = topic
+        self._source = source
+        self._target = target
+        self._stopping = stopping
+        self._unique_id = uuid.uuid4().hex
+        self._path = target.path / names.future_directory_name(log.topic_partition, self._unique_id)
+        self._copy: Log | None = None
+        self._log_id = log.log_id
+        self._is_decided = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._target.arriving = ()
+        if self._is_decided or (error is not None and not isinstance(error, Exception)):
+            return  # finished, by us or by the next start
+        try:
+            self._discard()
+        except StorageError:
+            _LOG.exception("%s stays until the next start", self._path)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def copy(self) -> None:
+        """Make a copy that lacks only what is being appended, on disk, with checkpoint lines."""
+        for _ in range(MOST_BEGINNINGS):
+            copy = self._begin()
+            try:
+                while self._copy_chunk(copy, self._read):
+                    if self._stopping.is_set():
+                        raise Recovering(f"{self._log.topic_partition} was not moved: closing")
+            except OffsetBelowLogStart as error:
+                _LOG.info("copying %s anew: %s", self._log.topic_partition, error)
+                self._discard()
+                continue
+            copy.flush()
+            start = self._log.watermarks.log_start_offset
+            copy.delete_records(min(start, copy.watermarks.high_watermark))
+            self._target.arriving = (copy,)
+            self._target.write_checkpoints(tuple)
+            return
+        raise Recovering(f"{self._log.topic_partition} loses its beginning faster than it is read")
+
+    def finish(self) -> None:
+        """Let the log go on in the copy; its old directory is removed later."""
+        retired = self._source.path / names.delete_directory_name(
+            self._log.topic_partition, self._unique_id
+        )
+        release = self._log.relocate(retired, self._complete, self._open_in_place)
+        self._target.arriving = ()
+        self._source.deletion.remove_later(retired, release)
+        _LOG.info("%s lies in %s now", self._log.topic_partition, self._target.path)
+
+    # -- the copy ------------------------------------------------------------------------------
+
+    def _begin(self) -> Log:
+        log = self._log
+        self._log_id = log.log_id
+        self._target.partitions.make_directory(self._topic, self._path)
+        self._target.sync()
+        first_offset = log.first_segment_base_offset
+        self._copy_producers_below(first_offset)
+        # A batch fits where it was: segment.bytes may have been lowered since.
+        largest = max(segment.size_bytes for segment in log.segments)
+        config = replace(log.config, segment_bytes=max(log.config.segment_bytes, largest))
+        request = LoadRequest(self._path, config, 0, first_offset, was_clean=True)
+        context = self._target.context
+        with context.health.appending():
+            self._copy = Log.open(context, log.topic_partition, log.topic_id, request)
+        return self._copy
+
+    def _copy_producers_below(self, first_offset: int) -> None:
+        """Have the copy know the producers whose batches retention has removed."""
+        path = self._log.directory / names.snapshot_name(first_offset)
+        with self._source.health.reading():
+            fs = self._source.context.fs
+            snapshot = fs.read_bytes(path) if fs.exists(path) else b""
+        if snapshot:
+            with self._target.health.appending():
+                replace_atomically(fs, self._path / path.name, snapshot)
+
+    def _read(self, offset: int, max_bytes: int) -> Fetched:
+        fetched = self._log.read(offset, max_bytes=max_bytes, isolation=FetchIsolation.LOG_END)
+        assert fetched is not None, "it may wait for the disk"
+        return fetched
+
+    def _copy_chunk(self, copy: Log, read: Callable[[int, int], Fetched]) -> bool:
+        """Copy some batches; return whether there were more."""
+        limit_bytes = min(CHUNK_BYTES, copy.config.segment_bytes)
+        fetched = read(copy.watermarks.log_end_offset, limit_bytes)
+        if fetched.data:
+            copy.append(fetched.data, origin=AppendOrigin.REPLICATION)
+        return fetched.ended_by is not ReadEnd.LOG_BOUND
+
+    def _discard(self) -> None:
+        if self._copy is not None:
+            self._copy.close_handles()
+            self._copy = None
+        context = self._target.context
+        with context.health.writing():
+            if context.fs.exists(self._path):
+                context.fs.remove_tree(self._path)
+
+    # -- while the log stands still --------------------------------------------------------------
+
+    def _complete(self, still: Standstill) -> None:
+        """Copy the rest, and what the log knows beyond its batches: epochs and producers."""
+        copy = self._copy
+        assert copy is not None, "copied before"
+        if self._log.log_id != self._log_id:
+            raise Recovering(f"{self._log.topic_partition} was truncated while it was moved")
+        while copy.watermarks.log_end_offset < still.end_offset:
+            self._copy_chunk(copy, still.read)
+        copy.flush()
+        copy.close()
+        fs = self._target.context.fs
+        with self._target.health.writing():
+            if still.snapshot:
+                path = self._path / names.snapshot_name(still.end_offset)
+                replace_atomically(fs, path, still.snapshot)
+            write_epochs(fs, self._path / names.LEADER_EPOCH_CHECKPOINT, still.epochs)
+        self._is_decided = True  # from here on only a start can tell which one is the log
+
+    def _open_in_place(self, still: Standstill) -> Log:
+        """Give the copy the partition's name and open it as what a clean stop left."""
+        path = self._target.partitions.give_name(self._log.topic_partition, self._path)
+        end = still.end_offset
+        request = LoadRequest(path, self._log.config, end, still.log_start_offset, True, end)
+        context = self._target.context
+        with context.health.writing():
+            return Log.open(context, self._log.topic_partition, self._log.topic_id, request)

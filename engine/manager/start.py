@@ -1,0 +1,74 @@
+"""A start: what is found is put right on the disk, then every log is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.checkpoint.topics_file import TopicEntry
+from engine.log.log import Log
+from engine.manager.directories import Directories
+from engine.manager.opening import OpenJob, ProgressBoard, open_all
+from engine.manager.topics import Reconciled, Topic, reconcile
+from engine.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a start found and opened."""
+
+    topics: Mapping[str, Topic]
+    logs: Mapping[TopicPartition, Log]
+    deleted: Mapping[str, TopicEntry]
+    """Deleted topics of which a directory that is offline may still have partitions."""
+    leftovers: tuple[Path, ...]
+    """Directories to be removed later; none while one of a half-finished move may be among them."""
+
+
+def start(directories: Directories, *, threads: int, board: ProgressBoard) -> Started:
+    """Return the topics and their open logs.
+
+    While a directory is offline nothing is made or removed of which it may have the other half.
+    """
+    is_whole = not directories.offline
+    stock = directories.take_stock()
+    recorded = directories.read_topics()
+    topic_ids = {
+        log: directories.of(path).partitions.read_topic_id(path) for log, path in stock.live.items()
+    }
+    plan = reconcile(recorded, topic_ids)
+    for log in plan.leftovers:
+        path = stock.live.pop(log)
+        stock.deleted.append(directories.of(path).deletion.put_away(log, path))
+    _make_unmarked(directories, plan, stock.live, is_whole=is_whole)
+
+    def open_one(job: OpenJob) -> Log:
+        directory = directories.of(job.directory)
+        topic = plan.topics[job.log.topic]
+        return directory.partitions.open(topic, job.log, job.directory, directory.left)
+
+    jobs = [OpenJob(log, path) for log, path in sorted(stock.live.items())]
+    opened = open_all(jobs, open_one, threads=threads, board=board)
+    deleted = {
+        name: entry
+        for name, entry in recorded.items()
+        if entry.deleted and name not in plan.topics and not is_whole
+    }
+    logs = {log.topic_partition: log for log in opened}
+    return Started(plan.topics, logs, deleted, tuple(stock.deleted) if is_whole else ())
+
+
+def _make_unmarked(
+    directories: Directories, plan: Reconciled, live: dict[TopicPartition, Path], *, is_whole: bool
+) -> None:
+    """Complete the partitions that a crash left half-made; what is offline is not missing."""
+    for log in plan.unmarked:
+        if log not in live:
+            if not is_whole:
+                continue
+            live[log] = directories.by_load(live.values())[0].partitions.path_of(log)
+        path = live[log]
+        directories.of(path).partitions.make_directory(plan.topics[log.topic], path)
+    for directory in directories.online:
+        directory.sync()

@@ -1,0 +1,345 @@
+"""Moving a partition to another data directory, undisturbed and interrupted at every step."""
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.errors import (
+    InvalidRequestValue,
+    OffsetBelowLogStart,
+    Recovering,
+    StorageFull,
+    StorageOffline,
+    TopicNotFound,
+)
+from engine.fs import names
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.types import Buffer
+from tests.support.builders import EVENTS, World, new_batch
+from tests.support.filesystem import PowerCut
+from tests.support.logs import append_values, fill, fill_segments, read_pieces, read_values
+from tests.unit.engine.manager.test_directories import A, B, opened, restarted
+
+MOST_STEPS = 400
+
+
+def prepared() -> tuple[World, LogManager, list[bytes]]:
+    """A partition of three segments in the first of two directories; all of it committed."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic("events", 1, {"retention.ms": "-1"})
+    log = manager.log(EVENTS)
+    values = fill_segments(log, 3, 2, 1)
+    log.flush()
+    manager.checkpoint()
+    return world, manager, values
+
+
+def partition_directories(world: World) -> list[str]:
+    """The partition directories of both data directories, without the ids of those on their way."""
+    return sorted(
+        f"{path}/{name.partition('.')[0]}{name[name.rfind('-') :] if '.' in name else ''}"
+        for path in (A, B)
+        for name in world.fs.list_directory(path)
+        if world.fs.is_directory(path / name)
+    )
+
+
+def joined(log: Log) -> bytes:
+    return b"".join(map(bytes, read_pieces(log)))
+
+
+def test_a_partition_moves_and_whoever_holds_the_log_goes_on() -> None:
+    """The same object, the same bytes and offsets, appends after it; the old files go later.
+
+    (LM.testMetricsAreRemovedWhenMovingCurrentToFutureLog)
+    """
+    world, manager, values = prepared()
+    log = manager.log(EVENTS)
+    log_id, marks, before = log.log_id, log.watermarks, joined(log)
+    manager.move_partition(EVENTS, B)
+    assert manager.log(EVENTS) is log
+    assert (log.directory, log.log_id, log.watermarks.log_end_offset) == (
+        B / "events-0",
+        log_id,
+        marks.log_end_offset,
+    )
+    assert joined(log) == before
+    values += fill(log, batches=2, first=len(values))
+    log.commit()
+    log.check_invariants()
+    assert read_values(log) == values
+    assert partition_directories(world) == ["/a/events-0-delete", "/b/events-0"]
+    world.scheduler.advance(60_000)
+    assert partition_directories(world) == ["/b/events-0"]
+    lines = [
+        OffsetCheckpoint(world.fs, path / names.RECOVERY_POINT_CHECKPOINT).read() for path in (A, B)
+    ]
+    assert lines == [{}, {EVENTS: 6}]
+    assert read_values(restarted(world).log(EVENTS)) == values
+
+
+def test_a_move_to_where_the_partition_is_does_nothing() -> None:
+    """And one to what is no data directory is refused."""
+    world, manager, _ = prepared()
+    manager.move_partition(EVENTS, A)
+    assert partition_directories(world) == ["/a/events-0"]
+    with pytest.raises(InvalidRequestValue, match="/a, /b"):
+        manager.move_partition(EVENTS, Path("/c"))
+
+
+def test_what_is_not_in_the_batches_moves_too() -> None:
+    """Log start, leader epoch, and producers whose batches retention has removed."""
+    world, manager, _ = prepared()
+    log = manager.log(EVENTS)
+    log.append(new_batch(producer_id=7, producer_epoch=1, base_sequence=0))
+    log.truncate_to(6)
+    log.append(new_batch(producer_id=9, producer_epoch=2, base_sequence=0))
+    log.roll()
+    append_values(log, b"last")
+    log.commit()
+    log.delete_records(7)
+    log.run_retention()
+    log_id, producers, start = log.log_id, log.producers(), log.watermarks.log_start_offset
+    assert [entry.producer_id for entry in producers] == [9]
+    manager.move_partition(EVENTS, B)
+    for is_restarted in (False, True):
+        moved = restarted(world).log(EVENTS) if is_restarted else log
+        assert moved.log_id == log_id
+        assert moved.watermarks.log_start_offset == start == 7
+        known = [entry.producer_id for entry in moved.producers()]
+        assert known == ([] if is_restarted else [9])  # recovery knows batches only, as Kafka's
+        assert read_values(moved) == [b"last"]
+        with pytest.raises(OffsetBelowLogStart):
+            moved.read(6, max_bytes=100)
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_move_that_is_interrupted_leaves_one_whole_copy(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
+    """Whichever step is the last, the next start serves every record, and appends go on."""
+    places = set()
+    for step in range(1, MOST_STEPS):
+        world, manager, values = prepared()
+        was_done = moved_until(world, manager, step)
+        manager = restarted(world, power_cut=power_cut)
+        log = manager.log(EVENTS)
+        assert read_values(log) == values
+        assert not manager.topic("events").adopted
+        places.add(log.directory)
+        assert log.directory == B / "events-0" or not was_done
+        append_values(log, b"more")
+        log.commit()
+        world.scheduler.advance(60_000)
+        assert partition_directories(world) == [str(log.directory)]
+        assert read_values(restarted(world).log(EVENTS)) == [*values, b"more"]
+        if was_done:
+            break
+    else:
+        raise AssertionError("a move takes more steps than anybody expected")
+    assert places == {A / "events-0", B / "events-0"}
+
+
+def moved_until(world: World, manager: LogManager, step: int) -> bool:
+    """Move, with the power cut before this step; return whether it came to an end before."""
+    try:
+        with world.disk.power_cut_before(step):
+            manager.move_partition(EVENTS, B)
+    except PowerCut:
+        return False
+    return True
+
+
+def faults() -> Iterator[tuple[str, str]]:
+    yield "make_directory", "-future"
+    yield "append", ".log"
+    yield "sync", "00000000000000000000.log"
+    yield "rename", "/a/events-0"
+    yield "rename", "-future"
+    yield "sync_directory", "/a"
+
+
+@pytest.mark.parametrize(("name", "path_end"), list(faults()))
+def test_a_move_that_a_disk_fails_loses_nothing(name: str, path_end: str) -> None:
+    """The records are served by the next start, wherever they are, and by nobody twice."""
+    world, manager, values = prepared()
+    world.disk.fail(name, path_end=path_end)
+    with pytest.raises(StorageOffline):
+        manager.move_partition(EVENTS, B)
+    manager.close()
+    manager = restarted(world)
+    assert read_values(manager.log(EVENTS)) == values
+    world.scheduler.advance(60_000)
+    assert len(partition_directories(world)) == 1
+
+
+def test_a_log_whose_copy_cannot_be_opened_takes_no_writes() -> None:
+    """After the first rename the copy is the log: the old files must not grow any more."""
+    world, manager, values = prepared()
+    log = manager.log(EVENTS)
+    world.disk.fail("rename", path_end="-future")
+    with pytest.raises(StorageOffline):
+        manager.move_partition(EVENTS, B)
+    with pytest.raises(StorageOffline):
+        log.append(new_batch())
+    manager.close()
+    world.restart(power_cut=True)
+    world.disk.fail("open", path_end=f"{B}/{names.LOCK_FILE}")
+    manager = opened(world)  # without B nobody can tell, and nothing is removed or made
+    with pytest.raises(StorageOffline):
+        manager.log(EVENTS)
+    world.scheduler.advance(60_000)
+    assert partition_directories(world) == ["/a/events-0-delete", "/b/events-0-future"]
+    manager.close()
+    assert read_values(restarted(world).log(EVENTS)) == values
+
+
+def test_a_full_disk_ends_a_move_and_nothing_else() -> None:
+    """The copy is removed, both directories stay online, and the next try succeeds."""
+    world, manager, values = prepared()
+    world.disk.fail("append", error=errno.ENOSPC, path_end="00000000000000000000.log")
+    with pytest.raises(StorageFull):
+        manager.move_partition(EVENTS, B)
+    assert partition_directories(world) == ["/a/events-0"]
+    manager.move_partition(EVENTS, B)
+    assert read_values(manager.log(EVENTS)) == values
+
+
+class Meddling:
+    """Does something to the log once, when its first chunk was read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
+        self._what: list[Callable[[], object]] = [what]
+        read = Log.read
+
+        def read_and_meddle(log: Log, offset: int, **options: Any) -> object:
+            fetched = read(log, offset, **options)
+            if self._what:
+                self._what.pop()()
+            return fetched
+
+        monkeypatch.setattr(Log, "read", read_and_meddle)
+
+
+def test_appends_go_on_during_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after the first chunk is in the copy too, though nobody committed it."""
+    _world, manager, values = prepared()
+    log = manager.log(EVENTS)
+    Meddling(monkeypatch, lambda: append_values(log, b"meanwhile"))
+    manager.move_partition(EVENTS, B)
+    assert read_values(log) == [*values, b"meanwhile"]
+
+
+def test_a_copy_that_lost_its_beginning_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If retention overtakes the copy, the copy starts where the log starts now."""
+    monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
+    _world, manager, values = prepared()
+    log = manager.log(EVENTS)
+
+    def overtake() -> None:
+        log.delete_records(5)
+        log.run_retention()
+
+    Meddling(monkeypatch, overtake)
+    manager.move_partition(EVENTS, B)
+    assert log.directory == B / "events-0"
+    assert read_values(log) == values[5:]
+
+
+def test_a_log_that_is_truncated_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy would hold what was cut; the move is given up and can be tried again."""
+    world, manager, values = prepared()
+    log = manager.log(EVENTS)
+    Meddling(monkeypatch, lambda: log.truncate_to(4))
+    with pytest.raises(Recovering, match="truncated"):
+        manager.move_partition(EVENTS, B)
+    assert partition_directories(world) == ["/a/events-0"]
+    manager.move_partition(EVENTS, B)
+    assert read_values(log) == values[:4]
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletion wins and the copy goes with it."""
+    world, manager, _ = prepared()
+    Meddling(monkeypatch, lambda: manager.delete_topic("events"))
+    with pytest.raises(TopicNotFound, match="deleted while"):
+        manager.move_partition(EVENTS, B)
+    assert partition_directories(world) == ["/a/events-0-delete"]
+
+
+def test_a_close_ends_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the move to be given up, and leaves everything clean."""
+    monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)
+    world, manager, values = prepared()
+    closing = threading.Thread(target=manager.close)
+
+    def close() -> None:
+        manager.interrupt()
+        closing.start()
+
+    Meddling(monkeypatch, close)
+    with pytest.raises(Recovering):
+        manager.move_partition(EVENTS, B)
+    closing.join()
+    assert partition_directories(world) == ["/a/events-0"]
+    log = restarted(world).log(EVENTS)
+    assert log.recovery.was_clean
+    assert read_values(log) == values
+
+
+def test_a_copy_without_an_original_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody moved the original away: to serve or to remove the copy would be a guess."""
+    world = World()
+    name = "gone-0.00112233445566778899aabbccddeeff-future"
+    manager = opened(world)
+    manager.close()
+    world.fs.make_directory(B / name)
+    manager = opened(world)
+    assert manager.topics() == {}
+    assert world.fs.exists(B / name)
+    assert "there is no original" in caplog.text
+
+
+def test_batches_larger_than_a_segment_may_be_now_are_moved() -> None:
+    """segment.bytes was lowered after they were written; the copy takes them all the same."""
+    _world, manager, _ = prepared()
+    log = manager.log(EVENTS)
+    large = b"x" * 1000
+    append_values(log, large)
+    log.commit()
+    manager.update_topic("events", {"segment.bytes": 500})
+    manager.move_partition(EVENTS, B)
+    assert read_values(log)[-1] == large
+    assert log.config.segment_bytes == 500
+
+
+def read_slowly(log: Log, stop: threading.Event, failures: list[BaseException]) -> None:
+    try:
+        while not stop.is_set():
+            pieces: list[Buffer] = list(read_pieces(log, 0))
+            assert len(b"".join(map(bytes, pieces))) > 0
+    except BaseException as error:  # noqa: BLE001 - told on the main thread
+        failures.append(error)
+
+
+def test_readers_notice_nothing_of_many_moves() -> None:
+    """A reader that goes on all the time sees the whole log, wherever it lies."""
+    _world, manager, values = prepared()
+    log = manager.log(EVENTS)
+    stop = threading.Event()
+    failures: list[BaseException] = []
+    reader = threading.Thread(target=read_slowly, args=(log, stop, failures))
+    reader.start()
+    for number in range(10):
+        manager.move_partition(EVENTS, A if number % 2 else B)
+        values += fill(log, batches=1, first=len(values))
+        log.commit()
+    stop.set()
+    reader.join()
+    assert failures == []
+    assert read_values(log) == values
