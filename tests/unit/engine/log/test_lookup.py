@@ -125,3 +125,13 @@ def test_times_are_found_after_a_restart() -> None:
     again = world.open_log(CONFIG, was_clean=True)
     assert [found(again, time) for time in range(-5, 205, 5)] == answers
     assert again.max_timestamp() == newest
+
+
+def test_a_batch_that_reaches_the_time_below_the_start_only_is_passed_over(log: Log) -> None:
+    """If the record that is late enough lies below the log start, the next batch is searched."""
+    records = [(START_MS + time, b"k", b"v", ()) for time in (50, 10)]
+    log.append(build_batch(records))
+    timed(log, 60)
+    log.delete_records(1)
+    assert found(log, 40) == 2
+    assert found(log, 5) == 1

@@ -1,12 +1,15 @@
 """What a read returns: whole batches, within the budget and the bounds, at any offset."""
 
+import dataclasses
+
 import pytest
 
 from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt
 from engine.log.log import Log
+from engine.log.read import ReadRequest, fetch
 from engine.log.results import ReadEnd
 from engine.records.header import Codec
-from engine.types import AppendOrigin, FetchIsolation
+from engine.types import AppendOrigin, FetchIsolation, OffsetMetadata
 from tests.support.builders import World
 from tests.support.logs import (
     ALL_BYTES,
@@ -270,3 +273,35 @@ def test_reading_needs_no_writers_lock() -> None:
     with log._lock:  # noqa: SLF001 - a writer that takes long
         assert offsets_read(log, 0) == [0, 1]
         assert log.max_timestamp() is not None
+
+
+@pytest.mark.parametrize(("bound", "expected"), [(2, [0, 1]), (3, [0, 1, 2]), (4, [0, 1, 2, 3])])
+def test_a_bound_without_a_place_is_looked_up(bound: int, expected: list[int]) -> None:
+    """A reader stops at the offset even where nobody knows yet which byte that is."""
+    log = committed(3, 3)
+    marks = dataclasses.replace(log.watermarks, high=OffsetMetadata(bound))
+    segments = log._state.local.segments.snapshot  # noqa: SLF001 - what a reader takes
+    fetched = fetch(ReadRequest(0, ALL_BYTES), segments, marks, leader_epoch=0)
+    assert [batch.header.base_offset for batch in batches_in(fetched.data)] == expected
+    assert fetched.next_offset == bound
+
+
+def test_a_read_that_a_truncation_overtook_looks_again() -> None:
+    """Bytes that go while they are read are no damage: the answer is that of the shorter log."""
+    log = committed(6)
+    file = log._state.local.active.records.file  # noqa: SLF001 - where the bytes go
+    read_at = file.read_at
+    cuts: list[int] = []
+
+    def cutting(position: int, length: int) -> bytes:
+        if not cuts:
+            cuts.append(2)
+            log.truncate_to(2)
+        return read_at(position, length)
+
+    file.read_at = cutting  # type: ignore[method-assign]  # a truncation during the read
+    fetched = log.read(0, max_bytes=ALL_BYTES)
+    assert cuts == [2]
+    assert fetched is not None
+    assert fetched.next_offset == 2
+    assert [batch.header.base_offset for batch in batches_in(fetched.data)] == [0, 1]

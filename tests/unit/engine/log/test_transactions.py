@@ -1,9 +1,13 @@
 """Transactions in a log: what is stable, what is aborted, what a committed reader gets."""
 
+import struct
+
 import pytest
 
 from engine.errors import CoordinatorFenced, ProducerFenced
 from engine.log.log import Log
+from engine.records.batch import stamp_crc
+from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AbortedTransaction, AppendOrigin, FetchIsolation
 from tests.support.builders import World, values_of
@@ -258,3 +262,16 @@ def test_an_index_that_cannot_be_written_takes_the_log_offline(world: World, log
     again = world.open_log(CONFIG)
     assert aborted(again) == [AbortedTransaction(1, 0, 1, 2)]
     assert again.watermarks.last_stable_offset == 2
+
+
+def test_control_records_of_other_kinds_end_nothing(log: Log) -> None:
+    """A leader change, say, is stored and moves no transaction."""
+    producer = Producer(log, 1)
+    producer.write(b"open")
+    other = build_batch([(START_MS, struct.pack(">hh", 0, 2), b"\0\0", ())], base_offset=1)
+    other[22] |= 0x20
+    stamp_crc(other, 0, len(other))
+    log.append(other, origin=AppendOrigin.REPLICATION)
+    log.commit()
+    assert log.watermarks.last_stable_offset == 0
+    assert read_values(log) == [b"open"]

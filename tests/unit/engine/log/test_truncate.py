@@ -192,3 +192,14 @@ def test_negative_offsets_are_refused(offset: int) -> None:
         log.truncate_to(offset)
     with pytest.raises(InvalidRequestValue):
         log.truncate_fully(offset)
+
+
+def test_what_is_not_committed_goes_without_the_readers_noticing() -> None:
+    """A cut above the high watermark leaves it where it is."""
+    log = World().open_log(CONFIG)
+    values = fill(log, batches=2)
+    log.commit()
+    fill(log, batches=3, first=2)
+    assert log.truncate_to(4) == 4
+    assert read_values(log)[:2] == values
+    assert log.watermarks.log_end_offset == 4

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from engine.errors import SegmentOverflow
+from engine.records.batch import stamp_crc
 from engine.records.control import ControlType, build_end_marker
 from engine.records.scan import Tail
 from engine.segment.recovery import SCAN_CHUNK_BYTES, recover_segment
@@ -190,6 +191,9 @@ def test_a_batch_larger_than_the_scan_reads_at_once_is_whole() -> None:
     append(segment, batch_at(0), large, *halves)
     assert recovered(shelf, segment) == (Tail.CLEAN, 0)
     assert offsets_of(segment) == [0, 1, 2, 3, 4]
+    begins_large = shelf.segment(1)
+    append(begins_large, large)
+    assert recovered(shelf, begins_large) == (Tail.CLEAN, 0)
 
 
 def test_epochs_are_taken_from_the_batches() -> None:
@@ -250,3 +254,16 @@ def test_what_lies_above_goes_before_the_cut() -> None:
     assert sizes == [size]
     recover_segment(segment, shelf.producers(), None, before_cut=lambda: sizes.append(-1))
     assert sizes == [size]
+
+
+def test_a_marker_that_says_nothing_is_damage() -> None:
+    """An intact control batch that cannot be understood ends the scan, and is cut."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, [0])
+    marker = batch_at(1, b"no marker", producer_id=7, producer_epoch=0, base_sequence=0)
+    marker[22] |= 0x30
+    stamp_crc(marker, 0, len(marker))
+    append(segment, marker)
+    assert recovered(shelf, segment) == (Tail.DAMAGED, len(marker))
+    assert offsets_of(segment) == [0]

@@ -1,9 +1,14 @@
 """One segment: what is appended is found again, by offset, by position, by time."""
 
+from pathlib import Path
+
 import pytest
 
+from engine.config import LogConfig
 from engine.errors import SegmentOverflow, StoredDataCorrupt
+from engine.fs.filesystem import PosixFileSystem
 from engine.segment.file_records import BatchPosition, NotCached
+from engine.segment.segment import Segment
 from engine.types import INT32_MAX, OffsetPosition, TimestampOffset
 from tests.support.logs import DIRECTORY, with_config
 from tests.support.segments import Shelf, append, batch_at, filled, headers_of, offsets_of
@@ -277,3 +282,13 @@ def test_a_segment_says_which_it_is() -> None:
     """Its text names file and size, for log lines."""
     segment = Shelf().segment(3)
     assert repr(segment) == "Segment(/data/events-0/00000000000000000003.log, 0 bytes)"
+
+
+def test_a_file_too_long_for_its_positions_is_no_segment(tmp_path: Path) -> None:
+    """Positions have 31 bits: a longer file is refused and left alone (FR.testOpenOversizeFile)."""
+    path = tmp_path / "00000000000000000000.log"
+    with path.open("wb") as file:
+        file.truncate(INT32_MAX + 1)
+    with pytest.raises(StoredDataCorrupt, match="31 bits"):
+        Segment(PosixFileSystem(), tmp_path, 0, LogConfig(), now_ms=START_MS)
+    assert path.stat().st_size == INT32_MAX + 1
