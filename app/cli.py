@@ -30,7 +30,8 @@ commands.register(app)
 @app.command()
 def serve(
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where the logs are; made if it is not there.")
+        list[Path] | None,
+        typer.Option(help="Where the logs are; made if it is not there. Repeat it for more disks."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
@@ -76,13 +77,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _settings(data_dir: Path | None) -> Settings:
+def _settings(data_dirs: list[Path] | None) -> Settings:
     from pydantic import ValidationError
 
     from app.settings import Settings
 
     try:
-        return Settings() if data_dir is None else Settings(data_directory=data_dir)
+        if not data_dirs:
+            return Settings()
+        first, *more = data_dirs
+        return Settings(data_directory=first, more_data_directories=tuple(more))
     except ValidationError as error:
         _refuse(f"the settings are not valid: {error}")
 

@@ -31,6 +31,9 @@ class Settings(BaseSettings):
     data_directory: Path = Path("data")
     """Holds every log; one process owns it."""
 
+    more_data_directories: tuple[Path, ...] = ()
+    """Further disks, as JSON: partitions are spread over all; one that fails goes alone."""
+
     log_level: str = "info"
     """debug, info, warning or error."""
 
@@ -120,6 +123,11 @@ class Settings(BaseSettings):
 
     default_topic_config: dict[str, str] = {}
     """Overrides, as JSON, for every topic that does not set the key itself."""
+
+    @property
+    def data_directories(self) -> tuple[Path, ...]:
+        """All data directories; the first is preferred where all are equal."""
+        return (self.data_directory, *self.more_data_directories)
 
     def engine_config(self) -> EngineConfig:
         """Return what the engine works with; raises InvalidConfig for a wrong topic default."""

@@ -57,7 +57,7 @@ class Service:
         self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
         self.workers = Workers(settings)
         self.runtime = Runtime(
-            settings.data_directory,
+            settings.data_directories,
             settings.engine_config(),
             fs=fs or PosixFileSystem(),
             clock=self.clock,
@@ -117,6 +117,9 @@ class Service:
         health = self.manager.health
         if phase is Phase.READY and health.is_offline:
             return {"status": "offline", "detail": str(health.cause)}
+        failed = [str(one.directory) for one in self.manager.directories if one.is_offline]
+        if failed:
+            return {"status": phase.value, "detail": f"offline: {', '.join(failed)}"}
         return {"status": phase.value}
 
     def place(self, topic: str, partition: int) -> Place:

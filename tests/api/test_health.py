@@ -73,6 +73,22 @@ async def test_a_failed_disk_is_told(api: Api) -> None:
     assert len((await api.client.get(RECORDS)).json()["records"]) == 1
 
 
+async def test_one_failed_disk_of_several_leaves_the_service_ready(tmp_path: Path) -> None:
+    """Its partitions answer 503, the others are served, and readiness names the disk."""
+    more = (tmp_path / "b",)
+    async with running(tmp_path / "a", more_data_directories=more) as api:
+        await api.create(partitions=2)
+        api.service.manager.directories[1].fail(OSError(5, "Input/output error"))
+        ready = await api.client.get("/readyz")
+        assert ready.status_code == 200
+        assert ready.json() == {"status": "ready", "detail": f"offline: {tmp_path / 'b'}"}
+        statuses = [
+            (await api.client.post(RECORDS.replace("/0", f"/{number}"), json=body)).status_code
+            for number, body in enumerate([{"records": [{"value": 1}]}] * 2)
+        ]
+        assert statuses == [201, 503]
+
+
 async def test_records_survive_a_restart(tmp_path: Path) -> None:
     """What was answered is there again after closing and opening."""
     async with running(tmp_path) as api:

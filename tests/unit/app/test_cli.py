@@ -18,6 +18,7 @@ from app.cli import app, is_loopback
 from app.cli import main as cli_main
 from app.fast_lane import FastLane
 from app.server import Server
+from app.settings import Settings
 from tests.support.server import serving
 
 
@@ -93,6 +94,18 @@ def test_a_clean_stop_ends_with_zero(
     monkeypatch.setattr(Server, "startup", start_and_stop)
     result = runner.invoke(app, ["serve", "--port", "0", "--data-dir", str(tmp_path)])
     assert (result.exit_code, "listens on http://127.0.0.1:" in result.output) == (0, True)
+
+
+def test_data_directories_may_be_repeated(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first is the preferred one, the others are more of it."""
+    seen: list[Settings] = []
+    monkeypatch.setattr("app.server.run", lambda settings, **_: seen.append(settings))
+    paths = [tmp_path / "a", tmp_path / "b"]
+    options = [part for path in paths for part in ("--data-dir", str(path))]
+    assert runner.invoke(app, ["serve", *options]).exit_code == 0
+    assert list(seen[0].data_directories) == paths
 
 
 def test_the_program_prints_its_help(
