@@ -19,7 +19,7 @@ from engine.cleaner.offset_map import OffsetMap
 from engine.cleaner.reading import StoredRecord, records_of
 from engine.cleaner.transactions import PassedTransactions
 from engine.records.batch import BatchView
-from engine.records.header import BatchHeader
+from engine.records.header import MAGIC_2, BatchHeader
 from engine.types import Buffer
 
 
@@ -114,15 +114,18 @@ class BatchFilter:
         last = self.last_batches.get(header.producer_id) if header.has_producer_id else None
         if last is not None and last.is_in(header):
             return Retention.RETAIN_EMPTY
-        if header.next_offset == self.round.end_offset:
+        if header.next_offset == self.round.end_offset and header.magic == MAGIC_2:
             return Retention.RETAIN_EMPTY
         return Retention.DELETE if discards else Retention.DELETE_EMPTY
 
     def _keep_records(
         self, batch: BatchView, *, discards: bool, is_meaningless: bool
     ) -> Buffer | None:
-        """Return the batch with the records that stay, None if none does."""
-        header = batch.header
+        """Return the batch with the records that stay, None if none does.
+
+        A message of an old format goes or stays as a whole: nothing here writes its kind.
+        """
+        header = batch.complete_header(limit_bytes=self.round.limit_bytes)
         self.counts.records_read += header.records_count
         if discards:
             return None
@@ -134,6 +137,8 @@ class BatchFilter:
         self.counts.records_kept += len(kept)
         if not kept:
             return None
+        if header.magic != MAGIC_2:
+            return batch.buffer
         needs_horizon = needs_horizon and not header.has_delete_horizon
         if len(kept) == header.records_count and not needs_horizon:
             return batch.buffer

@@ -12,7 +12,7 @@ from typing import Protocol
 from engine.errors import CorruptBatch
 from engine.records.batch import BatchView
 from engine.records.compiled import DECODING_ERRORS
-from engine.records.header import BatchHeader, frame_size
+from engine.records.header import MAGIC_2, BatchHeader, frame_size
 from engine.records.record import Headers
 from engine.segment.segment import Segment
 
@@ -40,6 +40,8 @@ def records_of(batch: BatchView, limit_bytes: int) -> Sequence[StoredRecord]:
 
     Raises InvalidRecord, CorruptBatch or TooLarge.
     """
+    if batch.header.magic != MAGIC_2:
+        return list(batch.records(limit_bytes=limit_bytes))
     try:
         return list(batch.compiled_records(limit_bytes=limit_bytes))
     except DECODING_ERRORS:
@@ -52,7 +54,7 @@ def read_chunks(
     """Yield the intact batches from a batch's position on, as many at once as a chunk holds.
 
     A batch larger than a chunk comes alone. Raises StoredDataCorrupt where the file holds no
-    complete and right batch of ascending offsets below `end_offset`; UnsupportedMagic.
+    complete and right batch of ascending offsets below `end_offset`.
     """
     end = segment.size_bytes
     next_offset = segment.base_offset

@@ -93,15 +93,15 @@ def test_bounds_say_where_to_go_on() -> None:
 def test_messages_of_old_formats_are_shown_as_records() -> None:
     """Those in a wrapper one by one, from the offset asked for; they have no leader epoch."""
     data = legacy_message(3, b"k", b"1", magic=0) + legacy_wrapper(4, [b"2", b"3"], timestamp=7)
-    lines = render_records(data, View(start=3)).records
+    lines = render_records(data, View(start=3, limit_bytes=1000)).records
     keys = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
     assert [tuple(json.loads(line)[key] for key in keys) for line in lines] == [
         (3, -1, "create", "k", 1, [], -1),
         (4, 7, "create", "key", 2, [], -1),
         (5, 8, "create", "key", 3, [], -1),
     ]
-    assert render_records(data, View(start=5)).records == lines[2:]
-    assert render_records(data, View(start=3, max_records=2)).next_offset == 5
+    assert render_records(data, View(start=5, limit_bytes=1000)).records == lines[2:]
+    assert render_records(data, View(start=3, max_records=2, limit_bytes=1000)).next_offset == 5
 
 
 def test_many_keys_do_not_fill_the_memory() -> None:
