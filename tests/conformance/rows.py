@@ -14,9 +14,6 @@ from typing import Any
 CHECKOUT = Path(__file__).parents[2]
 ROWS = Path(__file__).with_name("rows.toml")
 
-LEGACY_REASON = "Only the formats 0 and 1 have it; there is no test for reading them yet."
-"""Said of a row of the formats before 2 for as long as no test names it."""
-
 _LIST = re.compile(r"\(([^()]*)\)\.?\Z")
 _BARE = re.compile(r"(test|should|check)[A-Z]\w*")
 
@@ -29,7 +26,6 @@ class Row:
     says: str
     note: str | None = None
     reason: str | None = None
-    legacy: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class Matrix:
                 is_tested = bool(self.tests_of(row))
                 if is_tested and row.reason is not None:
                     yield f"{row.names[0]} has a test, and a reason why it has none"
-                if not is_tested and row.reason is None and not row.legacy:
+                if not is_tested and row.reason is None:
                     yield f"{section.title}: {row.names[0]} has neither a test nor a reason"
 
 
@@ -130,7 +126,6 @@ def _sections(document: dict[str, Any]) -> Iterator[Section]:
                 row["says"],
                 row.get("note"),
                 row.get("reason"),
-                row.get("legacy", False),
             )
             for row in section["rows"]
         )

@@ -12,7 +12,6 @@ ROWS = (
     Row(("TI.testTruncate",), "Cuts the time index."),
     Row(("TX.testTruncate",), "Cuts the transaction index."),
     Row(("RM.testFetch",), "Fetches.", reason="There is nobody to fetch."),
-    Row(("LL.testOld",), "Reads old formats.", legacy=True),
 )
 
 
@@ -55,7 +54,7 @@ def test_what_is_wrong_with_rows_and_names_is_found(named: tuple[str, ...], faul
 
 @pytest.mark.parametrize("read", ["UL.testRead", "LO.testRead"])
 def test_any_name_of_a_row_covers_it(read: str) -> None:
-    """Tests of Kafka that check one behaviour are one row; old formats may still wait."""
+    """Tests of Kafka that check one behaviour are one row."""
     matrix = matrix_of(read, "TI.testTruncate", "testFetch", "TX.testTruncate")
     assert [fault for fault in matrix.faults() if "RM.testFetch" not in fault] == []
     assert len(matrix.tests_of(ROWS[0])) == 1

@@ -47,7 +47,7 @@ def test_a_segment_that_reaches_too_far_is_split() -> None:
 def test_a_split_survives_a_crash_at_every_step(step: int, *, power_cut: bool) -> None:
     """The next start ends with the same records, from whatever is there.
 
-    (LL.testRecoveryAfterCrashDuringSplitPhase1 to Phase5)
+    (LL.testRecoveryAfterCrashDuringSplitPhase1, LL.testRecoveryAfterCrashDuringSplitPhase5)
     """
     world = overflowed()
     with contextlib.suppress(PowerCut), world.disk.power_cut_before(step):

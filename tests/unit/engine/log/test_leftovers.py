@@ -71,7 +71,7 @@ def changes_of_a_replacement() -> int:
 def test_a_replacement_survives_a_crash_at_every_step(step: int, *, power_cut: bool) -> None:
     """The records are the same, from old segments or new ones, never from both.
 
-    (LL.testRecoveryAfterCrashDuringSplitPhase1 to Phase5)
+    (LL.testRecoveryAfterCrashDuringSplitPhase1, LL.testRecoveryAfterCrashDuringSplitPhase5)
     """
     world, log, values = opened()
     new, old = copies(world, log)

@@ -14,6 +14,7 @@ from engine.errors import (
     DirectoryLocked,
     InvalidDataDirectory,
     PartitionNotFound,
+    Recovering,
     StorageFull,
     StorageOffline,
     TopicConflict,
@@ -170,7 +171,7 @@ def test_a_start_goes_on_without_a_directory_that_fails() -> None:
 def test_a_log_that_cannot_be_read_takes_its_directory_offline(lost: Path) -> None:
     """An error of the disk while a log is opened ends nothing but its directory.
 
-    (LM.testLogRecoveryIsCalledUponBrokerCrash)
+    (LL.testLogRecoveryIsCalledUponBrokerCrash)
     """
     world, manager = spread()
     manager.close()
@@ -208,8 +209,10 @@ def test_a_partition_is_made_elsewhere_if_its_disk_fails() -> None:
     assert [health.is_offline for health in manager.directories] == [True, False]
     manager.log(EVENTS).append(new_batch(3))
     manager.log(EVENTS).commit()
-    manager = restarted(world)  # what was begun in A never held anything
-    assert lying_in(manager) == {"events-0": B}
+    for order in ((A, B), (B, A)):
+        manager = restarted(world, *order, power_cut=False)
+        assert lying_in(manager) == {"events-0": B}  # what was begun in A never held anything
+        world.fs.make_directory(A / "events-0")
     assert_serves(manager.log(EVENTS))
 
 
@@ -361,3 +364,49 @@ def test_a_directory_may_be_added() -> None:
     manager.update_topic("events", partitions=2)
     assert lying_in(manager) == {"events-0": B, "events-1": A}
     assert TopicsFile(world.fs, A).read() == TopicsFile(world.fs, B).read()
+
+
+def test_a_start_that_begins_anew_can_still_be_interrupted() -> None:
+    """A disk fails, the start goes on without it, and the wish to stop is not lost in between."""
+    world, manager = spread()
+    manager.close()
+    world.restart(power_cut=True)
+    world.disk.fail("open", path_end=f"{A}/{EVENTS}/00000000000000000000.log")
+    manager = new_manager(world)
+    with pytest.raises(Recovering):
+        manager.open(lambda _: manager.interrupt())
+    assert [health.is_offline for health in manager.directories][1:] == [False]
+    assert_serves(restarted(world).log(OTHER))
+
+
+def test_with_every_directory_offline_nothing_is_made() -> None:
+    """A new topic is refused, and so are producer ids."""
+    _, manager = spread()
+    for health in manager.directories:
+        health.fail(OSError(errno.EIO, "broken"))
+    assert manager.health.is_offline
+    with pytest.raises(StorageOffline):
+        manager.create_topic("new", 1, {})
+    with pytest.raises(StorageOffline):
+        manager.allocate_producer()
+    with pytest.raises(StorageOffline):
+        manager.delete_topic("events")
+
+
+def test_a_move_that_waits_for_its_other_end_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While a directory is offline nobody can tell whether the move had been decided."""
+    world, manager = spread()
+    manager.close()
+    name = "events-1.00112233445566778899aabbccddeeff-future"
+    world.fs.make_directory(A / name)
+    world.disk.sync_everything()
+    world.restart(power_cut=True)
+    lose(world, B)
+    manager = opened(world)
+    assert f"waits for {B}" in caplog.text
+    assert world.fs.exists(A / name)
+    manager.close()
+    restarted(world)
+    assert not world.fs.exists(A / name)
