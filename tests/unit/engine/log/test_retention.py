@@ -96,7 +96,7 @@ def test_the_empty_last_segment_stays() -> None:
 
 
 def test_below_the_log_start_goes_under_any_policy() -> None:
-    """Whole segments only.
+    """Only whole segments go so.
 
     (UL.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete,
     UL.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete)
