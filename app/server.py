@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from app.factory import create_api, framed
 from app.fast_lane import FastLane
 from app.middleware import App
 from app.operations.service import Service
+from app.problems import MalformedRequest, problem_answer
 from app.settings import Settings
 from engine.types import Buffer
 
@@ -68,11 +70,47 @@ class OneWrite:
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP, writing each answer once."""
+    """uvicorn's HTTP, writing each answer once; heads are bounded, what is no HTTP is explained."""
+
+    def __init__(self, *, max_header_bytes: int, **options: Any) -> None:  # noqa: ANN401  # uvicorn's
+        super().__init__(**options)
+        self._max_header_bytes = max_header_bytes
+        self._is_in_head = False
+        self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
         """Begin a connection."""
         super().connection_made(cast("asyncio.Transport", OneWrite(transport)))
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; hang up on a line and headers that do not end."""
+        super().data_received(data)
+        if not self._is_in_head:
+            self._head_bytes = 0
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > self._max_header_bytes and not self.transport.is_closing():
+            limit = f"max_header_bytes ({self._max_header_bytes})"
+            self.send_400_response(f"the line and headers are larger than {limit}")
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Begin a request."""
+        self._is_in_head = False
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Explain what is no request, as every other error, and hang up."""
+        answer = problem_answer(MalformedRequest(msg), path="/")
+        head = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
+        lines = (b"%b: %b\r\n" % header for header in (*head, (b"connection", b"close")))
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%b\r\n" % b"".join(lines))
+        self.transport.write(answer.body)
+        self.transport.close()
 
 
 def compose(service: Service, on_failure: Callable[[], None] | None = None) -> App:
@@ -126,12 +164,13 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
     def stop() -> None:
         server.should_exit = True
 
+    protocol = partial(Protocol, max_header_bytes=service.settings.max_header_bytes)
     config = uvicorn.Config(
         compose(service, stop),
         host=host,
         port=port,
         loop="uvloop",
-        http=Protocol,
+        http=protocol,  # type: ignore[arg-type]  # called with uvicorn's arguments, not subclassed
         ws="none",
         access_log=False,
         log_config=None,

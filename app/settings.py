@@ -40,6 +40,9 @@ class Settings(BaseSettings):
     access_log: bool = False
     """One line a request; costs about a tenth of the small-append rate."""
 
+    max_header_bytes: Positive = 64 * 1024
+    """Line and headers of a request, give or take one read of the socket; beyond it 400."""
+
     max_request_bytes: Positive = 16 * MIB
     """Largest request body, before and after decoding."""
 

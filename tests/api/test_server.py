@@ -76,3 +76,42 @@ def until(condition: object) -> None:
     pause = threading.Event()
     while not condition():  # type: ignore[operator]  # a function of no arguments
         pause.wait(0.005)
+
+
+def exchange(url: str, request: bytes) -> bytes:
+    """Send bytes as they are and return all that comes until the service hangs up."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as wire:
+        wire.sendall(request)
+        answer = b""
+        while piece := wire.recv(65_536):
+            answer += piece
+    return answer
+
+
+def problem_of(answer: bytes) -> dict[str, object]:
+    """The problem document of a raw answer, whose head must say the same."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"content-type: application/problem+json" in head
+    assert b"connection: close" in head
+    problem: dict[str, object] = json.loads(body)
+    return problem
+
+
+def test_what_is_no_http_is_explained_as_every_other_error(tmp_path: Path) -> None:
+    """Bytes that are no request get a problem document, and the service goes on (E1)."""
+    with serving(tmp_path) as served:
+        problem = problem_of(exchange(served.url, b"HELLO\r\n\r\n"))
+        assert (problem["code"], problem["retryable"]) == ("malformed_request", False)
+        assert httpx.get(f"{served.url}/livez").status_code == 200
+
+
+def test_a_head_has_a_bound(tmp_path: Path) -> None:
+    """Headers that do not end are refused before they fill the memory; usual ones are not."""
+    with serving(tmp_path, max_header_bytes=10_000) as served:
+        endless = b"GET /livez HTTP/1.1\r\nx: " + b"a" * 20_000
+        problem = problem_of(exchange(served.url, endless))
+        assert "max_header_bytes (10000)" in str(problem["detail"])
+        usual = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: " + b"a" * 3_000
+        assert b"200 OK" in exchange(served.url, usual + b"\r\n\r\n")
