@@ -96,7 +96,7 @@ def test_the_empty_last_segment_stays() -> None:
 
 
 def test_below_the_log_start_goes_under_any_policy() -> None:
-    """Only whole segments go so.
+    """Only whole segments go, whatever the topic says.
 
     (UL.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete,
     UL.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete)
