@@ -20,19 +20,25 @@ def matrix_of(*names: str) -> Matrix:
     return Matrix((Section("All", ROWS),), (NamingTest("tests/test_x.py", "test_x", names),))
 
 
-def test_every_row_has_a_test_or_a_reason() -> None:
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    """The rows and the docstrings of the checkout."""
+    return load_matrix()
+
+
+def test_every_row_has_a_test_or_a_reason(matrix: Matrix) -> None:
     """No row is without either, and no test names a row that is not there."""
-    assert list(load_matrix().faults()) == []
+    assert list(matrix.faults()) == []
 
 
-def test_the_page_is_current() -> None:
+def test_the_page_is_current(matrix: Matrix) -> None:
     """The committed page is what rows and docstrings give now; `make conformance` writes it."""
-    assert PAGE.read_text(encoding="utf-8") == render(load_matrix())
+    assert PAGE.read_text(encoding="utf-8") == render(matrix)
 
 
-def test_every_prefix_is_explained() -> None:
+def test_every_prefix_is_explained(matrix: Matrix) -> None:
     """The class that a name abbreviates is told on the page."""
-    rows = [row for section in load_matrix().sections for row in section.rows]
+    rows = [row for section in matrix.sections for row in section.rows]
     used = {name.partition(".")[0] for row in rows for name in row.names if "." in name}
     assert used - set(PREFIXES) == {"BrokerCompressionTest"}
 
