@@ -126,8 +126,7 @@ class LogManager:
         try:
             self._open()
         except StorageOffline as error:
-            if online == self._directories.online:
-                raise
+            assert online != self._directories.online, "what fails goes offline, or we never end"
             self._directories.ensure_any_online(error)
             let_go(self.logs())
             self._publish({}, {})
@@ -359,7 +358,7 @@ class LogManager:
             if source is directory:
                 return
             directory.health.ensure_online()
-            move = Move(log, topic, source, directory, self._stopping)
+            move = Move(log, topic, source, directory, logs=self.logs, stopping=self._stopping)
             with move:
                 move.copy()
                 with self._admin:
@@ -403,8 +402,7 @@ class LogManager:
         A full disk undoes it. After any other failure the directory is offline, and the next start
         completes what the topics file says.
         """
-        before = self._entries(self._topics)
-        self._directories.write_topics({**before, topic.name: topic.entry})
+        self._directories.write_topics({**self._entries(self._topics), topic.name: topic.entry})
         made: dict[TopicPartition, Log] = {}
         try:
             for number in numbers:
@@ -415,7 +413,11 @@ class LogManager:
         except (StorageFull, StorageOffline, TopicConflict):
             if self._directories.online:
                 self._unmake(made)
-                self._directories.write_topics(before)
+                if self._directories.offline and topic.name not in self._topics:
+                    # What lies there must not be taken for somebody's topic when it is back.
+                    tombstone = replace(topic.entry, deleted=True)
+                    self._deleted = {**self._deleted, topic.name: tombstone}
+                self._directories.write_topics(self._entries(self._topics))
             raise
         self._publish({**self._topics, topic.name: topic}, {**self._logs, **made})
 

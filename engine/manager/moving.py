@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -49,9 +49,13 @@ class Move:
         topic: Topic,
         source: DataDirectory,
         target: DataDirectory,
+        *,
+        logs: Callable[[], Iterable[Log]],
         stopping: threading.Event,
     ) -> None:
+        """Prepare to move `log`; `logs` are all those that the checkpoints must not forget."""
         self._log = log
+        self._logs = logs
         self._topic = topic
         self._source = source
         self._target = target
@@ -92,7 +96,7 @@ class Move:
             start = self._log.watermarks.log_start_offset
             copy.delete_records(min(start, copy.watermarks.high_watermark))
             self._target.arriving = (copy,)
-            self._target.write_checkpoints(tuple)
+            self._target.write_checkpoints(self._logs)
             return
         raise Recovering(f"{self._log.topic_partition} loses its beginning faster than it is read")
 

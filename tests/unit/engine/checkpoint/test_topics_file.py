@@ -53,6 +53,8 @@ def test_file_is_for_people_too(place: Place, topics_file: TopicsFile) -> None:
         '{"version": 2, "topics": {}}',
         '{"version": 1}',
         '{"version": 1, "topics": []}',
+        '{"version": 1, "generation": "2", "topics": {}}',
+        '{"version": 1, "generation": -1, "topics": {}}',
         '{"version": 1, "topics": {"a": []}}',
     ],
 )

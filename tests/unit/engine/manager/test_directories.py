@@ -24,6 +24,7 @@ from engine.fs import names
 from engine.log.log import Log
 from engine.manager.directories import UNSEEN_PRODUCER_IDS
 from engine.manager.manager import LogManager
+from engine.manager.opening import RecoveryProgress
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
 
@@ -373,8 +374,13 @@ def test_a_start_that_begins_anew_can_still_be_interrupted() -> None:
     world.restart(power_cut=True)
     world.disk.fail("open", path_end=f"{A}/{EVENTS}/00000000000000000000.log")
     manager = new_manager(world)
+
+    def interrupt_at_the_broken_one(progress: RecoveryProgress) -> None:
+        if EVENTS in progress.opening:
+            manager.interrupt()
+
     with pytest.raises(Recovering):
-        manager.open(lambda _: manager.interrupt())
+        manager.open(interrupt_at_the_broken_one)
     assert [health.is_offline for health in manager.directories][1:] == [False]
     assert_serves(restarted(world).log(OTHER))
 
@@ -410,3 +416,30 @@ def test_a_move_that_waits_for_its_other_end_is_left_alone(
     manager.close()
     restarted(world)
     assert not world.fs.exists(A / name)
+
+
+def test_a_topic_whose_disk_fails_at_the_end_is_not_adopted_later() -> None:
+    """What the failed disk kept of it is put away at the next start, and the name is free."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic("kept", 2, {})
+    world.disk.fail("sync_directory", path_end="/a", nth=2)  # the first is the topics file
+    with pytest.raises(StorageOffline):
+        manager.create_topic("events", 2, {})
+    assert set(manager.topics()) == {"kept"}
+    manager = restarted(world, power_cut=False)
+    assert set(manager.topics()) == {"kept"}
+    manager.create_topic("events", 2, {})
+    assert_serves(manager.log(EVENTS), records=0)
+
+
+def test_a_topic_that_the_last_disk_fails_is_completed_by_the_next_start() -> None:
+    """There is nothing left to undo it on; the topics file says what was wanted."""
+    world = World()
+    manager = opened(world, A)
+    world.disk.fail("create", path_end="/a/events-0/00000000000000000000.log")
+    with pytest.raises(StorageOffline):
+        manager.create_topic("events", 1, {"retention.ms": "5"})
+    manager = restarted(world, A)
+    assert manager.topic("events").overrides == {"retention.ms": "5"}
+    assert_serves(manager.log(EVENTS), records=0)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.cleaner.cleaner import LogCleaner
+from engine.config import CleanerConfig
 from engine.errors import (
     InvalidRequestValue,
     OffsetBelowLogStart,
@@ -20,7 +22,8 @@ from engine.errors import (
 from engine.fs import names
 from engine.log.log import Log
 from engine.manager.manager import LogManager
-from engine.types import Buffer
+from engine.topic_keys import ConfigValue
+from engine.types import Buffer, TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.filesystem import PowerCut
 from tests.support.logs import append_values, fill, fill_segments, read_pieces, read_values
@@ -343,3 +346,87 @@ def test_readers_notice_nothing_of_many_moves() -> None:
     reader.join()
     assert failures == []
     assert read_values(log) == values
+
+
+def test_a_move_leaves_the_lines_of_other_logs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash during the move finds the checkpoints of both directories as they were."""
+    world, manager, _ = prepared()
+    manager.create_topic("other", 1, {})
+    other = manager.log(TopicPartition("other", 0))
+    assert other.directory.parent == B
+    fill(other, batches=5)
+    other.flush()
+    other.delete_records(3)
+    manager.checkpoint()
+
+    def die(*_: object) -> None:
+        raise PowerCut
+
+    monkeypatch.setattr(Log, "relocate", die)
+    with pytest.raises(PowerCut):
+        manager.move_partition(EVENTS, B)
+    lines = OffsetCheckpoint(world.fs, B / names.RECOVERY_POINT_CHECKPOINT).read()
+    assert lines == {EVENTS: 6, other.topic_partition: 5}
+    log = restarted(world).log(other.topic_partition)
+    assert log.watermarks.log_start_offset == 3
+
+
+def test_an_empty_log_moves() -> None:
+    """Without a record, a snapshot or an epoch there is still a partition."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic("events", 1, {})
+    manager.move_partition(EVENTS, B)
+    append_values(manager.log(EVENTS), b"first")
+    manager.log(EVENTS).commit()
+    assert read_values(restarted(world).log(EVENTS)) == [b"first"]
+
+
+def test_a_log_that_loses_its_beginning_again_and_again_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The move is given up in the end, without a trace."""
+    world, manager, values = prepared()
+
+    def read(log: Log, offset: int, **_: object) -> object:
+        raise OffsetBelowLogStart("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "read", read)
+        with pytest.raises(Recovering, match="faster"):
+            manager.move_partition(EVENTS, B)
+    assert partition_directories(world) == ["/a/events-0"]
+    assert read_values(manager.log(EVENTS)) == values
+
+
+def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
+    """What was copied before it was cleaned has to be cleaned again: its mark is not believed."""
+    world = World()
+    manager = opened(world)
+    settings: dict[str, ConfigValue] = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": 0,
+        "retention.ms": -1,
+    }
+    manager.create_topic("events", 1, settings)
+    log = manager.log(EVENTS)
+    for _ in range(3):
+        log.append(new_batch())
+        log.roll()
+    log.commit()
+    cleaner = LogCleaner(
+        manager, fs=world.fs, clock=world.clock, config=CleanerConfig(enable=False)
+    )
+    cleaner.start()
+    assert cleaner.run_pass() is not None
+    assert cleaner.run_pass() is None
+    manager.move_partition(EVENTS, B)
+    log.append(new_batch())
+    log.roll()
+    log.commit()
+    report = cleaner.run_pass()
+    assert report is not None
+    cleaner.stop()
+    marks = [OffsetCheckpoint(world.fs, path / names.CLEANER_CHECKPOINT).read() for path in (A, B)]
+    assert marks == [{}, {EVENTS: 4}]
+    assert len(read_values(log)) == 1
