@@ -72,6 +72,8 @@ def repair_directory(terminal: Terminal, directory: Path, *, dry_run: bool, cut:
 def _readable(directory: Path) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:
+        raise  # whoever reads has seen enough
     except OSError as error:
         place = error.filename or directory
         raise Failure(f"{place} cannot be read: {error.strerror or error}") from error

@@ -1,10 +1,16 @@
 """`tidelog verify` and `tidelog repair` on a broker's directory."""
 
+import errno
+import io
 import shutil
 from pathlib import Path
 
 import pytest
 
+from app.client.checking import check_directory
+from app.client.terminal import Terminal
+from engine.fs.filesystem import PosixFileSystem
+from engine.fs.lock import DirectoryLock
 from tests.cli.conftest import Run, objects
 from tests.support.golden import golden_archive
 
@@ -92,3 +98,30 @@ def test_what_is_refused_is_left_to_a_person(run: Run, directory: Path) -> None:
     shown = run("repair", str(directory))
     assert shown.exit_code == 1
     assert "refused: no partition" in shown.stdout
+
+
+def test_a_directory_in_use_is_not_repaired(run: Run, directory: Path) -> None:
+    """Whoever serves it keeps it: one sentence, and nothing is touched."""
+    flip(directory / INDEX)
+    damaged = (directory / INDEX).read_bytes()
+    with DirectoryLock(PosixFileSystem(), directory):
+        shown = run("repair", str(directory))
+    assert shown.exit_code == 1
+    assert "is in use by another process" in shown.stderr
+    assert (directory / INDEX).read_bytes() == damaged
+
+
+class Unread(io.BytesIO):
+    """A pipe whose other end is closed."""
+
+    def write(self, _: object) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_pipe_that_is_no_longer_read_is_no_damage(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tidelog verify --json … | head` is not taken for a directory that cannot be read."""
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(Unread(), write_through=True))
+    with pytest.raises(BrokenPipeError):
+        check_directory(Terminal(as_json=True), directory)
