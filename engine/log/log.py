@@ -82,7 +82,7 @@ class Log(LogReader):
         """Load a directory and repair whatever a crash left.
 
         After an unclean stop the high watermark stays at the log start until the first commit: what
-        was found was scanned, not synced. Raises OSError, StorageError, or UnsupportedMagic.
+        was found was scanned, not synced. Raises OSError or StorageError.
         """
         loaded = Loader(context, request).load()
         state = LogState(context, topic_partition, request, loaded)
