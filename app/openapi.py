@@ -14,6 +14,7 @@ from schemas.fetch import RecordOut
 from schemas.maintenance import DeleteRecords, TruncateLog
 from schemas.problems import Problem
 from schemas.produce import RecordIn, RecordsIn
+from schemas.producers import EndTransaction
 from schemas.topics import PutTopic, UpdateTopic
 
 Json: TypeAlias = dict[str, Any]
@@ -24,6 +25,7 @@ READ_BY_HAND: Final = (
     UpdateTopic,
     DeleteRecords,
     TruncateLog,
+    EndTransaction,
     RecordsIn,
     RecordIn,
     RecordOut,
@@ -37,8 +39,11 @@ TAGS: Final = (
     {"name": "consume", "description": "Read records and batches"},
     {"name": "offsets", "description": "Where logs start, are committed and end"},
     {"name": "segments", "description": "The files of a log"},
-    {"name": "maintenance", "description": "Roll, flush, retention, deletion of records"},
-    {"name": "producers", "description": "Identities for idempotent appends"},
+    {
+        "name": "maintenance",
+        "description": "Roll, flush, retention, deletion, truncation, compaction",
+    },
+    {"name": "producers", "description": "Identities, outcomes of appends, ends of transactions"},
     {"name": "service", "description": "Health, metrics and limits"},
 )
 

@@ -74,6 +74,10 @@ class PreconditionRequired(ServiceError):
     """What cannot be taken back needs a condition, and the request has none."""
 
 
+class AppendOutcomeUnknown(CommitTimedOut, ServiceError):
+    """The disk has not confirmed an append whose outcome can be asked for."""
+
+
 class Draining(ServiceError):
     """The service is stopping."""
 
@@ -235,6 +239,7 @@ _KAFKA_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
     UnsupportedMediaType: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     DigestMismatch: ErrorCode.CORRUPT_MESSAGE,
     CommitTimedOut: ErrorCode.REQUEST_TIMED_OUT,
+    AppendOutcomeUnknown: ErrorCode.REQUEST_TIMED_OUT,
 }
 
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.answers import Answer, Body
+from app.commits import CommitTimedOut
 from app.operations.exchange import Exchange
 from app.operations.service import Service
-from app.problems import MalformedRequest
+from app.problems import AppendOutcomeUnknown, MalformedRequest
 from app.translate.calls import AppendCall, with_headers
 from app.translate.receipts import Place, append_headers, receipt_body
 from app.translate.records_in import new_records, parse_records
@@ -26,6 +27,7 @@ from engine.records.header import (
     MAGIC_2,
     MAGIC_POSITION,
     Codec,
+    parse_header,
 )
 from engine.types import NO_PRODUCER_ID
 
@@ -44,7 +46,10 @@ async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> 
         appended = await service.workers.write(
             lambda: _append_records(service, place, call, body, is_ndjson=is_ndjson, wakes=True)
         )
-    return await _receipt(service, place, call, appended, b"records")
+    try:
+        return await _receipt(service, place, call, appended, b"records")
+    except CommitTimedOut as error:
+        raise _with_link(error, place, call.producer_id, call.base_sequence) from None
 
 
 async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
@@ -63,7 +68,11 @@ async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> 
         appended = await service.workers.write(
             lambda: _append_bytes(service, place, call, data, checked=False, wakes=True)
         )
-    return await _receipt(service, place, call, appended, b"batches")
+    try:
+        return await _receipt(service, place, call, appended, b"batches")
+    except CommitTimedOut as error:
+        header = parse_header(data)
+        raise _with_link(error, place, header.producer_id, header.base_sequence) from None
 
 
 def _append_records(
@@ -157,10 +166,18 @@ async def _receipt(
     service: Service, place: Place, call: AppendCall, appended: Appended, kind: bytes
 ) -> Answer:
     if call.acks == "all":
-        committed = service.commits.wait(place.log, appended.last_offset + 1)
-        if committed is not None:
-            await committed
+        await service.on_disk(place.log, appended.last_offset + 1)
     marks = place.log.watermarks
     status = 200 if appended.is_duplicate else STATUS[call.acks]
     headers = append_headers(place, appended, marks, kind)
     return Answer(status, headers, receipt_body(place, appended, marks, call.acks))
+
+
+def _with_link(
+    error: CommitTimedOut, place: Place, producer_id: int, sequence: int
+) -> CommitTimedOut:
+    """Return the error with the URL that tells the outcome, if the append has a producer."""
+    if producer_id == NO_PRODUCER_ID:
+        return error
+    url = f"{place.path.decode()}producers/{producer_id}/appends/{sequence}"
+    return AppendOutcomeUnknown(str(error), headers={"link": f'<{url}>; rel="status"'}, outcome=url)

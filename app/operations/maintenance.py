@@ -8,7 +8,7 @@ from app.answers import Answer, etag_of, json_answer
 from app.operations.service import Service
 from app.problems import PreconditionRequired
 from app.translate.calls import parse_etag
-from app.translate.receipts import Place, to_json
+from app.translate.receipts import Place, shown_marks, to_json
 from engine.errors import OffsetBeyondLogEnd
 from engine.log.log import Log
 from schemas.common import Marks
@@ -108,20 +108,5 @@ async def compact_log(service: Service, place: Place) -> Answer:
     return json_answer(to_json({**_marks(log), **figures}))
 
 
-async def allocate_producer(service: Service) -> Answer:
-    """Return a producer id that nobody has used."""
-    manager = service.manager
-    producer_id, producer_epoch = await service.administer(manager.allocate_producer)
-    return json_answer(
-        to_json({"producer_id": producer_id, "producer_epoch": producer_epoch}), status=201
-    )
-
-
 def _marks(log: Log) -> dict[str, object]:
-    marks = log.watermarks
-    return {
-        "log_start_offset": marks.log_start_offset,
-        "high_watermark": marks.high_watermark,
-        "last_stable_offset": marks.last_stable_offset,
-        "log_end_offset": marks.log_end_offset,
-    }
+    return shown_marks(log.watermarks)

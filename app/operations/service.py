@@ -17,6 +17,7 @@ from app.translate.receipts import Place
 from engine.clock import Clock, SystemClock
 from engine.errors import PartitionNotFound, TopicNotFound
 from engine.fs.filesystem import FileSystem, PosixFileSystem
+from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.runtime import Runtime
 from engine.types import TopicPartition
@@ -156,6 +157,12 @@ class Service:
         self.targets.clear()
         logs = [self._places.pop(key).log for key in gone]
         self.commits.abandon(logs, TopicNotFound(f"topic {topic} was deleted", topic=topic))
+
+    async def on_disk(self, log: Log, end_offset: int) -> None:
+        """Wait until everything below `end_offset` is on disk; raises what `Commits.wait` does."""
+        committed = self.commits.wait(log, end_offset)
+        if committed is not None:
+            await committed
 
     async def administer(self, work: Callable[[], T]) -> T:
         """Run administrative work on its threads."""

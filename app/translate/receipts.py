@@ -87,6 +87,16 @@ def mark_headers(marks: Watermarks, leader_epoch: int, next_offset: int) -> Head
     ]
 
 
+def shown_marks(marks: Watermarks) -> dict[str, object]:
+    """Return the marks as members of an answer."""
+    return {
+        "log_start_offset": marks.log_start_offset,
+        "high_watermark": marks.high_watermark,
+        "last_stable_offset": marks.last_stable_offset,
+        "log_end_offset": marks.log_end_offset,
+    }
+
+
 def offsets_body(marks: Watermarks, leader_epoch: int, recovery_point: int) -> bytes:
     """Return all marks of one log."""
     return (

@@ -1,0 +1,157 @@
+"""Producers of a log: who they are, what became of their appends, how their transactions end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.answers import Answer, etag_of, json_answer
+from app.operations.service import Service
+from app.translate.receipts import Place, shown_marks, to_json
+from engine.errors import InvalidTransactionState, ProducerNotFound
+from engine.log.log import Log
+from engine.records.control import ControlType, build_end_marker
+from engine.records.header import increment_sequence
+from engine.state.producer_entry import BatchMetadata, ProducerEntry
+from engine.state.watermarks import Watermarks
+from engine.types import INT32_MAX, NO_SEQUENCE, AppendOrigin
+from schemas.producers import EndTransaction
+
+SEQUENCES: Final = INT32_MAX + 1
+"""Sequences go round after so many."""
+
+_MARKERS: Final = {"commit": ControlType.COMMIT, "abort": ControlType.ABORT}
+
+
+async def allocate_producer(service: Service) -> Answer:
+    """Return a producer id that nobody has used."""
+    manager = service.manager
+    producer_id, producer_epoch = await service.administer(manager.allocate_producer)
+    return json_answer(
+        to_json({"producer_id": producer_id, "producer_epoch": producer_epoch}), status=201
+    )
+
+
+async def list_producers(
+    service: Service, place: Place, *, page_size: int, page_token: str | None
+) -> Answer:
+    """Return one page of the producers that are not expired, in the order of their ids."""
+    after = -1 if page_token is None else int(page_token)
+    producers = await service.administer(place.log.producers)
+    rest = [entry for entry in producers if entry.producer_id > after]
+    page = rest[: min(page_size, service.settings.max_page_size)]
+    body = {
+        "topic": place.topic,
+        "partition": place.partition,
+        "producers": [_described(entry) for entry in page],
+        "next_page_token": str(page[-1].producer_id) if len(page) < len(rest) else None,
+    }
+    return json_answer(to_json(body))
+
+
+async def get_append_outcome(
+    service: Service, place: Place, producer_id: int, sequence: int, epoch: int | None
+) -> Answer:
+    """Return what became of the append that had a sequence in it; raises ProducerNotFound."""
+    entry = await service.administer(lambda: _entry_of(place.log, producer_id))
+    marks = place.log.watermarks
+    is_present = epoch is None or epoch == entry.producer_epoch
+    batch = _batch_with(entry, sequence) if is_present else None
+    body = {
+        **shown_marks(marks),
+        "producer_id": producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "sequence": sequence,
+        "outcome": _outcome(entry, batch, marks, sequence, epoch),
+        "base_offset": None if batch is None else batch.first_offset,
+        "last_offset": None if batch is None else batch.last_offset,
+        "next_sequence": _next_sequence(entry),
+    }
+    return json_answer(to_json(body))
+
+
+async def end_transaction(service: Service, place: Place, wanted: EndTransaction) -> Answer:
+    """Write the marker that ends a producer's open transaction; answer when it is on disk.
+
+    Only here are markers written, and between the look at the producer and the write nothing else
+    runs on the loop: no transaction ends twice. Raises ProducerNotFound, ProducerFenced, and
+    InvalidTransactionState if no transaction is open.
+    """
+    log = place.log
+    entry = _entry_of(log, wanted.producer_id)
+    first_offset = entry.transaction_first_offset
+    if first_offset is None:
+        raise InvalidTransactionState(
+            f"producer {wanted.producer_id} has no transaction open here",
+            producer_id=wanted.producer_id,
+        )
+    marker = build_end_marker(
+        _MARKERS[wanted.action],
+        producer_id=wanted.producer_id,
+        producer_epoch=wanted.producer_epoch,
+        coordinator_epoch=max(entry.coordinator_epoch, 0),
+        timestamp=service.clock.now_ms(),
+    )
+    appended = service.runtime.committer.append(
+        log, marker, acks_all=True, origin=AppendOrigin.COORDINATOR
+    )
+    await service.on_disk(log, appended.last_offset + 1)
+    body = {
+        **shown_marks(log.watermarks),
+        "topic": place.topic,
+        "partition": place.partition,
+        "producer_id": wanted.producer_id,
+        "producer_epoch": wanted.producer_epoch,
+        "action": wanted.action,
+        "first_offset": first_offset,
+        "marker_offset": appended.base_offset,
+    }
+    return json_answer(to_json(body), headers=[(b"etag", etag_of(*appended.tag))])
+
+
+def _entry_of(log: Log, producer_id: int) -> ProducerEntry:
+    for entry in log.producers():
+        if entry.producer_id == producer_id:
+            return entry
+    raise ProducerNotFound(
+        f"{log.topic_partition} knows no producer {producer_id}", producer_id=producer_id
+    )
+
+
+def _described(entry: ProducerEntry) -> dict[str, object]:
+    return {
+        "producer_id": entry.producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "last_sequence": entry.last_sequence,
+        "last_timestamp": entry.last_timestamp,
+        "current_txn_start_offset": entry.transaction_first_offset,
+    }
+
+
+def _batch_with(entry: ProducerEntry, sequence: int) -> BatchMetadata | None:
+    """Return the remembered batch that has the sequence in it; the newest if it went round."""
+    for batch in reversed(entry.batches):
+        if (sequence - batch.first_sequence) % SEQUENCES <= batch.offset_delta:
+            return batch
+    return None
+
+
+def _next_sequence(entry: ProducerEntry) -> int:
+    last_sequence = entry.last_sequence
+    return 0 if last_sequence == NO_SEQUENCE else increment_sequence(last_sequence, 1)
+
+
+def _outcome(
+    entry: ProducerEntry,
+    batch: BatchMetadata | None,
+    marks: Watermarks,
+    sequence: int,
+    epoch: int | None,
+) -> str:
+    """Return what became of a sequence: one ahead of the next half round has not been written."""
+    if batch is not None:
+        return "committed" if batch.last_offset < marks.high_watermark else "written"
+    if epoch is not None and epoch != entry.producer_epoch:
+        return "absent" if epoch > entry.producer_epoch else "forgotten"
+    is_ahead = (sequence - _next_sequence(entry)) % SEQUENCES < SEQUENCES // 2
+    return "absent" if is_ahead else "forgotten"
