@@ -2,7 +2,7 @@
 
 import aiokafka.partitioner
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.client.murmur2 import murmur2, partition_of
@@ -38,6 +38,7 @@ def test_a_key_always_lands_in_the_same_existing_partition(key: bytes, partition
 
 
 @given(st.binary(max_size=64), st.integers(1, 100))
+@example(b"longer than what is kept" * 10, 7)
 def test_the_command_line_and_the_service_choose_the_same_partition(
     key: bytes, partitions: int
 ) -> None:
