@@ -40,6 +40,9 @@ class TopicEntry:
     deleted: bool = False
     """Its deletion has begun: directories that carry its id are put away, not adopted again."""
 
+    compacted: bool = False
+    """It was compacted at some time, so that its offsets may have gaps for good."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicsCopy:
@@ -87,6 +90,7 @@ class TopicsFile:
         fields = stored if isinstance(stored, dict) else {}
         topic_id, partitions, config = map(fields.get, ("id", "partitions", "config"))
         adopted, deleted = fields.get("adopted"), fields.get("deleted", False)
+        compacted = fields.get("compacted", False)
         if not (
             is_valid_topic_name(name)
             and isinstance(topic_id, str)
@@ -97,14 +101,16 @@ class TopicsFile:
             and all(isinstance(value, str) for value in config.values())
             and isinstance(adopted, bool)
             and isinstance(deleted, bool)
+            and isinstance(compacted, bool)
         ):
             raise corrupt(self.path, f"topic {name!r} is malformed")
-        return TopicEntry(topic_id, partitions, config, adopted, deleted)
+        return TopicEntry(topic_id, partitions, config, adopted, deleted, compacted)
 
 
 def _stored(entry: TopicEntry) -> dict[str, object]:
-    """Return the entry for the file, which mentions a deletion only while there is one."""
+    """Return the entry for the file, which mentions a deletion or compaction only if true."""
     fields = asdict(entry)
-    if not entry.deleted:
-        del fields["deleted"]
+    for name in ("deleted", "compacted"):
+        if not fields[name]:
+            del fields[name]
     return fields

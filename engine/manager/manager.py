@@ -289,6 +289,7 @@ class LogManager:
             after = replace(
                 before,
                 overrides=merged(before.overrides, changes or {}),
+                was_compacted=before.entry.compacted,
                 partitions=before.partitions if partitions is None else partitions,
             )
             if after.partitions < before.partitions:

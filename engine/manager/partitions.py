@@ -115,7 +115,7 @@ class Partitions:
             left.log_starts.get(log, 0),
             left.was_clean,
             left.high_watermarks.get(log, 0),
-            is_gapless=not (topic.adopted or config.is_compacted),
+            is_gapless=not (topic.may_have_gaps or config.is_compacted),
         )
         with self._context.health.appending():
             opened = Log.open(self._context, log, topic.topic_id, request)

@@ -39,6 +39,13 @@ class Topic:
     overrides: Mapping[str, str] = field(default_factory=dict)
     adopted: bool = False
     """Whether it was found in a broker's directory; its configuration was never known."""
+    was_compacted: bool = False
+    """Whether an earlier configuration had it compacted."""
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether an offset that is missing may have been compacted away, now or ever."""
+        return self.adopted or self.was_compacted or self.log_config({}).is_compacted
 
     @property
     def is_internal(self) -> bool:
@@ -53,11 +60,15 @@ class Topic:
     @property
     def entry(self) -> TopicEntry:
         """The topic as the topics file has it."""
-        return TopicEntry(self.topic_id, self.partitions, self.overrides, self.adopted)
+        compacted = self.was_compacted or self.log_config({}).is_compacted
+        return TopicEntry(
+            self.topic_id, self.partitions, self.overrides, self.adopted, compacted=compacted
+        )
 
     @classmethod
     def of_entry(cls, name: str, entry: TopicEntry) -> Self:
-        return cls(name, entry.id, entry.partitions, entry.config, entry.adopted)
+        was_compacted = entry.compacted
+        return cls(name, entry.id, entry.partitions, entry.config, entry.adopted, was_compacted)
 
 
 def new_topic_id() -> str:

@@ -24,6 +24,7 @@ def test_topics_come_back_after_a_power_cut(disk: ForgetfulDisk, topics_file: To
         "flights": TopicEntry(TOPIC_ID, 4, {"retention.ms": "-1"}),
         "adopted": TopicEntry("8fQeB1MbSbmXbwPeFIy0qg", 1, adopted=True),
         "going": TopicEntry("FxjEwys-QCOgACeMbkEdXQ", 1, deleted=True),
+        "gaps": TopicEntry("GxjEwys-QCOgACeMbkEdXQ", 1, compacted=True),
     }
     assert topics_file.read() == {}
     topics_file.write(topics)

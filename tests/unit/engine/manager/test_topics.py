@@ -141,3 +141,11 @@ def test_a_brokers_own_topic_is_not_changed() -> None:
     with pytest.raises(PolicyViolation):
         ensure_may_be_changed(Topic("__consumer_offsets", ID, 50, adopted=True))
     ensure_may_be_changed(Topic("events", ID, 1))
+
+
+def test_a_topic_that_was_compacted_once_may_have_gaps_for_good() -> None:
+    """Its missing offsets are no loss, whatever its policy says later and after a restart."""
+    compacted = Topic("events", ID, 1, {"cleanup.policy": "compact"})
+    changed = replace(compacted, overrides={}, was_compacted=compacted.entry.compacted)
+    assert Topic.of_entry("events", changed.entry).may_have_gaps
+    assert not Topic("events", ID, 1).may_have_gaps
