@@ -69,7 +69,6 @@ class Log(LogReader):
         self._reshaping = threading.Lock()  # while held, no segment goes away; taken first
         self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
         self._last_flush_ms = context.clock.monotonic_ms()
-        self._is_closed = False
 
     @classmethod
     def open(

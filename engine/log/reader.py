@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from engine.config import LogConfig
-from engine.errors import CorruptIndex, StoredDataCorrupt
+from engine.errors import CorruptIndex, StorageOffline, StoredDataCorrupt
 from engine.fs.health import DirectoryHealth
 from engine.log import lookup
 from engine.log.context import LogContext
@@ -41,6 +41,7 @@ class LogReader:
         self.topic_id = topic_id
         self._context = context
         self._state = state
+        self._is_closed = False
 
     # -- where the log is --------------------------------------------------------------------
 
@@ -166,6 +167,12 @@ class LogReader:
                 if isinstance(error, StoredDataCorrupt):
                     self._context.recorder.corrupt_data_found(self.topic_partition)
                 raise
+            except ValueError as error:
+                if not self._is_closed:
+                    raise
+                raise StorageOffline(  # the files were closed under the reader
+                    f"{self.topic_partition} is closed", log=str(self.topic_partition)
+                ) from error
 
     def _mend(self, error: CorruptIndex) -> None:
         """Make the index anew that a look-up found wrong, or raise `error` if nobody here can."""

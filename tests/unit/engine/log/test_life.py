@@ -53,6 +53,26 @@ def test_a_clean_stop_survives_a_power_cut() -> None:
     assert again.recovery.recovered_segments == 0
 
 
+def test_a_closed_log_refuses_readers() -> None:
+    """Whoever still holds a log that was closed is told so, and to try again."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=3)
+    log.flush()
+    log.close()
+    with pytest.raises(StorageOffline, match="events-0 is closed"):
+        log.read(0, max_bytes=1)
+
+
+def test_a_file_that_somebody_else_closed_is_no_end_of_the_log() -> None:
+    """Only a closed log explains a closed file; anything else is a bug and shows as one."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=3)
+    log.flush()
+    log.segments[0].records.close()
+    with pytest.raises(ValueError, match="closed"):
+        log.read(0, max_bytes=1)
+
+
 def test_handles_close_without_a_write() -> None:
     """A directory that went offline is left as it is (LO.testLogCloseHandlers)."""
     world = World()
