@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 
 from app.answers import AnswerResponse
 from app.operations import append, read
@@ -40,6 +40,7 @@ async def append_batches(
     "/batches",
     operation_id="readBatches",
     tags=["consume"],
+    response_class=Response,  # no JSON
     dependencies=[READ_HEADERS],
     responses={
         200: {"description": "Whole batches as stored", "content": {MEDIA_TYPE: {"schema": BYTES}}},

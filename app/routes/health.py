@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from app.admission import Phase
 from app.answers import NO_STORE, Answer, AnswerResponse, json_answer
@@ -41,6 +41,7 @@ async def get_readiness(service: ServiceDep) -> AnswerResponse:
 @router.get(
     "/metrics",
     operation_id="getMetrics",
+    response_class=Response,  # no JSON
     responses={
         200: {
             "description": "Prometheus' text format",

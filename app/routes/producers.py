@@ -30,6 +30,7 @@ PARTITION = "/topics/{topic}/partitions/{partition}"
 @router.post(
     "/producers",
     operation_id="allocateProducer",
+    status_code=201,
     responses={**answers(201, ProducerIdentity, "An identity nobody has used"), **problems(507)},
 )
 async def allocate_producer(exchange: ExchangeDep) -> AnswerResponse:

@@ -52,6 +52,7 @@ APPENDED = {
     "/{topic}/records",
     operation_id="appendTopicRecords",
     tags=["produce"],
+    status_code=201,
     responses={
         **answers(201, TopicAppendReceipt, "Appended"),
         **answers(202, TopicAppendReceipt, "Taken with acks=0"),

@@ -101,6 +101,16 @@ def test_errors_are_shared_components_with_examples() -> None:
                 assert response.keys() == {"$ref"}, (operation["operationId"], status)
 
 
+def test_no_answer_is_documented_that_nobody_gives() -> None:
+    """What a framework says of itself, an unnamed success or a body of anything, is not there."""
+    for operation in operations():
+        for status, response in operation["responses"].items():
+            place = (operation["operationId"], status)
+            assert response.get("description") != "Successful Response", place
+            for media in response.get("content", {}).values():
+                assert media["schema"], place
+
+
 def test_bodies_have_examples_that_are_right() -> None:
     """The examples of the document are valid against its own models."""
     schemas = DOCUMENT["components"]["schemas"]
