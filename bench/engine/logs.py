@@ -1,0 +1,67 @@
+"""A log without the service around it, and batches to fill it with."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from engine.clock import SystemClock
+from engine.config import EngineConfig, LogConfig
+from engine.fs.filesystem import PosixFileSystem
+from engine.fs.health import DirectoryHealth
+from engine.log.context import LogContext
+from engine.log.loader import LoadRequest
+from engine.log.log import Log
+from engine.metrics import NullRecorder
+from engine.records.builder import build_batch
+from engine.scheduler import ThreadScheduler
+from engine.types import TopicPartition
+
+_LOG: Final = TopicPartition("bench", 0)
+_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+_HOUR_MS: Final = 3_600_000
+RECORD_BYTES: Final = 1024
+
+
+def open_log(folder: Path, config: LogConfig) -> Log:
+    """Open the log of this folder, or make it; what is there is scanned as after a crash.
+
+    Nothing runs in the background: what a roll wants flushed waits for the next commit, so that the
+    disk does not work while something else is timed.
+    """
+    clock = SystemClock()
+    context = LogContext(
+        PosixFileSystem(),
+        clock,
+        ThreadScheduler(clock),  # not started
+        NullRecorder(),
+        DirectoryHealth(folder),
+        EngineConfig(),
+    )
+    directory = folder / f"{_LOG.topic}-{_LOG.partition}"
+    directory.mkdir(parents=True, exist_ok=True)
+    request = LoadRequest(directory, config, 0, 0, was_clean=False, is_gapless=True)
+    return Log.open(context, _LOG, _TOPIC_ID, request)
+
+
+def batches(batch_bytes: int) -> Iterator[bytearray]:
+    """Yield batches of 1 KiB records without end, each batch a millisecond later than the last."""
+    value = random.Random(1).randbytes(RECORD_BYTES)
+    count = max(1, batch_bytes // RECORD_BYTES)
+    timestamp = time.time_ns() // 1_000_000 - _HOUR_MS
+    while True:
+        yield build_batch([(timestamp, None, value, ())] * count)
+        timestamp += 1
+
+
+def fill(log: Log, size_bytes: int, batch_bytes: int) -> int:
+    """Append at least so many bytes and make them readable; return the timestamp of the first."""
+    source = batches(batch_bytes)
+    first_ms = log.append(next(source), checked=True).timestamp
+    while log.size_bytes < size_bytes:
+        log.append(next(source), checked=True)
+    log.commit()
+    return first_ms
