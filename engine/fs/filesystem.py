@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from mmap import ACCESS_READ, ACCESS_WRITE, mmap
+from mmap import ACCESS_READ, ACCESS_WRITE, MADV_RANDOM, mmap
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -233,6 +233,10 @@ class PosixMappedFile:
             if size_bytes
             else None
         )
+        if self._map is not None:
+            # Without, a new kernel's ext4 reads ahead around the first entry stored in a sparse
+            # file, megabytes of page cache that all become dirty: 20 ms where 40 µs are enough.
+            self._map.madvise(MADV_RANDOM)
         self.size_bytes = size_bytes
         self.buffer = memoryview(self._map or b"")
 
