@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -27,6 +27,9 @@ JOINED_BYTES = 64 * 1024
 
 GRACE_SECONDS = 30
 """What is at work when a signal comes has so long to end."""
+
+
+_NO_REQUEST: Final = {"method": ""}
 
 
 class OneWrite:
@@ -75,7 +78,6 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *, max_header_bytes: int, **options: Any) -> None:  # noqa: ANN401  # uvicorn's
         super().__init__(**options)
         self._max_header_bytes = max_header_bytes
-        self._is_in_head = False
         self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
@@ -85,23 +87,13 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take what came; hang up on a line and headers that do not end."""
         super().data_received(data)
-        if not self._is_in_head:
+        if "method" in (self.scope or _NO_REQUEST):  # uvicorn sets it when the head is whole
             self._head_bytes = 0
             return
         self._head_bytes += len(data)
         if self._head_bytes > self._max_header_bytes and not self.transport.is_closing():
             limit = f"max_header_bytes ({self._max_header_bytes})"
             self.send_400_response(f"the line and headers are larger than {limit}")
-
-    def on_message_begin(self) -> None:
-        """Begin a head."""
-        self._is_in_head = True
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Begin a request."""
-        self._is_in_head = False
-        super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Explain what is no request, as every other error, and hang up."""
