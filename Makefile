@@ -48,6 +48,7 @@ run: setup ## The service in the foreground (DATA_DIR=data HOST=127.0.0.1 PORT=8
 .PHONY: bench
 bench: setup ## Measure against the yardsticks in the same run: a table, and JSON for programs
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.engine
 
 .PHONY: image
 image: ## Build the container image tidelog:latest

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from bench.engine.logs import batches, open_log
 from bench.engine.sizes import Sizes
 from bench.figures import Figure
 from engine.config import LogConfig
+from engine.log.log import Log
 
 _BATCH_BYTES: Final = 4 * 1024
 _SEGMENT_BYTES: Final = 256 * 1024
@@ -19,29 +21,21 @@ _US: Final = 1e6
 
 
 def measure_appends(sizes: Sizes) -> list[Figure]:
-    """Fill segment after segment; compare the median cost of a batch at either end, rolls included.
+    """Fill segments of a new log and of one with many in turn; compare the medians.
 
-    A roll makes a file, and the system takes its time for that now and then: hence the median over
-    segments.
+    In turn, so that both meet the machine in the same mood; medians, since a roll makes files, and
+    the system takes its time for that now and then.
     """
-    log = open_log(sizes.folder / "appends", LogConfig(segment_bytes=_SEGMENT_BYTES))
+    config = LogConfig(segment_bytes=_SEGMENT_BYTES)
     source = batches(_BATCH_BYTES)
-    costs: list[float] = []
+    new, old = (open_log(sizes.folder / name, config) for name in ("new", "old"))
     window = max(1, min(_LONGEST_WINDOW, sizes.segments // 2))
-    while len(costs) < sizes.segments:
-        count = log.segments_count
-        appended = 0
-        spent = 0.0
-        while log.segments_count == count:
-            batch = next(source)
-            started = time.perf_counter()
-            log.append(batch)
-            spent += time.perf_counter() - started
-            appended += 1
-        costs.append(spent / appended)
-    log.close_handles()
-    first = statistics.median(costs[:window])
-    last = statistics.median(costs[-window:])
+    while old.segments_count < sizes.segments - window // 2:
+        old.append(next(source))
+    pairs = [(_fill_segment(new, source), _fill_segment(old, source)) for _ in range(window)]
+    new.close_handles()
+    old.close_handles()
+    first, last = (statistics.median(costs) for costs in zip(*pairs, strict=True))
     figure = Figure(
         f"append in segment {sizes.segments:,} ÷ in the first",
         100 * last / first,
@@ -54,3 +48,17 @@ def measure_appends(sizes: Sizes) -> list[Figure]:
         ),
     )
     return [figure]
+
+
+def _fill_segment(log: Log, source: Iterator[bytearray]) -> float:
+    """Append until the log rolls; return the mean seconds of an append."""
+    count = log.segments_count
+    appended = 0
+    spent = 0.0
+    while log.segments_count == count:
+        batch = next(source)
+        started = time.perf_counter()
+        log.append(batch)
+        spent += time.perf_counter() - started
+        appended += 1
+    return spent / appended
