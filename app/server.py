@@ -6,10 +6,10 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import FrameType
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -27,9 +27,6 @@ JOINED_BYTES = 64 * 1024
 
 GRACE_SECONDS = 30
 """What is at work when a signal comes has so long to end."""
-
-
-_NO_REQUEST: Final = {"method": ""}
 
 
 class OneWrite:
@@ -87,7 +84,8 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take what came; hang up on a line and headers that do not end."""
         super().data_received(data)
-        if "method" in (self.scope or _NO_REQUEST):  # uvicorn sets it when the head is whole
+        scope = cast("Mapping[str, object] | None", self.scope)
+        if scope is None or "method" in scope:  # uvicorn sets it when the head is whole
             self._head_bytes = 0
             return
         self._head_bytes += len(data)
