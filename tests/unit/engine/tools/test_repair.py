@@ -100,6 +100,31 @@ def test_a_cut_ends_the_log_before_its_damage(base_offset: int, damage: Damage) 
     assert [value for value in read_values(log) if value in filled.values.values()] == kept
 
 
+def test_a_cut_needs_no_checkpoint_that_can_be_read() -> None:
+    """A recovery point that was damaged after the plan was made counts as none."""
+    filled = fill()
+    filled.damage(PARTITION / "00000000000000000030.log", one_bit_flipped)
+    filled.world.restart(power_cut=False)
+    plan = plan_repair(filled.world.fs, DATA, cut=True)
+    filled.damage(DATA / names.RECOVERY_POINT_CHECKPOINT, zero_filled)
+    carry_out(filled.world.fs, DATA, plan)
+    assert plan_repair(filled.world.fs, DATA).problems == ()
+    assert 30 <= filled.reopen().log(EVENTS).watermarks.log_end_offset < 60
+
+
+def test_what_opening_tidies_is_a_step_of_the_plan() -> None:
+    """It is told as a step and done by the opening alone."""
+    filled = fill()
+    path = PARTITION / "00000000000000000095.snapshot"
+    filled.world.fs.open(path, create=True).close()
+    plan = plan_repair(filled.world.fs, DATA)
+    told = [step.sentence(DATA) for step in plan.steps()]
+    assert told == [f"events-0/{path.name}: it is beyond the log: opening removes it"]
+    mend(filled)
+    assert not filled.world.fs.exists(path)
+    assert list(plan_repair(filled.world.fs, DATA).steps()) == []
+
+
 def test_what_is_refused_is_not_opened() -> None:
     """A plan with refusals is for a person."""
     filled = fill()

@@ -1,6 +1,7 @@
 """What a check of a data directory finds, and that it writes nothing."""
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from engine.checkpoint.topics_file import TopicEntry, TopicsFile
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
+from engine.segment.file_records import FileRecords
+from engine.state.producer_entry import BatchMetadata, ProducerEntry
+from engine.state.producer_snapshot import encode_snapshot
 from engine.tools.findings import Finding, Severity
 from engine.tools.verify import DirectoryCheck
 from tests.support.builders import DATA, EVENTS, TOPIC_ID, new_batch
@@ -29,6 +33,8 @@ from tests.support.damage import (
     zero_filled,
 )
 from tests.support.golden import golden_archive
+from tests.support.legacy import legacy_wrapper
+from tests.support.time import START_MS
 
 
 def check(filled: Filled) -> list[Finding]:
@@ -45,6 +51,19 @@ def problems(filled: Filled) -> list[tuple[Severity, Path]]:
 
 def segment_file(base_offset: int, suffix: str) -> Path:
     return PARTITION / f"{base_offset:020d}{suffix}"
+
+
+def faults(filled: Filled, path: Path) -> list[str]:
+    """What is said of one file."""
+    return [one.detail for one in check(filled) if one.file == path]
+
+
+def crash_after_an_append(filled: Filled) -> None:
+    """Leave the directory as a process does that ends without a word."""
+    manager = filled.reopen()
+    manager.log(EVENTS).append(new_batch())
+    manager.log(EVENTS).commit()
+    filled.world.restart(power_cut=False)
 
 
 def test_a_directory_that_was_closed_cleanly_has_nothing_to_tell() -> None:
@@ -171,13 +190,112 @@ def test_a_log_that_ends_before_what_was_durable_is_found() -> None:
     }
 
 
+@pytest.mark.parametrize("last_offset", [34, 39, 44, 59])
+def test_an_index_entry_may_be_for_several_batches(last_offset: int) -> None:
+    """Batches of one append share an entry: the first one's place, the last one's offset."""
+    filled = fill()
+    path = segment_file(30, ".index")
+    rewrite(filled.world.fs, path, struct.pack(">ii", last_offset - 30, 0))
+    assert faults(filled, path) == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "batch", "shift", "fault"),
+    [
+        (37, 0, 0, "offset 37 at byte 0 ends no batch"),
+        (39, 1, -3, "starts no batch"),
+        (38, 1, 0, "where the batch up to 39 is"),
+        (90, 0, 0, "offset 90 lies behind the last batch"),
+        (59, 7, 9, "lies behind the last batch"),
+    ],
+)
+def test_an_index_entry_that_leads_astray_is_found(
+    offset: int, batch: int, shift: int, fault: str
+) -> None:
+    """Its place must be the start of a batch, and its offset the end of one from there on."""
+    filled = fill()
+    fs, path = filled.world.fs, segment_file(30, ".index")
+    with fs.open(segment_file(30, ".log"), read_only=True) as file:
+        places = [at for at, _ in FileRecords(file).headers(0, file.size_bytes)]
+    rewrite(fs, path, struct.pack(">ii", offset - 30, places[batch] + shift))
+    (found,) = faults(filled, path)
+    assert fault in found
+
+
+def test_a_time_that_is_not_the_latest_so_far_is_found() -> None:
+    """The batch has the entry's time, and one before it has a later one."""
+    filled = fill()
+    manager = filled.reopen()
+    manager.log(EVENTS).append(new_batch(timestamp=START_MS))
+    manager.log(EVENTS).commit()
+    manager.close()
+    path = segment_file(60, ".timeindex")
+    assert faults(filled, path) == []
+    rewrite(filled.world.fs, path, struct.pack(">qi", START_MS, 30))
+    assert faults(filled, path) == ["something before offset 90 is later"]
+
+
+def test_an_aborted_transaction_is_missed_where_older_batches_are_gone() -> None:
+    """What began and ended in what is left must be in the index all the same."""
+    filled = fill()
+    filled.world.fs.remove(segment_file(0, ".log"))
+    path = segment_file(30, ".txnindex")
+    assert faults(filled, path) == []
+    filled.damage(path, cut_to_nothing)
+    assert faults(filled, path) == ["it does not name every aborted transaction of the segment"]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_missing_index_is_found(suffix: str) -> None:
+    """It is made anew with the others of its segment."""
+    filled = fill()
+    path = segment_file(30, suffix)
+    filled.world.fs.remove(path)
+    (finding,) = check(filled)
+    assert (finding.severity, finding.file, finding.detail) == (
+        Severity.DERIVED,
+        path,
+        "it is missing",
+    )
+    assert set(finding.stale_files) == {
+        segment_file(30, index_suffix) for index_suffix in names.INDEX_SUFFIXES
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        (
+            ProducerEntry(11, 0, 0, batches=(BatchMetadata(7, 30, 3, START_MS),)),
+            "producer 11 has written beyond it",
+        ),
+        (ProducerEntry(99, 0), "producer 99 never wrote to this log"),
+        (ProducerEntry(11, 0, 0), "producer 11 is not where the log has it"),
+    ],
+    ids=["beyond", "unknown", "without batches"],
+)
+def test_a_snapshot_that_the_batches_contradict_is_found(entry: ProducerEntry, fault: str) -> None:
+    """A well-formed snapshot of another log is none of this one."""
+    filled = fill()
+    path = segment_file(30, ".snapshot")
+    rewrite(filled.world.fs, path, encode_snapshot([entry]))
+    assert faults(filled, path) == [fault]
+
+
+def test_the_first_offset_of_an_old_wrapper_is_no_gap() -> None:
+    """A compressed message of magic 1 names its last offset and holds those before it."""
+    filled = fill()
+    path = segment_file(60, ".log")
+    rewrite(filled.world.fs, path, legacy_wrapper(60, [b"a", b"b", b"c"]))
+    assert faults(filled, path) == []
+    rewrite(filled.world.fs, path, legacy_wrapper(61, [b"a", b"b", b"c"]))
+    assert faults(filled, path) == ["offsets 60 to 60 are missing"]
+
+
 def test_what_opening_scans_anyway_is_not_judged() -> None:
     """After a crash the indexes of the tail say nothing, and an unfinished append is normal."""
     filled = fill()
-    manager = filled.reopen()
-    manager.log(EVENTS).append(new_batch())
-    manager.log(EVENTS).commit()
-    filled.world.restart(power_cut=False)
+    crash_after_an_append(filled)
     filled.damage(segment_file(60, ".index"), reversed_bytes)
     filled.damage(segment_file(60, ".log"), cut_by_a_byte)
     found = check(filled)
@@ -189,12 +307,31 @@ def test_what_opening_scans_anyway_is_not_judged() -> None:
 def test_damage_that_opening_would_cut_at_is_a_problem() -> None:
     """A whole batch that is wrong is more than an unfinished append."""
     filled = fill()
-    manager = filled.reopen()
-    manager.log(EVENTS).append(new_batch())
-    manager.log(EVENTS).commit()
-    filled.world.restart(power_cut=False)
+    crash_after_an_append(filled)
     filled.damage(segment_file(60, ".log"), one_bit_flipped)
     assert [one.severity for one in check(filled) if one.is_problem] == [Severity.DAMAGE]
+
+
+@pytest.mark.parametrize(
+    ("tail", "severity", "what"),
+    [
+        (bytes(100), Severity.NOTE, "100 bytes of an unfinished append"),
+        (b"\xff" * 100, Severity.DAMAGE, "opening cuts the log here, 100 bytes"),
+    ],
+    ids=["zeros", "nonsense"],
+)
+def test_only_zeros_behind_the_last_batch_are_an_unfinished_append(
+    tail: bytes, severity: Severity, what: str
+) -> None:
+    """A file system leaves zeros where data never arrived; anything else is damage."""
+    filled = fill()
+    crash_after_an_append(filled)
+    path = segment_file(60, ".log")
+    filled.damage(path, lambda content: content + tail)
+    (finding,) = (one for one in check(filled) if one.file == path)
+    assert (finding.severity, finding.offset) == (severity, 91)
+    assert finding.is_left_to_opening
+    assert what in finding.detail
 
 
 @pytest.mark.parametrize(
@@ -254,15 +391,36 @@ def test_directories_are_judged_by_their_names() -> None:
     }
 
 
-def test_directories_in_the_place_of_files_are_refusals() -> None:
-    """Above the partitions and within."""
+@pytest.mark.parametrize(
+    "path",
+    [
+        DATA / names.HIGH_WATERMARK_CHECKPOINT,
+        DATA / names.TOPICS_FILE,
+        DATA / names.PRODUCER_ID_FILE,
+        PARTITION / names.PARTITION_METADATA,
+        PARTITION / names.LEADER_EPOCH_CHECKPOINT,
+        segment_file(30, ".timeindex"),
+        segment_file(30, ".snapshot"),
+    ],
+    ids=lambda path: path.name,
+)
+def test_directories_in_the_place_of_files_are_refusals(path: Path) -> None:
+    """Above the partitions and within, a person has to move them away."""
     filled = fill()
-    fs = filled.world.fs
-    for path in (DATA / names.HIGH_WATERMARK_CHECKPOINT, segment_file(30, ".timeindex")):
-        fs.remove(path)
-        fs.make_directory(path)
-    refused = {path for severity, path in problems(filled) if severity is Severity.REFUSED}
-    assert refused == {DATA / names.HIGH_WATERMARK_CHECKPOINT, segment_file(30, ".timeindex")}
+    filled.world.fs.remove(path, missing_ok=True)
+    filled.world.fs.make_directory(path)
+    assert faults(filled, path) == ["it is a directory where a file belongs: move it away"]
+    assert (Severity.REFUSED, path) in problems(filled)
+
+
+def test_a_missing_topic_id_is_a_note() -> None:
+    """Opening makes the file from what the topics say."""
+    filled = fill()
+    path = PARTITION / names.PARTITION_METADATA
+    filled.world.fs.remove(path)
+    (finding,) = check(filled)
+    assert (finding.severity, finding.file) == (Severity.NOTE, path)
+    assert finding.is_left_to_opening
 
 
 def test_a_missing_partition_is_found() -> None:
