@@ -147,7 +147,7 @@ def raw(bench: Bench) -> list[Figure]:
     paths = [topic_path("raw", partition, "batches") for partition in range(_PARTITIONS)]
     scratch = bench.folder / "dd.bin"
     before = _dd_rate(scratch, _DD_BLOCKS)
-    loaded = bench.load([post(path, _BATCHES, batch) for path in paths], 16)
+    loaded = bench.load([post(path, _BATCHES, batch) for path in paths], 64)
     dd_rate = (before + _dd_rate(scratch, _DD_BLOCKS)) / 2
     address = urlsplit(bench.service.url)
     read = run_download(
@@ -155,7 +155,7 @@ def raw(bench: Bench) -> list[Figure]:
     )
     return [
         Figure(
-            "raw batches of 64 KiB, flushed, 16 connections",
+            "raw batches of 64 KiB, flushed, 64 connections",
             loaded.per_second * len(batch) / _MB,
             "MB/s",
             target=dd_rate / 2,
