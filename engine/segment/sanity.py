@@ -41,11 +41,10 @@ def _check_offsets(segment: Segment) -> None:
     if index.count > 1 and not index.entry(0).offset < last.offset:
         raise segment.proofs.disproved(index.path, f"goes back to offset {last.offset}")
     segment.proofs.ensure_batch_at(last.position, index.path)
-    for _, header in segment.headers(last.position):
-        if header.base_offset > last.offset:
-            what = f"leads past offset {last.offset}, to {header.base_offset}"
-            raise segment.proofs.disproved(index.path, what)
-        return
+    found = next((header.base_offset for _, header in segment.headers(last.position)), None)
+    if found is None or found > last.offset:
+        what = "the end" if found is None else found
+        raise segment.proofs.disproved(index.path, f"leads past offset {last.offset}, to {what}")
 
 
 def _check_last_time(segment: Segment) -> int:

@@ -1,0 +1,41 @@
+"""Indexes of a segment whose times go back: they say of the newest batch nothing but its offset."""
+
+import pytest
+
+from engine.errors import CorruptIndex
+from engine.segment.reindexing import reindex
+from engine.segment.sanity import ensure_sane
+from engine.segment.segment import Segment
+from engine.types import TimestampOffset
+from tests.support.segments import Shelf, append, batch_at
+from tests.support.time import START_MS
+
+
+def descending(shelf: Shelf) -> Segment:
+    """Fifty batches, each a second older than the one before."""
+    segment = shelf.segment()
+    append(segment, *(batch_at(at, timestamp=START_MS - 1000 * at) for at in range(50)))
+    return segment
+
+
+def test_an_index_made_anew_knows_the_first_time_as_the_largest() -> None:
+    """Later batches that are older change neither the maximum nor its offset."""
+    segment = descending(Shelf())
+    reindex(segment, is_active=False)
+    assert segment.maximum == TimestampOffset(START_MS, 0)
+    assert list(segment.indexes.time.entries()) == [TimestampOffset(START_MS, 0)]
+    assert segment.indexes.offset.count > 3
+    assert ensure_sane(segment) == 50
+
+
+def test_an_offset_index_that_leads_to_the_end_of_the_file_is_wrong() -> None:
+    """The file ends at a batch boundary, but without the batch that the last entry names."""
+    shelf = Shelf()
+    segment = descending(shelf)
+    last = segment.indexes.offset.last_offset
+    position = segment.indexes.offset.lookup(last).position
+    segment.close()
+    with shelf.disk.open(segment.records.path) as file:
+        file.truncate(position)
+    with pytest.raises(CorruptIndex, match=f"leads past offset {last}, to the end"):
+        ensure_sane(shelf.segment(is_new=False))
