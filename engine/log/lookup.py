@@ -7,6 +7,7 @@ What lies at or above the reader's bound is not found.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from engine.records.batch import BatchView
 from engine.segment.segment import Segment
@@ -37,12 +38,13 @@ def with_max_timestamp(segments: SegmentSnapshot, *, limit_bytes: int) -> Timest
     segment.ensure_true(maximum)
     found = segment.locate(maximum.offset)
     start = 0 if found is None else found.position  # without any time, the first record has it
-    for _, batch in segment.records.batches(start, segment.size_bytes):
-        if batch.header.max_timestamp == maximum.timestamp:
-            if batch.header.magic == 0:
-                return None
-            return _first_record((batch,), maximum.timestamp, 0, limit_bytes)
-    return None
+    newest = (
+        batch
+        for _, batch in segment.records.batches(start, segment.size_bytes)
+        if batch.header.max_timestamp == maximum.timestamp
+    )
+    with_times = (batch for batch in islice(newest, 1) if batch.header.magic > 0)
+    return _first_record(with_times, maximum.timestamp, 0, limit_bytes)
 
 
 def _search(

@@ -7,6 +7,7 @@ looks again.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -27,7 +28,7 @@ from engine.types import FetchIsolation, TimestampAndOffset, TopicPartition
 _Found = TypeVar("_Found")
 
 
-class LogReader:
+class LogReader(ABC):
     """One partition, seen by readers. Thread-safe, and nothing here waits for a writer."""
 
     def __init__(
@@ -174,9 +175,9 @@ class LogReader:
                     f"{self.topic_partition} is closed", log=str(self.topic_partition)
                 ) from error
 
+    @abstractmethod
     def _mend(self, error: CorruptIndex) -> None:
         """Make the index anew that a look-up found wrong, or raise `error` if nobody here can."""
-        raise error
 
     def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """Return the first committed record of at least that time, if there is one."""

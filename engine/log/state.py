@@ -304,9 +304,9 @@ class LogState:
             return False
         self.truncations += 1
         marks = self.watermarks
-        if marks.high_watermark > offset:
-            start = min(marks.log_start_offset, offset)
-            self.watermarks = Watermarks(start, OffsetMetadata(offset), marks.end)
+        start = min(marks.log_start_offset, offset)
+        high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
+        self.watermarks = Watermarks(start, high, marks.end, marks.first_unstable)
         with self._context.health.writing():
             if self.local.segments.first_base_offset > offset:
                 self._restart_at(offset)

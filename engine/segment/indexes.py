@@ -69,11 +69,9 @@ class SegmentIndexes:
         index = self._offset
         if index is None:
             with self._opening:
-                index = self._offset
-                if index is None:
-                    index = self._offset = OffsetIndex(
-                        self._fs, self.offset_path, self._base_offset, self._max_size_bytes
-                    )
+                index = self._offset = self._offset or OffsetIndex(
+                    self._fs, self.offset_path, self._base_offset, self._max_size_bytes
+                )
         return index
 
     @property
@@ -82,11 +80,9 @@ class SegmentIndexes:
         index = self._time
         if index is None:
             with self._opening:
-                index = self._time
-                if index is None:
-                    index = self._time = TimeIndex(
-                        self._fs, self.time_path, self._base_offset, self._max_size_bytes
-                    )
+                index = self._time = self._time or TimeIndex(
+                    self._fs, self.time_path, self._base_offset, self._max_size_bytes
+                )
         return index
 
     @property
@@ -95,11 +91,9 @@ class SegmentIndexes:
         index = self._transaction
         if index is None:
             with self._opening:
-                index = self._transaction
-                if index is None:
-                    index = self._transaction = TransactionIndex(
-                        self._fs, self.transaction_path, self._base_offset
-                    )
+                index = self._transaction = self._transaction or TransactionIndex(
+                    self._fs, self.transaction_path, self._base_offset
+                )
         return index
 
     @property

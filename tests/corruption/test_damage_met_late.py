@@ -15,6 +15,7 @@ from engine.records.scan import iter_headers
 from engine.segment import proofs
 from engine.segment.abort_proofs import ensure_aborts_known
 from engine.segment.reindexing import Reindexing
+from engine.segment.sanity import ensure_sane
 from engine.segment.segment import Segment
 from engine.types import FetchIsolation
 from tests.support.builders import DATA, EVENTS
@@ -106,6 +107,15 @@ def test_batches_of_another_segment_are_not_served() -> None:
     rewrite(fs, segment_file(30, ".log"), fs.read_bytes(segment_file(60, ".log")))
     with pytest.raises(StoredDataCorrupt, match="not of this segment"):
         filled.reopen().log(EVENTS).read(30, max_bytes=1)
+
+
+def test_an_entry_that_leads_to_a_batch_of_another_segment_is_not_followed() -> None:
+    """The batch is intact, and the file is another one's."""
+    filled = fill()
+    fs = filled.world.fs
+    rewrite(fs, segment_file(60, ".log"), fs.read_bytes(segment_file(30, ".log")))
+    with pytest.raises(CorruptIndex, match="which is not of this segment"):
+        open_segment(filled, 60).locate(89)
 
 
 def test_a_log_is_cut_right_in_spite_of_a_wrong_index() -> None:
@@ -241,3 +251,33 @@ def test_epochs_are_made_as_far_as_a_damaged_log_tells(caplog: pytest.LogCapture
     fetched = log.read(60, max_bytes=1)
     assert fetched is not None
     assert fetched.first_offset == 60
+
+
+def test_a_reader_that_comes_late_finds_the_index_mended(caplog: pytest.LogCaptureFixture) -> None:
+    """Of two that met the same wrong entry only the first rebuilds."""
+    filled = fill()
+    change_entry(filled, segment_file(30, ".index"), OFFSET_ENTRY, 0, 2, 7)
+    log = filled.reopen().log(EVENTS)
+    with pytest.raises(CorruptIndex) as met:
+        log.segments[1].locate(33)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            log._mend(met.value)  # noqa: SLF001 - as two readers do that met it at once
+    assert len([r for r in caplog.records if "rebuilding its indexes" in r.message]) == 1
+    found = log.segments[1].locate(33)
+    assert found is not None
+    assert found.base_offset <= 33 <= found.last_offset
+
+
+def test_an_unreadable_abort_marker_is_no_fault_of_the_index() -> None:
+    """The start goes on, and who reads the marker learns of the damage."""
+    filled = fill()
+    path = segment_file(30, ".log")
+    content = bytearray(filled.world.fs.read_bytes(path))
+    position = next(at for at, header in iter_headers(content) if header.is_control)
+    content[position + HEADER_BYTES + 5] ^= 0x80  # a negative version
+    rewrite(filled.world.fs, path, bytes(content))
+    assert ensure_sane(open_segment(filled, 30)) == 60
+    with pytest.raises(StoredDataCorrupt) as caught:
+        filled.reopen().log(EVENTS).read(30, max_bytes=1 << 20)
+    assert caught.value.position == position

@@ -135,3 +135,13 @@ def test_a_batch_that_reaches_the_time_below_the_start_only_is_passed_over(log: 
     log.delete_records(1)
     assert found(log, 40) == 2
     assert found(log, 5) == 1
+
+
+def test_a_late_record_below_the_start_is_found_by_nobody(log: Log) -> None:
+    """Its batch still reaches the time, but no record at or after the log start does."""
+    records = [(START_MS + time, b"k", b"v", ()) for time in (50, 10)]
+    log.append(build_batch(records))
+    timed(log, 20)
+    log.delete_records(1)
+    assert found(log, 40) is None
+    assert found(log, 15) == 2

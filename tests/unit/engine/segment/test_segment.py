@@ -126,6 +126,7 @@ def test_batches_end_where_the_budget_does() -> None:
     assert segment.end_of_batches(first, positions[9], size) == OffsetPosition(9, positions[9])
     assert segment.end_of_batches(first, positions[9] - 1, size) == OffsetPosition(8, positions[8])
     assert segment.end_of_batches(first, size, size) == OffsetPosition(100, size)
+    assert segment.end_of_batches(first, size + 1, size) == OffsetPosition(100, size)
     assert segment.end_of_batches(first, first.end - 1, size) == OffsetPosition(6, first.end)
 
 
