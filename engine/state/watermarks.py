@@ -89,10 +89,13 @@ class Watermarks:
         return replace(self, log_start_offset=max(log_start_offset, self.log_start_offset))
 
     def truncated(self, end: OffsetMetadata) -> Watermarks:
-        """Move the log end back, and whatever lies above it; transactions are looked up anew."""
+        """Move the log end back, and whatever lies above it; an open transaction stays unstable."""
         assert end.offset <= self.end.offset, "append to move the log end forward"
         high = end if self.high.offset >= end.offset else self.high
-        return Watermarks(min(self.log_start_offset, end.offset), high, end)
+        unstable = self.first_unstable
+        stays = unstable is not None and unstable.offset < end.offset
+        start = min(self.log_start_offset, end.offset)
+        return Watermarks(start, high, end, unstable if stays else None)
 
     def with_first_unstable(self, first_unstable: OffsetMetadata | None) -> Watermarks:
         """Note where the earliest undecided transaction begins."""

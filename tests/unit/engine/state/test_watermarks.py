@@ -87,13 +87,13 @@ def test_the_start_only_rises_and_not_above_the_high_watermark() -> None:
 
 
 def test_truncation_takes_everything_above_with_it() -> None:
-    """The end moves back, and high watermark and start with it; transactions are looked up anew."""
+    """High watermark and start move back with the end; what is open below it stays unstable."""
     marks = Watermarks(6, MIDDLE, END, first_unstable=MIDDLE)
     cut = marks.truncated(START)
     assert (cut.log_start_offset, cut.high, cut.end) == (5, START, START)
     assert cut.first_unstable is None
     above = marks.truncated(OffsetMetadata(9, 0, 600))
-    assert (above.log_start_offset, above.high) == (6, MIDDLE)
+    assert (above.log_start_offset, above.high, above.first_unstable) == (6, MIDDLE, MIDDLE)
     with pytest.raises(AssertionError, match="append to move"):
         cut.truncated(END)
 
