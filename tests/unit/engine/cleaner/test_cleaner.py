@@ -380,20 +380,6 @@ def test_a_failing_disk_is_no_fault_of_the_logs(caplog: pytest.LogCaptureFixture
     assert "retention of events-0 failed" in caplog.text
 
 
-def test_a_disk_that_cannot_be_read_is_asked_once() -> None:
-    """The log that met it is given up; of the others nothing is read and none is blamed."""
-    compacted = Compacted(overrides={"max.compaction.lag.ms": 1000})
-    compacted.manager.create_topic("other", 1, OVERRIDES | {"max.compaction.lag.ms": 1000})
-    for log in compacted.manager.logs():
-        log.append(keyed(("a", "1")))
-        log.roll()
-        log.commit()
-    compacted.world.disk.fail("read", path_end=".log")
-    assert compacted.cleaner.run_pass() is None
-    assert compacted.manager.health.is_offline
-    assert len(compacted.cleaner.uncleanable) == 1
-
-
 def test_marks_that_cannot_be_written_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """What was cleaned stays cleaned; a restart does it again."""
     compacted = dirty()
