@@ -59,6 +59,7 @@ class MappedIndex(ABC):
         self._map = fs.open_map(path, self._max_size_bytes, read_only=read_only)
         self._max_entries = self._map.size_bytes // self._entry_bytes
         self._count = 0 if self._map.is_new else self._max_entries
+        self._refresh_last()
 
     # ------------------------------------------------------------------------------- life
 

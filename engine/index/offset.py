@@ -7,12 +7,10 @@ is one for every `index.interval.bytes`. Kafka's `OffsetIndex`; docs/formats/off
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Final
 
 from engine.errors import IndexFull, OffsetsOutOfOrder
-from engine.fs.filesystem import FileSystem
 from engine.index.mapped import MappedIndex
 from engine.types import OffsetPosition
 
@@ -33,18 +31,6 @@ class OffsetIndex(MappedIndex):
 
     ENTRY: ClassVar[Struct] = ENTRY
     _last: OffsetPosition
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        path: Path,
-        base_offset: int,
-        max_size_bytes: int,
-        *,
-        read_only: bool = False,
-    ) -> None:
-        super().__init__(fs, path, base_offset, max_size_bytes, read_only=read_only)
-        self._refresh_last()
 
     def append(self, offset: int, position: int) -> None:
         """Remember that the append which ends with `offset` starts at `position`.

@@ -8,12 +8,10 @@ docs/formats/time-index.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Final
 
 from engine.errors import IndexFull, OffsetsOutOfOrder
-from engine.fs.filesystem import FileSystem
 from engine.index.mapped import MappedIndex
 from engine.types import NO_TIMESTAMP, TimestampOffset
 
@@ -35,18 +33,6 @@ class TimeIndex(MappedIndex):
 
     ENTRY: ClassVar[Struct] = ENTRY
     _last: TimestampOffset
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        path: Path,
-        base_offset: int,
-        max_size_bytes: int,
-        *,
-        read_only: bool = False,
-    ) -> None:
-        super().__init__(fs, path, base_offset, max_size_bytes, read_only=read_only)
-        self._refresh_last()
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full: bool = False) -> None:
         """Remember that nothing up to `offset` is later than `timestamp`, if that is news.
