@@ -69,13 +69,15 @@ lint: setup ## Format, lint and import contracts, without changing a file
 types: setup ## mypy --strict over everything
 	$(BIN)/mypy
 
+PYTEST_ARGS ?= -n 2
+
 .PHONY: tests
-tests: setup ## The tests alone, with branch coverage (PYTEST_ARGS="-n 2" spreads them)
+tests: setup ## The tests alone, on two cores, with branch coverage (PYTEST_ARGS= runs them one by one)
 	$(BIN)/pytest --cov $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: setup ## What takes minutes or a tool from elsewhere; names what it leaves out
-	$(BIN)/pytest -m long --hypothesis-profile=long --timeout=3600 $(PYTEST_ARGS)
+	$(BIN)/pytest -m long --hypothesis-profile=long --timeout=3600 $(LONG_ARGS)
 
 # --------------------------------------------------------------------------------------------------------------- upkeep
 
@@ -98,10 +100,10 @@ UV_SUBSET := $(UV_COMPILE) --no-annotate --constraint requirements.lock --output
 
 .PHONY: lock
 lock: setup ## Resolve the locks anew from pyproject.toml (UPGRADE=1 takes the newest of everything)
-	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml --extra spark --group dev
+	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml --extra arrow --extra delta --extra otel --extra spark --group dev
 	$(UV_SUBSET) deploy/locks/build.txt --group build
-	$(UV_SUBSET) deploy/locks/service.txt pyproject.toml
-	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml --extra spark
+	$(UV_SUBSET) deploy/locks/service.txt pyproject.toml --extra arrow
+	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml --extra spark --extra delta
 
 .PHONY: hooks
 hooks: setup ## Let git run the checks before each commit
