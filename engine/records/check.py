@@ -28,6 +28,7 @@ from engine.records.record import (
     decode_record,
     peek_headers_count,
 )
+from engine.records.uniform import prove_uniform
 from engine.records.varint import decode_varint
 from engine.types import INT64_MAX, NO_TIMESTAMP
 
@@ -208,12 +209,20 @@ def _prove(batch: BatchView, parts: list[_Part], rules: _Rules) -> int | None:
 def _prove_part(batch: BatchView, part: _Part, first_delta: int, rules: _Rules) -> int | None:
     """Return the greatest timestamp of a part's records, or None at the first doubt.
 
-    One record at a time, while what it is made of is still in the processor's cache: collecting
-    fields of all records first, in comprehensions, takes a third longer.
+    Unless they are of one shape, it is one record at a time, while what it is made of is still in
+    the processor's cache: collecting fields of all records first takes longer, even without a loop
+    in Python.
     """
     header = batch.header
     requires_keys = rules.requires_keys
     earliest, latest = rules.bounds or _UNBOUNDED
+    uniform = prove_uniform(
+        part.payload, part.records_count, first_delta, requires_keys=requires_keys
+    )
+    if uniform is not None:
+        base = header.base_timestamp
+        is_within = earliest <= base + uniform.least and base + uniform.greatest <= latest
+        return base + uniform.greatest if is_within else None
     size_of = sizes_from(header.base_timestamp)
     max_timestamp = NO_TIMESTAMP
     written_bytes = 0

@@ -71,6 +71,22 @@ def message_records(message: memoryview, header: BatchHeader, limit_bytes: int) 
     return records
 
 
+def message_checksums(
+    message: memoryview, header: BatchHeader, limit_bytes: int
+) -> list[tuple[int, bool]]:
+    """Return the checksum that a message carries, or those in a wrapper, and whether it is right.
+
+    In the order of `message_records`; raises as that.
+    """
+    if not is_wrapper(header):
+        return [(header.crc, header.crc == message_checksum(message))]
+    content = _wrapped(message, header, limit_bytes)
+    return [
+        (inner.crc, inner.crc == message_checksum(content[at : at + inner.size_bytes]))
+        for at, inner in _inner_messages(content)
+    ]
+
+
 def complete_header(message: memoryview, header: BatchHeader, limit_bytes: int) -> BatchHeader:
     """Return a message's header with the base offset and count that only its content tells.
 
