@@ -161,6 +161,11 @@ class PosixFile:
     def modified_ms(self) -> int:
         return os.fstat(self._descriptor.number).st_mtime_ns // 1_000_000
 
+    def version(self) -> str:
+        # Not the time of modification, which the cleaner sets; a file number is given out again.
+        status = os.fstat(self._descriptor.number)
+        return f"{status.st_ino:x}-{status.st_ctime_ns:x}"
+
     def close(self) -> None:
         self._descriptor = _CLOSED
 

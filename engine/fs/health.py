@@ -14,13 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from engine.errors import StorageFull, StorageOffline
+from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.metrics import NullRecorder, Recorder
 
 _LOG = logging.getLogger(__name__)
 
 _NO_PERMISSION: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""Nothing is wrong with the disk: too many files are open."""
 
 
 class DirectoryHealth:
@@ -53,6 +55,11 @@ class DirectoryHealth:
         if self._cause is not None:
             raise self._offline(self._cause)
 
+    def offline_error(self) -> StorageOffline:
+        """Return what `ensure_online` raises; the directory must be offline."""
+        assert self._cause is not None, "asked of a directory that takes writes"
+        return self._offline(self._cause)
+
     def ensure_readable(self) -> None:
         """Raise StorageOffline if a read has failed."""
         if not self._can_read:
@@ -67,12 +74,16 @@ class DirectoryHealth:
         """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
 
         As `writing`, but for want of space it raises StorageFull and stays online: either leaves
-        its file as it was if it fails, so nothing is lost when space is found again.
+        its file as it was if it fails, so nothing is lost when space is found again. A roll is
+        guarded like this as well: what it leaves half done, the next one does again.
         """
         return self._appending
 
     def reading(self) -> _ReadGuard:
-        """Guard a block that only reads: an OSError takes the directory offline, for reads too."""
+        """Guard a block that only reads: an OSError takes the directory offline, for reads too.
+
+        Too many open files do not: Overloaded, as in `appending`.
+        """
         return self._reading
 
     def fail(self, error: OSError, *, can_read: bool = True) -> StorageOffline:
@@ -130,6 +141,8 @@ class _AppendGuard(_Guard):
             raise StorageFull(
                 f"no space left under {directory}", directory=str(directory)
             ) from error
+        if isinstance(error, OSError) and error.errno in _NO_FILES:
+            raise _too_many_files() from error
         super().__exit__(kind, error, trace)
 
 
@@ -145,5 +158,11 @@ class _ReadGuard(_Guard):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, OSError) and error.errno in _NO_FILES:
+            raise _too_many_files() from error
         if isinstance(error, OSError):
             raise self._health.fail(error, can_read=False) from error
+
+
+def _too_many_files() -> Overloaded:
+    return Overloaded("too many files are open; the limit is ulimit -n", limit="open_files")

@@ -62,6 +62,12 @@ class File(Protocol):
     def modified_ms(self) -> int:
         """When the file's content last changed, in ms; a rename or removal does not matter."""
 
+    def version(self) -> str:
+        """Return what tells this file, as it is, from any other that has or had its name.
+
+        Hexadecimal digits and dashes. A rename, for example, may change it though no byte changed.
+        """
+
     def close(self) -> None:
         """Let go of the file, without syncing; reads under way end normally. May be repeated."""
 

@@ -219,7 +219,11 @@ class MappedIndex(ABC):
         """Copy all entries out."""
         with self._remap_lock:
             self._ensure_open()
-            return bytes(self._map.buffer[: self.size_bytes])
+            return self._first_entries(self._count)
+
+    def _first_entries(self, count: int) -> bytes:
+        """Copy so many entries out. The caller holds the remap lock."""
+        return bytes(self._map.buffer[: count * self._entry_bytes])
 
     def _ensure_slot(self, slot: int) -> None:
         if not 0 <= slot < self._count:

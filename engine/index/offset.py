@@ -87,6 +87,12 @@ class OffsetIndex(MappedIndex):
         for relative, position in ENTRY.iter_unpack(self._raw_entries()):
             yield OffsetPosition(self.base_offset + relative, position)
 
+    def content_below(self, position: int) -> bytes:
+        """Copy the entries that lead before a byte position: an index in itself."""
+        with self._remap_lock:
+            count = self._count_at_or_below(position - 1, _FIELD, _POSITION_POSITION)
+            return self._first_entries(count)
+
     @property
     def last_offset(self) -> int:
         """The offset of the last entry, or the base offset of an empty index."""

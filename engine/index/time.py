@@ -82,6 +82,13 @@ class TimeIndex(MappedIndex):
         for timestamp, relative in ENTRY.iter_unpack(self._raw_entries()):
             yield TimestampOffset(timestamp, self.base_offset + relative)
 
+    def content_below(self, offset: int) -> bytes:
+        """Copy the entries of offsets below one: an index in itself."""
+        with self._remap_lock:
+            last_kept = offset - self.base_offset - 1
+            count = self._count_at_or_below(last_kept, _OFFSET, _OFFSET_POSITION)
+            return self._first_entries(count)
+
     @property
     def last_entry(self) -> TimestampOffset:
         """The last entry, or (-1, base offset) of an empty index."""
@@ -105,6 +112,8 @@ class TimeIndex(MappedIndex):
         if self._count == 0:
             return
         first_timestamp, _ = ENTRY.unpack_from(self._map.buffer, 0)
+        if first_timestamp < 0:
+            raise self._corrupt(f"its first entry is for time {first_timestamp}")
         if self._last.timestamp < first_timestamp:
             raise self._corrupt(f"time went back from {first_timestamp} to {self._last.timestamp}")
         if self._last.offset < self.base_offset:
@@ -117,7 +126,7 @@ class TimeIndex(MappedIndex):
 
     def _entry(self, slot: int) -> TimestampOffset:
         timestamp, relative = ENTRY.unpack_from(self._map.buffer, slot * ENTRY.size)
-        if relative < 0:
+        if relative < 0 or timestamp < 0:  # a record without a time makes no entry
             raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
         return TimestampOffset(timestamp, self.base_offset + relative)
 

@@ -7,6 +7,7 @@ most segments. Kafka's `TransactionIndex` and `AbortedTxn`; docs/formats/transac
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -96,6 +97,12 @@ class TransactionIndex:
                     file=str(self.path),
                 )
             yield AbortedTransaction(*offsets)
+
+    def content_below(self, offset: int) -> bytes:
+        """Copy the entries of markers below an offset: an index in itself."""
+        below = takewhile(lambda entry: entry[4] < offset, self._raw_entries())
+        size_bytes = sum(ENTRY.size for _ in below)
+        return b"" if self._file is None else self._file.read_at(0, size_bytes)
 
     @property
     def size_bytes(self) -> int:

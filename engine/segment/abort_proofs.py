@@ -31,7 +31,7 @@ def ensure_aborts_known(segment: Segment, *, cached_only: bool = False) -> None:
             data = segment.records.read(position, header.size_bytes, cached_only=cached_only)
             needs_entry = position < proofs.unproven_aborts_bytes
             walk.see_marker(BatchView(data), needs_entry=needs_entry)
-        elif header.is_transactional:
+        elif header.is_transactional and header.last_offset >= proofs.log_start_offset:
             walk.open.setdefault(header.producer_id, header.base_offset)
     walk.finish()
     proofs.unproven_aborts_bytes = 0

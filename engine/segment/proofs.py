@@ -20,7 +20,14 @@ REMEMBERED_PLACES: Final = 4096
 class IndexProofs:
     """Which places in one `.log` file are surely batch boundaries. Thread-safe: only sets grow."""
 
-    __slots__ = ("_base_offset", "_proven", "_records", "found_bytes", "unproven_aborts_bytes")
+    __slots__ = (
+        "_base_offset",
+        "_proven",
+        "_records",
+        "found_bytes",
+        "log_start_offset",
+        "unproven_aborts_bytes",
+    )
 
     def __init__(self, records: FileRecords, base_offset: int) -> None:
         self._records = records
@@ -29,6 +36,9 @@ class IndexProofs:
         """Up to here the file is another process's, and what leads there needs a proof."""
         self.unproven_aborts_bytes = self.found_bytes
         """The same for the index of aborted transactions; 0 once that is proven."""
+        self.log_start_offset = 0
+        """Where the log began when it was loaded: what lies below may have begun a transaction that
+        nobody remembered when its marker came."""
         self._proven: set[int] = set()
 
     def was_found(self, position: int) -> bool:

@@ -7,6 +7,10 @@ ascend: a batch whose checksum is wrong keeps its place, and whoever reads it le
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from engine.errors import CorruptIndex
+from engine.fs import names
 from engine.segment.segment import NO_MAXIMUM, Segment
 from engine.types import OffsetPosition, TimestampOffset
 
@@ -60,3 +64,12 @@ def reindex(segment: Segment, *, is_active: bool) -> None:
     work = Reindexing(segment)
     work.walk()
     work.install(is_active=is_active)
+
+
+def base_offset_of_index(error: CorruptIndex) -> int:
+    """Return whose offset or time index that is; raises `error` for another file."""
+    name = Path(str(error.facts()["file"])).name
+    base_offset = names.base_offset_of(name)
+    if base_offset is None or name == names.txn_index_name(base_offset):
+        raise error
+    return base_offset

@@ -55,6 +55,11 @@ def _check_last_time(segment: Segment) -> int:
     next_offset = segment.base_offset
     indexes = segment.indexes
     last = indexes.time.last_entry
+    if indexes.time.count == 0:
+        _, first = next(segment.headers(), (0, None))
+        if first is not None and first.max_timestamp >= 0:
+            what = f"does not know of the time {first.max_timestamp}"
+            raise segment.proofs.disproved(indexes.time_path, what)
     for _, header in segment.headers(indexes.offset.lookup(indexes.offset.last_offset).position):
         if header.max_timestamp > last.timestamp:
             what = f"does not know of the time {header.max_timestamp}"

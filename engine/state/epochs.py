@@ -93,6 +93,10 @@ class LeaderEpochCache:
         self._entries = (in_force, *self._entries[count:])
         return True
 
+    def restart_at(self, epoch: int, start_offset: int) -> None:
+        """Forget everything but that `epoch` begins there, in memory and on disk."""
+        self._replace((EpochOffset(epoch, start_offset),))
+
     def clear_and_flush(self) -> None:
         """Forget everything, in memory and on disk."""
         self._replace(())

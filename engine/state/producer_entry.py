@@ -21,6 +21,9 @@ CACHED_BATCHES: Final = 5
 
 NO_COORDINATOR_EPOCH: Final = -1
 
+LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60_000
+"""How long after its timeout an open transaction is late; Kafka's constant of that name."""
+
 
 class BatchMetadata(NamedTuple):
     """One appended batch as duplicate detection remembers it; both ends inclusive."""
@@ -76,6 +79,13 @@ class ProducerEntry(NamedTuple):
         if self.transaction_first_offset is not None:
             return False
         return now_ms - max(self.last_timestamp, self.seen_ms) >= expiration_ms
+
+    def is_late(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
+        """Whether a transaction is open and the producer has been silent for too long."""
+        if self.transaction_first_offset is None or self.last_timestamp <= 0:
+            return False
+        allowed_ms = max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        return now_ms - self.last_timestamp > allowed_ms
 
     def with_batch(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
         """Return the state after a data batch; another epoch forgets the batches of this one."""

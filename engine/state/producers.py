@@ -52,9 +52,6 @@ from engine.types import (
 
 _logger = logging.getLogger(__name__)
 
-LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60_000
-"""How long after its timeout an open transaction is late; Kafka's constant of that name."""
-
 _NO_MARKERS: Final[Mapping[int, EndMarker]] = MappingProxyType({})
 
 
@@ -263,6 +260,10 @@ class ProducerStates:
         """Make a snapshot survive a power cut, if it still exists. Needs no lock."""
         self._files.sync(offset)
 
+    def overlook_snapshots_above(self, offset: int) -> None:
+        """Take no notice of newer snapshots; their files stay, for whoever is not looking back."""
+        self._files.overlook_above(offset)
+
     @property
     def snapshots(self) -> tuple[int, ...]:
         """The offsets of all snapshots, ascending."""
@@ -303,6 +304,9 @@ class ProducerStates:
 
     # Questions.
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     @property
     def is_empty(self) -> bool:
         """Whether no producer is known."""
@@ -336,9 +340,7 @@ class ProducerStates:
         oldest = self._transactions.oldest
         if oldest is None:
             return False
-        last_timestamp = self._entries[oldest.producer_id].last_timestamp
-        allowed_ms = max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
-        return last_timestamp > 0 and now_ms - last_timestamp > allowed_ms
+        return self._entries[oldest.producer_id].is_late(now_ms, max_transaction_timeout_ms)
 
     def check_invariants(self) -> None:
         """Fail unless entries and open transactions tell the same story."""

@@ -106,6 +106,10 @@ class SnapshotFiles:
         for offset in strays:
             self.delete(offset)
 
+    def overlook_above(self, offset: int) -> None:
+        """Take no notice of newer snapshots from now on; their files stay."""
+        self._offsets = [one for one in self._offsets if one <= offset]
+
     def move_to(self, directory: Path) -> None:
         """Look for the files under their new parent: the partition directory was renamed."""
         self._directory = directory

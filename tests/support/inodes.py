@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,8 @@ class Inode:
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     modified_ms: int = 0
+    number: int = field(default_factory=itertools.count().__next__)
+    changes: int = 0  # how often it was written or cut
     lost_writes: bool = False  # a sync failed: the kernel believes that nothing is left to write
 
     def sync(self) -> None:
@@ -151,6 +154,7 @@ class ForgetfulFile(_Open):
             self._enter("truncate")
             del self._inode.content[size_bytes:]
             self._inode.modified_ms = self._disk.now_ms
+            self._inode.changes += 1
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
@@ -162,6 +166,9 @@ class ForgetfulFile(_Open):
 
     def modified_ms(self) -> int:
         return self._inode.modified_ms
+
+    def version(self) -> str:
+        return f"{self._inode.number:x}-{self._inode.changes:x}"
 
     def close(self) -> None:
         self._is_open = False
@@ -180,6 +187,7 @@ class ForgetfulFile(_Open):
     def _write(self, position: int, data: bytes) -> None:
         self._inode.content[position : position + len(data)] = data
         self._inode.modified_ms = self._disk.now_ms
+        self._inode.changes += 1
 
 
 class ForgetfulMap(_Open):

@@ -167,3 +167,14 @@ def test_an_open_file_tells_its_age_under_any_name(place: Place) -> None:
         assert file.modified_ms() == 123_456
         place.fs.remove(place / "g")
         assert file.modified_ms() == 123_456
+
+
+def test_version_tells_files_of_one_name_apart(place: Place) -> None:
+    """A file that took another's name is told apart; one that was left alone is the same."""
+    with place.fs.open(place / "f", create=True) as file:
+        seen = [file.version()]
+        assert file.version() == seen[0]
+        with place.fs.open(place / "g", create=True) as other:
+            seen.append(other.version())
+            place.fs.rename(place / "g", place / "f")
+            assert len(set(seen)) == 2

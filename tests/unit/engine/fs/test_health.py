@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import StorageFull, StorageOffline
+from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.fs.health import DirectoryHealth
 from engine.metrics import NullRecorder
 
@@ -73,6 +73,17 @@ def test_full_disk_refuses_an_append_and_stays_online(health: DirectoryHealth, n
         raise os_error(number)
     assert refused.value.facts() == {"directory": "/data"}
     assert not health.is_offline
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_are_no_fault_of_the_disk(health: DirectoryHealth, number: int) -> None:
+    """Neither a roll nor a read that may open no file takes the directory offline."""
+    for guard in (health.appending(), health.reading()):
+        with pytest.raises(Overloaded) as refused, guard:
+            raise os_error(number)
+        assert refused.value.facts() == {"limit": "open_files"}
+    assert not health.is_offline
+    health.ensure_readable()
 
 
 def test_full_disk_amid_other_writes_takes_the_directory_offline(health: DirectoryHealth) -> None:

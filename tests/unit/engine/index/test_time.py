@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorruptIndex, IndexFull, OffsetsOutOfOrder, SegmentOverflow
-from engine.index.time import TimeIndex
+from engine.index.time import ENTRY, TimeIndex
 from engine.types import INT32_MAX, TimestampOffset
 from tests.support.filesystem import ForgetfulDisk
 
@@ -44,6 +44,21 @@ def test_empty_index_knows_no_time(index: TimeIndex) -> None:
     """
     assert index.lookup(-1) == index.lookup(1_000) == index.last_entry == (-1, BASE)
     assert (index.count, list(index.entries()), index.is_full) == (0, [], False)
+
+
+@pytest.mark.parametrize("times", [(-1,), (-1, -1), (-1, 90)])
+def test_an_entry_without_a_time_is_nobodys(
+    disk: ForgetfulDisk, path: Path, times: tuple[int, ...]
+) -> None:
+    """Records without times make no entries: where there is one, the file is not believed."""
+    with disk.open(path, create=True) as file:
+        for slot, time in enumerate(times):
+            file.append(ENTRY.pack(time, 10 * slot))
+    index = TimeIndex(disk, path, BASE, 6 * 12)
+    with pytest.raises(CorruptIndex, match="time -1"):
+        index.sanity_check()
+    with pytest.raises(CorruptIndex):
+        index.entry(0)
 
 
 def test_lookup_finds_the_last_entry_at_or_before(filled: TimeIndex) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from engine.errors import InvalidTransactionState, SequenceGap
 from engine.fs.filesystem import PosixFileSystem
-from engine.state.producers import LATE_TRANSACTION_BUFFER_MS, ProducerStates
+from engine.state.producer_entry import LATE_TRANSACTION_BUFFER_MS
+from engine.state.producers import ProducerStates
 from engine.state.verdict import Accepted
 from engine.topic_keys import DAY_MS
 from engine.types import (

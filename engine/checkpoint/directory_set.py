@@ -1,0 +1,70 @@
+"""Which data directories belong together: `tidelog-directories.json` in each of them.
+
+A start that is given all but one would make the partitions of that one anew, empty. Each directory
+has an id of its own, so that it is known under another path too. A log that has only ever had one
+directory has no such file. Ours; Kafka ignores it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from engine.checkpoint.json_file import read_json, write_json
+from engine.checkpoint.lines import corrupt
+from engine.fs.names import DIRECTORIES_FILE
+from engine.fs.port import FileSystem
+
+VERSION: Final = 1
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySet:
+    """What one directory knows of itself and of those it belongs to."""
+
+    own_id: str
+    set_id: str
+    """The same in all of them, whichever come and go."""
+    generation: int
+    """Grows by one with each change; of copies that differ the newest is right."""
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """Where each of them was last seen, by id; the own one is among them."""
+
+
+def read_directory_set(fs: FileSystem, directory: Path) -> DirectorySet | None:
+    """Return what the file says; None if there is none. CorruptCheckpoint if it is damaged."""
+    path = directory / DIRECTORIES_FILE
+    content = read_json(fs, path, VERSION)
+    if content is None:
+        return None
+    own_id, set_id, generation, paths = map(content.get, ("id", "set", "generation", "directories"))
+    if not (
+        _is_id(own_id)
+        and _is_id(set_id)
+        and isinstance(generation, int)
+        and isinstance(paths, dict)
+        and own_id in paths
+        and all(_is_id(one) and isinstance(seen, str) for one, seen in paths.items())
+    ):
+        raise corrupt(path, "ids, generation or directories are malformed")
+    return DirectorySet(str(own_id), str(set_id), generation, paths)
+
+
+def write_directory_set(fs: FileSystem, directory: Path, known: DirectorySet) -> None:
+    """Replace the file, durably."""
+    fields = {
+        "set": known.set_id,
+        "generation": known.generation,
+        "id": known.own_id,
+        "directories": dict(sorted(known.paths.items())),
+    }
+    write_json(fs, directory / DIRECTORIES_FILE, VERSION, fields)
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) and _ID.fullmatch(value) is not None

@@ -1,0 +1,50 @@
+"""The file that says which data directories belong together."""
+
+import json
+
+import pytest
+
+from engine.checkpoint.directory_set import (
+    DirectorySet,
+    read_directory_set,
+    write_directory_set,
+)
+from engine.errors import CorruptCheckpoint
+from engine.fs.names import DIRECTORIES_FILE
+from tests.support.filesystem import ForgetfulDisk
+from tests.unit.engine.checkpoint.conftest import DIRECTORY
+
+A, B, SET = "a" * 32, "b" * 32, "5" * 32
+KNOWN = DirectorySet(A, SET, 3, {A: "/a", B: "/b"})
+
+
+def test_what_is_written_is_read_and_survives_a_power_cut(disk: ForgetfulDisk) -> None:
+    """The whole set with its generation; no file is no set."""
+    assert read_directory_set(disk, DIRECTORY) is None
+    write_directory_set(disk, DIRECTORY, KNOWN)
+    disk.restart(power_cut=True)
+    assert read_directory_set(disk, DIRECTORY) == KNOWN
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": "a"},
+        {"set": None},
+        {"generation": "3"},
+        {"directories": [A]},
+        {"directories": {B: "/b"}},
+        {"directories": {A: 1}},
+        {"directories": {A: "/a", "b": "/b"}},
+        {"version": 2},
+    ],
+)
+def test_a_file_that_says_something_else_is_not_believed(
+    disk: ForgetfulDisk, wrong: dict[str, object]
+) -> None:
+    """Whatever is malformed, the whole file is."""
+    good = {"version": 1, "id": A, "set": SET, "generation": 3, "directories": {A: "/a"}}
+    with disk.open(DIRECTORY / DIRECTORIES_FILE, create=True) as file:
+        file.append(json.dumps(good | wrong).encode())
+    with pytest.raises(CorruptCheckpoint, match=DIRECTORIES_FILE):
+        read_directory_set(disk, DIRECTORY)
