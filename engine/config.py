@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from engine.topic_keys import DAY_MS, HOUR_MS, MIB, TOPIC_KEYS, ConfigValue, parse_overrides
 from engine.types import INT64_MAX
@@ -127,6 +128,20 @@ class EngineConfig:
 
     producer_id_expiration_check_interval_ms: int = 600_000
     """How often idle producers are looked for."""
+
+    gone_directories: tuple[Path, ...] = ()
+    """Data directories that will not come back: a start without them is refused otherwise.
+
+    What lay there is lost; its partitions are made anew, empty."""
+
+    max_waiting_moves: int = 1_000
+    """Moves to another data directory that wait at once, the one under way included."""
+
+    transaction_verification: bool = False
+    """Whether a transaction needs a guard to begin, see `Log.start_verification`.
+
+    Kafka's transaction.partition.verification.enable. Off: guards are a coordinator's to ask for.
+    """
 
     max_decompressed_batch_bytes: int = 64 * MIB
     """Ceiling for one decompressed batch: a 12 KB batch can hold 400 MB."""

@@ -40,6 +40,39 @@ class Recorder(Protocol):
     def directory_offline(self, directory: str) -> None:
         """Count a data directory that takes no more writes."""
 
+    def compacted(
+        self,
+        log: TopicPartition,
+        *,
+        read_bytes: int,
+        written_bytes: int,
+        duration_ms: int,
+        map_utilization: float,
+    ) -> None:
+        """Note a round of compaction; the last is the share of the offset map that its keys took.
+
+        Kafka's cleaner-recopy-percent, max-clean-time-secs, max-buffer-utilization-percent.
+        """
+
+    def cleaner_looked(self, *, dirty_ratio: float, delay_ms: int) -> None:
+        """Note a look at all compacted logs: the greatest share of dirty bytes, 0 to 1.
+
+        `delay_ms` is how long a record has waited past max.compaction.lag.ms. Kafka's
+        max-dirty-percent, max-compaction-delay-secs, time-since-last-run-ms.
+        """
+
+    def uncleanable(self, directory: str, *, logs: int, size_bytes: int) -> None:
+        """Note how many logs of a data directory were given up, and their dirty bytes."""
+
+    def cleaner_io(self, *, size_bytes: int) -> None:
+        """Count bytes that compaction reads or writes (Kafka's Throttler, cleaner-io)."""
+
+    def moved(self, log: TopicPartition, *, succeeded: bool) -> None:
+        """Count a move to another data directory that has come to its end."""
+
+    def cleaner_died(self) -> None:
+        """Count a thread of the cleaner that ended before it was stopped (DeadThreadCount)."""
+
 
 class NullRecorder:
     """The recorder that records nothing."""
@@ -61,3 +94,23 @@ class NullRecorder:
     def segments_deleted(self, log: TopicPartition, *, count: int, size_bytes: int) -> None: ...
 
     def directory_offline(self, directory: str) -> None: ...
+
+    def compacted(
+        self,
+        log: TopicPartition,
+        *,
+        read_bytes: int,
+        written_bytes: int,
+        duration_ms: int,
+        map_utilization: float,
+    ) -> None: ...
+
+    def cleaner_looked(self, *, dirty_ratio: float, delay_ms: int) -> None: ...
+
+    def uncleanable(self, directory: str, *, logs: int, size_bytes: int) -> None: ...
+
+    def cleaner_io(self, *, size_bytes: int) -> None: ...
+
+    def moved(self, log: TopicPartition, *, succeeded: bool) -> None: ...
+
+    def cleaner_died(self) -> None: ...

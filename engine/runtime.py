@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.background.committer import Committer, OnCommit, OnFailure
 from engine.background.expiry import expire_producers
+from engine.background.mover import PartitionMover
 from engine.background.retention import run_retention_pass
 from engine.cleaner.cleaner import LogCleaner
 from engine.clock import Clock, SystemClock
@@ -56,18 +57,24 @@ class Runtime:
             scheduler = self._own_scheduler = ThreadScheduler(clock)
         self._scheduler = scheduler
         fs = fs or PosixFileSystem()
+        recorder = recorder or NullRecorder()
         self.manager = LogManager(
             data_directories,
             fs=fs,
             clock=clock,
             scheduler=self._scheduler,
-            recorder=recorder or NullRecorder(),
+            recorder=recorder,
             config=self.config,
         )
         self.committer = Committer(
             self.config, clock, on_commit or _ignore_commit, on_failure or _ignore_failure
         )
-        self.cleaner = LogCleaner(self.manager, fs=fs, clock=clock, config=self.config.cleaner)
+        self.cleaner = LogCleaner(
+            self.manager, fs=fs, clock=clock, config=self.config.cleaner, recorder=recorder
+        )
+        self.mover = PartitionMover(
+            self.manager, recorder, max_waiting=self.config.max_waiting_moves
+        )
         self._life = threading.Lock()
         self._tasks: list[Task] = []
         self._is_ready = False
@@ -101,6 +108,7 @@ class Runtime:
         self.manager.interrupt()
         with self._life:
             self._is_ready = False
+            self.mover.stop()
             self.cleaner.stop()
             self.committer.stop()
             for task in self._tasks:

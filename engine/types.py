@@ -112,13 +112,11 @@ class FetchIsolation(enum.Enum):
 
 
 class LogStartReason(enum.Enum):
-    """Why the log start moved; it appears in logs and metrics only."""
+    """Why the log start rose, as the service's own log says it; Kafka's reasons."""
 
-    LOADED = "loaded"
     SEGMENT_DELETION = "segment deletion"
     CLIENT_RECORD_DELETION = "client record deletion"
     LEADER_OFFSET_INCREMENTED = "leader offset incremented"
-    TRUNCATION = "truncation"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineError, Overloaded, StorageError, StorageOffline
 from engine.log.log import Log
 from engine.log.results import Appended, LogTag
+from engine.state.verification import VerificationGuard
 from engine.types import AppendOrigin, Buffer
 
 _LOG = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class AppendOptions(TypedDict, total=False):
     checked: bool
     expected_end_offset: int | None
     expected_tag: LogTag | None
+    guard: VerificationGuard | None
 
 
 class Committer:

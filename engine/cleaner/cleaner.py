@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
 from engine.cleaner.marks import CleanMarks
+from engine.cleaner.offset_map import SLOT_BYTES
 from engine.cleaner.report import CleaningReport
 from engine.cleaner.round import run_round
-from engine.cleaner.selection import CleanableRange, cleanable_range, dirtiest, first_dirty_offset
+from engine.cleaner.selection import (
+    CleanableRange,
+    cleanable_range,
+    dirtiest,
+    first_dirty_offset,
+    sealed_bytes_from,
+)
 from engine.cleaner.throttle import Throttle
 from engine.clock import Clock
 from engine.config import CleanerConfig
@@ -33,6 +40,7 @@ from engine.fs.port import FileSystem
 from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
 from engine.manager.manager import LogManager
+from engine.metrics import Recorder
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -48,8 +56,10 @@ class LogCleaner:
         fs: FileSystem,
         clock: Clock,
         config: CleanerConfig,
+        recorder: Recorder,
     ) -> None:
         self._manager = manager
+        self._recorder = recorder
         self._fs = fs
         self._clock = clock
         self._config = config
@@ -80,12 +90,16 @@ class LogCleaner:
             self._marks = None
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._config.backoff_ms / 1000):
-            try:
-                while not self._stopping.is_set() and self.run_pass() is not None:
-                    pass  # the next log may be as dirty
-            except Exception:  # noqa: BLE001 - the thread must go on, or compaction ends unseen
-                _LOG.exception("a pass of the cleaner failed and will run again")
+        try:
+            while not self._stopping.wait(self._config.backoff_ms / 1000):
+                try:
+                    while not self._stopping.is_set() and self.run_pass() is not None:
+                        pass  # the next log may be as dirty
+                except Exception:  # noqa: BLE001 - the thread must go on, or compaction ends unseen
+                    _LOG.exception("a pass of the cleaner failed and will run again")
+        finally:
+            if not self._stopping.is_set():
+                self._recorder.cleaner_died()
 
     # -- work --------------------------------------------------------------------------------
 
@@ -98,7 +112,9 @@ class LogCleaner:
             if self._manager.health.is_offline or self._marks is None:
                 return None
             self._forget_departed()
-            chosen = dirtiest(self._candidates(self._marks))
+            candidates = list(self._candidates(self._marks))
+            self._report_dirt(candidates, self._marks)
+            chosen = dirtiest(candidates)
             report = None if chosen is None else self._clean_or_report(chosen, self._marks)
             self._write_marks(self._marks)
             self._run_retention()
@@ -146,6 +162,21 @@ class LogCleaner:
             else:
                 yield candidate
 
+    def _report_dirt(self, candidates: Sequence[CleanableRange], marks: CleanMarks) -> None:
+        """Tell what there is to do, and what is left undone until the next start."""
+        self._recorder.cleaner_looked(
+            dirty_ratio=max((one.ratio for one in candidates), default=0.0),
+            delay_ms=max((one.overdue_ms for one in candidates), default=0),
+        )
+        stuck = [log for log in self._manager.logs() if log.topic_partition in self._uncleanable]
+        for health in self._manager.directories:
+            here = [log for log in stuck if log.health is health]
+            size_bytes = sum(
+                sealed_bytes_from(log, first_dirty_offset(log, marks.cleaned_up_to(log)))
+                for log in here
+            )
+            self._recorder.uncleanable(str(health.directory), logs=len(here), size_bytes=size_bytes)
+
     def _compacted_logs(self) -> Iterator[Log]:
         for log in self._manager.logs():
             if log.config.is_compacted and log.topic_partition not in self._uncleanable:
@@ -180,6 +211,13 @@ class LogCleaner:
             compaction.context.recorder.corrupt_data_found(log.topic_partition)
             raise
         marks.note(log, report.end_offset)
+        self._recorder.compacted(
+            log.topic_partition,
+            read_bytes=report.bytes_before,
+            written_bytes=report.bytes_after,
+            duration_ms=report.duration_ms,
+            map_utilization=report.keys_count * SLOT_BYTES / self._config.dedupe_buffer_bytes,
+        )
         _LOG.info("%s", report)
         return report
 
@@ -198,6 +236,7 @@ class LogCleaner:
     def _pace(self, compaction: Compaction, size_bytes: int) -> None:
         """Wait as the throttle asks; raise CleaningAborted if the round has lost its purpose."""
         compaction.ensure_current()
+        self._recorder.cleaner_io(size_bytes=size_bytes)
         pause_ms = self._throttle.pause_ms(size_bytes)
         if self._stopping.wait(pause_ms / 1000) if pause_ms else self._stopping.is_set():
             raise CleaningAborted("the cleaner stops")

@@ -29,8 +29,8 @@ class CleanableRange:
     """The base offset of a segment, at least `first_dirty_offset` unless there is none to clean."""
     clean_bytes: int
     cleanable_bytes: int
-    must_be_cleaned: bool
-    """Whether a record has been waiting for longer than max.compaction.lag.ms."""
+    overdue_ms: int
+    """How long a record has been waiting past max.compaction.lag.ms; 0 if none has."""
 
     @property
     def ratio(self) -> float:
@@ -41,17 +41,20 @@ class CleanableRange:
     @property
     def is_due(self) -> bool:
         """Whether the log should be cleaned by its own configuration."""
-        if self.must_be_cleaned and self.cleanable_bytes:
+        if self.overdue_ms and self.cleanable_bytes:
             return True
         return self.ratio > self.log.config.min_cleanable_dirty_ratio
 
 
 def first_dirty_offset(log: Log, cleaned_up_to: int | None) -> int:
-    """Return where the last cleaning ended, or the log start if that cannot be right."""
+    """Return where the last cleaning ended, or the log start if that cannot be right.
+
+    No cleaning reaches what is undecided, and that only a truncation takes further down.
+    """
     marks = log.watermarks
     if cleaned_up_to is None:
         return marks.log_start_offset
-    if not marks.log_start_offset <= cleaned_up_to <= marks.log_end_offset:
+    if not marks.log_start_offset <= cleaned_up_to <= marks.last_stable_offset:
         return marks.log_start_offset
     return cleaned_up_to
 
@@ -62,7 +65,7 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
     stable_offset = log.watermarks.last_stable_offset  # before the segments: it only rises
     segments = log.segments
     active = segments[-1].base_offset
-    sealed_dirty = segments_from(segments[:-1], first_dirty) if active >= first_dirty else ()
+    sealed_dirty = segments_from(segments[:-1], first_dirty) if active > first_dirty else ()
     too_young = _first_too_young(sealed_dirty, config, now_ms)
     bound = max(first_dirty, min(stable_offset, active, too_young))
     first_uncleanable = _segment_start(segments, bound)
@@ -74,8 +77,14 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
         first_uncleanable,
         sum(segment.size_bytes for segment in clean),
         sum(segment.size_bytes for segment in cleanable),
-        _has_waited_too_long(sealed_dirty, config, now_ms),
+        _overdue_ms(sealed_dirty, config, now_ms),
     )
+
+
+def sealed_bytes_from(log: Log, offset: int) -> int:
+    """Return the bytes of the sealed segments from the one that holds `offset` on."""
+    segments = log.segments
+    return sum(one.size_bytes for one in segments_from(segments, offset) if one != segments[-1])
 
 
 def dirtiest(ranges: Iterable[CleanableRange]) -> CleanableRange | None:
@@ -144,12 +153,13 @@ def _first_too_young(sealed: Sequence[Segment], config: LogConfig, now_ms: int) 
     return INT64_MAX
 
 
-def _has_waited_too_long(sealed: Sequence[Segment], config: LogConfig, now_ms: int) -> bool:
-    """Whether the first record of a dirty segment is older than the maximum lag."""
+def _overdue_ms(sealed: Sequence[Segment], config: LogConfig, now_ms: int) -> int:
+    """Return by how much the first record of a dirty segment is older than the maximum lag."""
     if config.max_compaction_lag_ms == INT64_MAX:
-        return False
+        return 0
+    times = [time for segment in sealed if (time := _first_timestamp(segment)) > 0]
     oldest_allowed_ms = max(0, now_ms - config.max_compaction_lag_ms)
-    return any(0 < _first_timestamp(segment) < oldest_allowed_ms for segment in sealed)
+    return max(0, oldest_allowed_ms - min(times, default=oldest_allowed_ms))
 
 
 def _first_timestamp(segment: Segment) -> int:

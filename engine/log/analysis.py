@@ -99,17 +99,27 @@ def _of_own_builder(
     buffer: bytearray | memoryview, config: LogConfig, limits: AnalysisLimits
 ) -> Incoming:
     """Trust framing, checksum and content; look again only where the topic may refuse records."""
-    header = parse_header(buffer)
     if (
         config.is_compacted
         or config.message_timestamp_before_max_ms != INT64_MAX
-        or header.max_timestamp - limits.now_ms > config.message_timestamp_after_max_ms
         or config.compression_type != "producer"
         or config.uses_append_time
     ):
         return _of_client(buffer, config, limits)
-    _ensure_batch_size(header.size_bytes, config)
-    return Incoming(buffer, (header,), (0,), header.max_timestamp, 0, header.has_producer_id)
+    header = parse_header(buffer)
+    if header.size_bytes == len(buffer):
+        headers, positions = (header,), (0,)
+    else:
+        positions, headers = zip(*_frames(buffer), strict=True)
+    max_timestamp, batch_of_max, needs_judgement = NO_TIMESTAMP, 0, False
+    for index, header in enumerate(headers):
+        _ensure_batch_size(header.size_bytes, config)
+        if header.max_timestamp > max_timestamp:
+            max_timestamp, batch_of_max = header.max_timestamp, index
+        needs_judgement = needs_judgement or header.has_producer_id
+    if max_timestamp - limits.now_ms > config.message_timestamp_after_max_ms:
+        return _of_client(buffer, config, limits)
+    return Incoming(buffer, headers, positions, max_timestamp, batch_of_max, needs_judgement)
 
 
 def _of_client(

@@ -9,11 +9,12 @@ reported.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from engine.checkpoint.gaps import SegmentGap, read_gaps
 from engine.config import LogConfig
 from engine.errors import (
     CorruptCheckpoint,
@@ -79,6 +80,8 @@ class Loader:
         self._recovered_producers: ProducerStates | None = None
         """What the scan of the tail left: it remembers more batches than a snapshot holds."""
         self._are_epochs_lost = False
+        self._epoch_starts: Collection[int] = ()
+        self._gaps: Collection[SegmentGap] = ()
 
     def load(self) -> LoadedLog:
         """Return the log as it is on disk, repaired; OSError and StorageError pass through."""
@@ -104,9 +107,10 @@ class Loader:
         self._compare_with_promises(end_offset)
         self._segments.active.make_active()
         log_start_offset = max(request.log_start_offset, self._segments.first_base_offset)
+        for segment in self._segments.overlapping(log_start_offset, log_start_offset + 1):
+            segment.proofs.log_start_offset = log_start_offset
         epochs.truncate_from_end(end_offset)
         epochs.truncate_from_start(request.log_start_offset)
-        epochs.flush()
         producers = self._recovered_producers or self._new_producers()
         producers.remove_stray_snapshots(self._segments.base_offsets)
         rebuild_producers(
@@ -134,6 +138,8 @@ class Loader:
             self._segments.add(segment)
         if self._are_epochs_lost:
             rebuild_epochs(epochs, self._segments)
+        self._epoch_starts = {entry.start_offset for entry in epochs.entries}
+        self._gaps = self._read_gaps()
         try:
             self._rebuild_missing_indexes(epochs)
             if not self._request.was_clean:
@@ -152,7 +158,9 @@ class Loader:
             if names.base_offset_of(name) is not None and name.endswith(segment_suffixes)
         ]
         ensure_files(
-            self._fs, directory, (*ours, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
+            self._fs,
+            directory,
+            (*ours, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.SEGMENT_GAPS),
         )
 
     def _open_epochs(self) -> LeaderEpochCache:
@@ -167,6 +175,16 @@ class Loader:
         self._are_epochs_lost = True
         self._fs.remove(path)
         return LeaderEpochCache(self._fs, directory)
+
+    def _read_gaps(self) -> Collection[SegmentGap]:
+        """Return the gaps that were noted; where nobody can tell, every gap passes."""
+        directory = self._request.directory
+        try:
+            return read_gaps(self._fs, directory / names.SEGMENT_GAPS)
+        except CorruptCheckpoint as error:
+            _LOG.warning("%s: missing offsets will not be noticed: %s", directory, error)
+            self._request = replace(self._request, is_gapless=False)
+            return ()
 
     def _compare_with_promises(self, end_offset: int) -> None:
         """Report if the log ends before what was once durable and shown."""
@@ -202,6 +220,7 @@ class Loader:
             self._request.directory,
             clock=self._context.clock,
             expiration_ms=self._context.config.producer_id_expiration_ms,
+            transaction_verification=self._context.config.transaction_verification,
         )
 
     def _segment(self, base_offset: int, *, is_new: bool = False, suffix: str = "") -> Segment:
@@ -248,11 +267,23 @@ class Loader:
             except CorruptIndex as error:
                 _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
                 segment.indexes.remove_unusable()
-                producers = self._new_producers()
-                result = self._recover_one(segment, producers, epochs, keeps_tail=True)
+                result = self._reindex(segment, epochs)
                 segment.flush()
                 next_offset = None if result.tail is Tail.DAMAGED else result.next_offset
             self._report_gap(segment, next_offset)
+
+    def _reindex(self, segment: Segment, epochs: LeaderEpochCache) -> SegmentRecovery:
+        """Rebuild a segment that was on disk for sure; newer snapshots than it knows of stay.
+
+        Only they remember producers whose batches retention has removed.
+        """
+        producers = self._new_producers()
+        before = producers.snapshots
+        producers.overlook_snapshots_above(segment.base_offset)
+        result = self._recover_one(segment, producers, epochs, keeps_tail=True)
+        if producers.map_end_offset not in before:
+            producers.take_snapshot(sync=True)
+        return result
 
     def _ensure_indexed(self, segment: Segment) -> int | None:
         """As `ensure_sane`; an index that is missing is as wrong as one that is damaged."""
@@ -264,13 +295,26 @@ class Loader:
     def _report_gap(self, segment: Segment, next_offset: int | None) -> None:
         """Report offsets that are missing behind a segment where compaction took none."""
         following = self._segments.higher(segment.base_offset)
-        if not self._request.is_gapless or following is None or next_offset is None:
+        if following is None or next_offset is None or next_offset >= following.base_offset:
             return
-        if next_offset < following.base_offset:
+        if not self._may_follow(following.base_offset, next_offset):
             self._report_loss(
                 f"offsets {next_offset} to {following.base_offset - 1} are missing, behind the end "
                 f"of {segment.records.path}"
             )
+
+    def _may_follow(self, base_offset: int, end_offset: int) -> bool:
+        """Whether a segment may begin there behind one that ends here, and nothing be lost.
+
+        Compaction leaves gaps, and a follower jumps. A truncation may end the log inside a batch,
+        which goes whole: the next epoch begins where the log ended.
+        """
+        return (
+            base_offset == end_offset
+            or not self._request.is_gapless
+            or SegmentGap(end_offset, base_offset) in self._gaps
+            or base_offset in self._epoch_starts
+        )
 
     def _first_to_recover(self) -> int:
         floor = self._segments.floor(self._request.recovery_point)
@@ -289,11 +333,13 @@ class Loader:
             result = self._recover_one(
                 segment, producers, epochs, before_cut=partial(self._remove_above, segment)
             )
+            producers.take_snapshot(sync=True)
             if result.truncated_bytes:
                 break
             following = self._segments.higher(segment.base_offset)
-            has_gap = following is not None and following.base_offset != result.next_offset
-            if has_gap and self._request.is_gapless:
+            if following is not None and not self._may_follow(
+                following.base_offset, result.next_offset
+            ):
                 self._remove_above(segment)
                 break
 
@@ -331,7 +377,6 @@ class Loader:
         result = recover_segment(
             segment, producers, epochs, keeps_tail=keeps_tail, before_cut=before_cut
         )
-        producers.take_snapshot(sync=True)
         self._note(segment, result)
         return result
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from engine.checkpoint.gaps import SegmentGap, note_gap
 from engine.config import LogConfig
 from engine.errors import CorruptIndex, InvalidRequestValue
 from engine.fs import names
@@ -68,6 +69,11 @@ class LocalLog:
 
     def open_segment(self, base_offset: int) -> Segment:
         """Create the files of a new active segment and put it into the map."""
+        segment = self._create_segment(base_offset)
+        self.segments.add(segment)
+        return segment
+
+    def _create_segment(self, base_offset: int) -> Segment:
         jitter_ms = 0
         if self.config.segment_jitter_ms:
             limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -81,7 +87,6 @@ class LocalLog:
             jitter_ms=jitter_ms,
             is_new=True,
         )
-        self.segments.add(segment)
         self._has_new_names = True
         return segment
 
@@ -105,8 +110,14 @@ class LocalLog:
             return self.open_segment(base_offset)
         self._remove_leftovers(base_offset)
         active.seal()
+        segment = self.open_segment(base_offset)  # may find no space: then nothing has happened
         self._unsynced.append(active)
-        return self.open_segment(base_offset)
+        return segment
+
+    def note_gap(self, end_offset: int, base_offset: int) -> None:
+        """Note, durably, that nothing was lost where a segment will begin behind a gap."""
+        gap = SegmentGap(end_offset, base_offset)
+        note_gap(self.context.fs, self.directory / names.SEGMENT_GAPS, gap)
 
     def _remove_leftovers(self, base_offset: int) -> None:
         """Remove files that a crash left under the new segment's name: it must not adopt them."""
@@ -165,8 +176,11 @@ class LocalLog:
             self._has_new_names = False
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Cut every batch that holds `offset` or more; the last segment left becomes active."""
-        self.remove_segments(self.segments.above(offset))
+        """Cut every batch that holds `offset` or more; the last segment left becomes active.
+
+        The last segment goes first: a crash meanwhile leaves a beginning of the log.
+        """
+        self.remove_segments(self.segments.above(offset)[::-1])
         active = self.segments.active
         try:
             active.locate(offset)
@@ -193,17 +207,34 @@ class LocalLog:
             segment.change_suffix("")
         self.context.fs.sync_directory(self.directory)
 
+    def end_at(self, offset: int, *, notes_gap: bool) -> None:
+        """See to it that a start finds the log to end at `offset`, where batches end before it.
+
+        The name of an empty segment tells it.
+        """
+        active = self.segments.active
+        if active.read_next_offset() >= offset:
+            return
+        active.sync_log()  # first, or a power cut could leave the batch that was cut beside it
+        before = active if active.size_bytes else self.segments.lower(active.base_offset)
+        if before is not None and notes_gap:
+            self.note_gap(before.read_next_offset(), offset)
+        if active.size_bytes:
+            self.roll(offset)
+        else:
+            self.retire(active)
+            self.segments.replace([self._create_segment(offset)], [active])
+
     def restart_at(self, offset: int) -> None:
         """Remove everything and go on with one empty segment at `offset`.
 
-        At no instant is the map without an active segment.
+        The last one goes first: a crash meanwhile leaves a beginning of the log. At no instant is
+        the map without an active segment.
         """
-        self.remove_segments(self.segments.snapshot.segments[:-1])
-        last = self.segments.active
-        self.retire(last)
-        self.open_segment(offset)
-        if last.base_offset != offset:
-            self.segments.remove(last.base_offset)
+        old = self.segments.snapshot.segments
+        for segment in reversed(old):
+            self.retire(segment)
+        self.segments.replace([self._create_segment(offset)], old)
 
     def move_to(self, directory: Path) -> None:
         """Note that the directory was renamed."""

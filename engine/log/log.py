@@ -17,35 +17,34 @@ from engine.config import LogConfig
 from engine.errors import (
     CorruptIndex,
     InvalidRequestValue,
-    OffsetBeyondLogEnd,
     StorageOffline,
 )
-from engine.fs import names
 from engine.guard import GuardedLock
 from engine.log import retention
 from engine.log.analysis import AnalysisLimits, analyse
 from engine.log.compaction import Compaction
 from engine.log.context import LogContext
 from engine.log.loader import Loader, LoadRequest
-from engine.log.read import ReadRequest
+from engine.log.read import ReadRequest, deletion_target
 from engine.log.reader import LogReader
 from engine.log.relocation import Standstill
 from engine.log.results import (
     Appended,
-    Fetched,
     LogTag,
     Recovery,
     RemovedSegment,
     RollResult,
 )
-from engine.log.state import LogState
-from engine.segment.reindexing import Reindexing
+from engine.log.state import LogState, OnHighWatermark, tell_nobody
+from engine.segment.reindexing import Reindexing, base_offset_of_index
 from engine.state.producer_entry import ProducerEntry
 from engine.state.verdict import NOTHING_TO_APPLY, Duplicate, Verdict
+from engine.state.verification import VerificationGuard
 from engine.types import (
     AppendOrigin,
     Buffer,
     FetchIsolation,
+    LogStartReason,
     TopicPartition,
 )
 
@@ -77,14 +76,17 @@ class Log(LogReader):
         topic_partition: TopicPartition,
         topic_id: str,
         request: LoadRequest,
+        *,
+        on_high_watermark: OnHighWatermark = tell_nobody,
     ) -> Log:
         """Load a directory and repair whatever a crash left.
 
         After an unclean stop the high watermark stays at the log start until the first commit: what
-        was found was scanned, not synced. Raises OSError or StorageError.
+        was found was scanned, not synced. `on_high_watermark` is told where it is, and whenever it
+        moves, see `listen`. Raises OSError or StorageError.
         """
         loaded = Loader(context, request).load()
-        state = LogState(context, topic_partition, request, loaded)
+        state = LogState(context, topic_partition, request, loaded, on_high_watermark)
         return cls(context, topic_partition, topic_id, state, loaded.recovery)
 
     @property
@@ -102,14 +104,15 @@ class Log(LogReader):
         checked: bool = False,
         expected_end_offset: int | None = None,
         expected_tag: LogTag | None = None,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
         """Put whole batches at the end of the log: all of them, or none.
 
         Afterwards they are in the page cache and above the high watermark, until a commit. Offsets
         and the leader epoch are stamped into `data`, in place if it is writable. `checked` says
-        that our own builder made the batch. Raises what `analyse` raises, ProducerError,
-        PreconditionFailed if the log end is not the expected one, UnexpectedAppendOffset, or
-        StorageError.
+        that our own builder made the batch; `guard` is what `start_verification` returned. Raises
+        what `analyse` raises, ProducerError, PreconditionFailed if the log end is not the expected
+        one, UnexpectedAppendOffset, or StorageError.
         """
         context = self._context
         now_ms = context.clock.now_ms()
@@ -126,21 +129,52 @@ class Log(LogReader):
             verdict: Verdict = NOTHING_TO_APPLY
             if incoming.needs_judgement:
                 verdict = state.producers.judge(
-                    headers, origin, start=state.watermarks.end, markers=incoming.markers
+                    headers,
+                    origin,
+                    start=state.watermarks.end,
+                    markers=incoming.markers,
+                    guard=guard,
                 )
             if isinstance(verdict, Duplicate):
                 return state.duplicate(verdict)
-            state.write(incoming, headers, verdict)
-            marks, tag = state.watermarks, state.tag
+            appended = state.write(incoming, headers, verdict)
         if has_rolled:
             self._flush_soon()
-        first_offset, last_offset = headers[0].base_offset, headers[-1].last_offset
-        count = last_offset - first_offset + 1
         context.recorder.appended(
-            self.topic_partition, records=count, size_bytes=len(incoming.buffer)
+            self.topic_partition,
+            records=appended.records_count,
+            size_bytes=len(incoming.buffer),
         )
-        timestamp = incoming.max_timestamp
-        return Appended(first_offset, last_offset, count, timestamp, False, marks, tag)
+        return appended
+
+    def start_verification(
+        self, producer_id: int, *, sequence: int, producer_epoch: int
+    ) -> VerificationGuard | None:
+        """Return the guard for the first batch of a transaction; None if it is open already.
+
+        Whoever decides that this log takes part asks before it decides, and appends afterwards: a
+        marker that came in between has cleared the guard. `sequence` is that of the batch; none may
+        overtake it. Kafka's `maybeStartTransactionVerification`.
+        """
+        with self._lock:
+            self._ensure_open()
+            return self._state.producers.start_verification(
+                producer_id, sequence=sequence, producer_epoch=producer_epoch
+            )
+
+    def listen(self, on_high_watermark: OnHighWatermark) -> None:
+        """Have this listener told of the high watermark from its next move on; no other any more.
+
+        It is called under the log's lock, after readers see the offset, and may neither call the
+        log, block nor raise. Kafka's `LogOffsetsListener`.
+        """
+        with self._lock:
+            self._state.on_high_watermark = on_high_watermark
+
+    def verify_transactions(self, *, enabled: bool) -> None:
+        """Refuse transactions that begin without their guard, or no longer."""
+        with self._lock:
+            self._state.producers.transaction_verification = enabled
 
     # -- commit, flush, roll -----------------------------------------------------------------
 
@@ -175,6 +209,7 @@ class Log(LogReader):
         with self._lock:
             context, state = self._context, self._state
             self._ensure_open()
+            self._is_flush_due = False
             target = state.watermarks.log_end_offset
             truncations = state.truncations
             segments = state.local.segments.overlapping(state.recovery_point, target + 1)
@@ -213,6 +248,7 @@ class Log(LogReader):
         return RollResult(True, old, new)
 
     def _flush_soon(self) -> None:
+        self._is_flush_due = True
         self._context.scheduler.once(f"flush {self.topic_partition}", 0, self._flush_if_open)
 
     def _flush_if_open(self) -> None:
@@ -252,7 +288,9 @@ class Log(LogReader):
         )
         return removed
 
-    def delete_records(self, before_offset: int) -> int:
+    def delete_records(
+        self, before_offset: int, reason: LogStartReason = LogStartReason.CLIENT_RECORD_DELETION
+    ) -> int:
         """Raise the log start to `before_offset`, -1 for the high watermark; return the log start.
 
         Whole segments below it go with the next retention pass. Raises OffsetBeyondLogEnd above
@@ -260,21 +298,8 @@ class Log(LogReader):
         """
         with self._lock:
             self._ensure_open()
-            marks = self._state.watermarks
-            target = marks.high_watermark if before_offset == -1 else before_offset
-            if target < 0:
-                raise InvalidRequestValue(
-                    f"before_offset must be -1 or an offset, not {before_offset}"
-                )
-            if target > marks.high_watermark:
-                raise OffsetBeyondLogEnd(
-                    f"offset {target} is beyond the high watermark {marks.high_watermark}",
-                    offset=target,
-                    log_start_offset=marks.log_start_offset,
-                    high_watermark=marks.high_watermark,
-                    log_end_offset=marks.log_end_offset,
-                )
-            self._state.raise_log_start(target)
+            target = deletion_target(before_offset, self._state.watermarks)
+            self._state.raise_log_start(target, reason)
             return self._state.watermarks.log_start_offset
 
     def truncate_to(self, offset: int, *, expected_tag: LogTag | None = None) -> int:
@@ -292,8 +317,6 @@ class Log(LogReader):
             self._ensure_open()
             state.ensure_expected_end(None, expected_tag)
             was_cut = state.truncate_to(offset)
-            if was_cut:
-                state.begin_epoch()
         if was_cut:
             self.flush()
         return state.watermarks.log_end_offset
@@ -305,7 +328,6 @@ class Log(LogReader):
         with self._reshaping, self._lock:
             self._ensure_open()
             self._state.truncate_fully(offset)
-            self._state.begin_epoch()
         self.flush()
 
     def compaction(self) -> Compaction:
@@ -327,10 +349,7 @@ class Log(LogReader):
         Raises StoredDataCorrupt where the log file itself is damaged, and `error` for an index of
         transactions: that is rebuilt when the log is opened.
         """
-        name = Path(str(error.facts()["file"])).name
-        base_offset = names.base_offset_of(name)
-        if base_offset is None or name == names.txn_index_name(base_offset):
-            raise error
+        base_offset = base_offset_of_index(error)
         with self._reshaping:
             state = self._state
             segment = state.local.segments.get(base_offset)
@@ -397,7 +416,12 @@ class Log(LogReader):
         with self._reshaping, self._naming, self._lock:
             self._ensure_open()
             old, context = self._state, self._context
-            still = self._stand_still()
+            # Not `self.read`, which would mend an index, under locks that are held here.
+            still = old.stand_still(
+                lambda offset, max_bytes: self._fetch(
+                    ReadRequest(offset, max_bytes, FetchIsolation.LOG_END)
+                )
+            )
             complete(still)
             with context.health.writing():
                 context.fs.rename(old.local.directory, retired)
@@ -409,24 +433,8 @@ class Log(LogReader):
                 self._is_closed = True
                 raise
             self._context, self._state = there._context, there._state  # noqa: SLF001 - it is a log
+            self._state.go_on_from(old)
         return old.local.close_handles
-
-    def _stand_still(self) -> Standstill:
-        state, context = self._state, self._context
-        marks = state.watermarks
-        with context.health.writing():
-            state.producers.take_snapshot(sync=False)
-        path = state.local.directory / names.snapshot_name(marks.log_end_offset)
-        with context.health.reading():
-            snapshot = context.fs.read_bytes(path) if context.fs.exists(path) else b""
-
-        def read(offset: int, max_bytes: int) -> Fetched:
-            # Not `self.read`, which would mend an index, under locks that are held here.
-            return self._fetch(ReadRequest(offset, max_bytes, FetchIsolation.LOG_END))
-
-        return Standstill(
-            marks.log_start_offset, marks.log_end_offset, state.epochs.entries, snapshot, read
-        )
 
     def check_invariants(self) -> None:
         """Fail unless segments, watermarks and producer state agree."""

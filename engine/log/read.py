@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd
+from engine.errors import InvalidRequestValue, OffsetBelowLogStart, OffsetBeyondLogEnd
 from engine.log.committed import aborted_in, has_transactions, without_undelivered
 from engine.log.results import Fetched, ReadEnd, ReadPath
 from engine.segment.file_records import BatchPosition
@@ -41,8 +41,8 @@ class _Piece(NamedTuple):
     """Whether the segment holds nothing more below the bound."""
 
 
-def ensure_in_range(offset: int, marks: Watermarks) -> None:
-    """Raise unless a reader may ask for `offset`; asking for the log end is fine."""
+def ensure_in_range(offset: int, marks: Watermarks, bound: int | None = None) -> None:
+    """Raise unless a reader may ask for `offset`; asking for the log end, or `bound`, is fine."""
     if offset < marks.log_start_offset:
         raise OffsetBelowLogStart(
             f"offset {offset} is below the log start {marks.log_start_offset}",
@@ -52,6 +52,27 @@ def ensure_in_range(offset: int, marks: Watermarks) -> None:
         raise OffsetBeyondLogEnd(
             f"offset {offset} is beyond the log end {marks.log_end_offset}", **_facts(offset, marks)
         )
+    if bound is not None and offset > bound:
+        raise OffsetBeyondLogEnd(
+            f"offset {offset} is beyond {bound}, where reading ends now", **_facts(offset, marks)
+        )
+
+
+def deletion_target(before_offset: int, marks: Watermarks) -> int:
+    """Return the log start after a deletion of records below an offset, -1 for all committed.
+
+    Raises InvalidRequestValue for another negative one, OffsetBeyondLogEnd above the high
+    watermark.
+    """
+    target = marks.high_watermark if before_offset == -1 else before_offset
+    if target < 0:
+        raise InvalidRequestValue(f"before_offset must be -1 or an offset, not {before_offset}")
+    if target > marks.high_watermark:
+        raise OffsetBeyondLogEnd(
+            f"offset {target} is beyond the high watermark {marks.high_watermark}",
+            **_facts(target, marks),
+        )
+    return target
 
 
 def _facts(offset: int, marks: Watermarks) -> dict[str, int]:
@@ -125,7 +146,7 @@ def _read_segment(
     is_first: bool,
 ) -> _Piece | ReadEnd | None:
     """Read from one segment: a piece, the reason why nothing more is due, or None to go on."""
-    end = _readable_end(segment, bound)
+    end = readable_end(segment, bound)
     first = segment.locate(offset, end, cached_only=request.cached_only)
     if first is None:
         return None
@@ -154,7 +175,7 @@ def _ensure_tiled(piece: _Piece, segment: Segment, following: tuple[int, ...]) -
         )
 
 
-def _readable_end(segment: Segment, bound: OffsetMetadata) -> int:
+def readable_end(segment: Segment, bound: OffsetMetadata) -> int:
     """Return the position at which a reader must stop in this segment."""
     if bound.is_offset_only:  # a bound whose place is not known hides its whole segment's rest
         found = segment.locate(bound.offset)

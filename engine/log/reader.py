@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from engine.config import LogConfig
-from engine.errors import CorruptIndex, StorageOffline, StoredDataCorrupt
+from engine.errors import CorruptIndex, LogReplaced, StorageOffline, StoredDataCorrupt
 from engine.fs.health import DirectoryHealth
 from engine.log import lookup
 from engine.log.context import LogContext
-from engine.log.read import ReadRequest, fetch
+from engine.log.files import FileKind, SegmentFile, open_file, read_log
+from engine.log.read import ReadRequest, ensure_in_range, fetch
 from engine.log.results import Fetched, LogTag, SegmentInfo
+from engine.log.splits import Extent, Split
 from engine.log.state import LogState
 from engine.segment.file_records import NotCached
 from engine.segment.segment import Segment
+from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
-from engine.types import FetchIsolation, TimestampAndOffset, TopicPartition
+from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
 
 _Found = TypeVar("_Found")
 
@@ -43,6 +47,7 @@ class LogReader(ABC):
         self._context = context
         self._state = state
         self._is_closed = False
+        self._is_flush_due = False
 
     # -- where the log is --------------------------------------------------------------------
 
@@ -98,6 +103,28 @@ class LogReader(ABC):
         return marks.high.offset < marks.end.offset
 
     @property
+    def uncommitted_bytes(self) -> int:
+        """The bytes above the high watermark, which no reader sees yet."""
+        high = self._state.watermarks.high
+        base = high.segment_base_offset
+        return sum(
+            segment.size_bytes - (high.position if segment.base_offset == base else 0)
+            for segment in self.segments
+            if segment.base_offset >= base
+        )
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether a roll or a removal of segments waits for the flush that makes it durable."""
+        return self._is_flush_due
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether a flush would put anything on the disk."""
+        is_behind = self._state.recovery_point < self._state.watermarks.log_end_offset
+        return is_behind or self.has_uncommitted or self._is_flush_due
+
+    @property
     def size_bytes(self) -> int:
         """The bytes of all `.log` files."""
         return self._state.local.segments.size_bytes
@@ -116,6 +143,11 @@ class LogReader(ABC):
     def first_segment_base_offset(self) -> int:
         """The log start may lie above it, within the first segment."""
         return self._state.local.segments.first_base_offset
+
+    @property
+    def producers_count(self) -> int:
+        """How many producers the state remembers."""
+        return len(self._state.producers)
 
     @property
     def highest_producer_id(self) -> int:
@@ -155,25 +187,132 @@ class LogReader(ABC):
 
     def _fetch(self, request: ReadRequest) -> Fetched:
         state = self._state
+        return self._seen(
+            state, lambda segments, marks: fetch(request, segments, marks, state.leader_epoch)
+        )
+
+    def _seen(
+        self, state: LogState, look: Callable[[SegmentSnapshot, Watermarks], _Found]
+    ) -> _Found:
+        """Return what a look at one moment of the log finds; again if the log is cut meanwhile."""
         while True:
             # Segments after watermarks: what the watermarks promise is then surely in the snapshot.
             truncations = state.truncations
             marks = state.watermarks
             try:
                 with self._context.health.reading():
-                    return fetch(request, state.local.segments.snapshot, marks, state.leader_epoch)
+                    found = look(state.local.segments.snapshot, marks)
             except (CorruptIndex, StoredDataCorrupt) as error:
                 if truncations != state.truncations:
                     continue  # the bytes went while they were read
-                if isinstance(error, StoredDataCorrupt):
-                    self._context.recorder.corrupt_data_found(self.topic_partition)
+                self._count_damage(error)
                 raise
             except ValueError as error:
                 if not self._is_closed:
                     raise
-                raise StorageOffline(  # the files were closed under the reader
-                    f"{self.topic_partition} is closed", log=str(self.topic_partition)
-                ) from error
+                raise self._closed() from error  # under the reader
+            if truncations == state.truncations:
+                return found
+
+    def _closed(self) -> StorageOffline:
+        name = str(self.topic_partition)
+        return StorageOffline(f"{name} is closed", log=name)
+
+    def _count_damage(self, error: CorruptIndex | StoredDataCorrupt) -> None:
+        if isinstance(error, StoredDataCorrupt):
+            self._context.recorder.corrupt_data_found(self.topic_partition)
+
+    def open_file(self, base_offset: int, kind: FileKind) -> SegmentFile:
+        """Open a file of the segment that begins at `base_offset`, as far as it is committed.
+
+        Raises SegmentNotFound. Takes no lock; an index is read as a whole.
+        """
+        state = self._state
+
+        def look(segments: SegmentSnapshot, marks: Watermarks) -> SegmentFile:
+            truncations = state.truncations
+            return open_file(base_offset, kind, segments, marks, truncations=truncations)
+
+        return self._mending(lambda: self._seen(state, look))
+
+    def read_file(self, file: SegmentFile, position: int, max_bytes: int) -> Buffer:
+        """Return at least one byte of an open file from `position` on, and about `max_bytes`.
+
+        Never a byte that came into the file after it was opened: raises LogReplaced once the log is
+        cut. Raises StoredDataCorrupt rather than return bytes of a damaged batch, StorageOffline.
+        """
+        if file.content is not None:
+            return file.content[position : position + max_bytes]
+        data = self._mending(lambda: self._read_file(file, position, max_bytes))
+        self._context.recorder.read(self.topic_partition, size_bytes=len(data))
+        return data
+
+    def _read_file(self, file: SegmentFile, position: int, max_bytes: int) -> Buffer:
+        damage: CorruptIndex | StoredDataCorrupt | None = None
+        data: Buffer = b""
+        try:
+            with self._context.health.reading():
+                data = read_log(file.segment, position, max_bytes, file.size_bytes)
+        except (CorruptIndex, StoredDataCorrupt) as error:
+            damage = error
+        except ValueError as error:
+            raise self._closed() from error  # the log was closed, or went to another directory
+        if file.truncations != self._state.truncations:
+            raise LogReplaced(
+                "the log was cut while a file of it was read", log=str(self.topic_partition)
+            )
+        if damage is not None:
+            self._count_damage(damage)
+            raise damage
+        return data
+
+    def extent_bytes(
+        self,
+        start_offset: int,
+        end_offset: int,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+    ) -> int:
+        """Return the bytes of the batches that hold offsets from the start to below the end.
+
+        Raises OffsetBelowLogStart, and OffsetBeyondLogEnd if the end is above what such a reader
+        may see. Looks into indexes and at most an index interval of the log.
+        """
+        return self._with_extent(
+            start_offset, end_offset, isolation, lambda extent: extent.size_bytes
+        )
+
+    def splits(
+        self,
+        start_offset: int,
+        end_offset: int,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+        *,
+        parts: int = 1,
+        max_offsets: int | None = None,
+        at_most: int | None = None,
+    ) -> list[Split]:
+        """Return the range in parts of about equal bytes; see `Extent.cut`, and `extent_bytes`.
+
+        Of more than `at_most` parts only the first so many.
+        """
+        return self._with_extent(
+            start_offset,
+            end_offset,
+            isolation,
+            lambda extent: list(islice(extent.cut(parts, max_offsets), at_most)),
+        )
+
+    def _with_extent(
+        self, start: int, end: int, isolation: FetchIsolation, use: Callable[[Extent], _Found]
+    ) -> _Found:
+        def look(segments: SegmentSnapshot, marks: Watermarks) -> _Found:
+            bound = marks.bound(isolation)
+            ensure_in_range(start, marks)
+            ensure_in_range(end, marks, bound.offset)
+            return use(Extent(start, end, bound, segments))
+
+        state = self._state
+        return self._mending(lambda: self._seen(state, look))
 
     @abstractmethod
     def _mend(self, error: CorruptIndex) -> None:
@@ -198,10 +337,21 @@ class LogReader(ABC):
         found = self._mending(
             lambda: lookup.with_max_timestamp(
                 self._state.local.segments.snapshot,
+                log_start_offset=marks.log_start_offset,
                 limit_bytes=self._context.config.max_decompressed_batch_bytes,
             )
         )
         return found if found is not None and found.offset < marks.high_watermark else None
+
+    def offsets_before(self, timestamp_ms: int, max_count: int) -> list[int]:
+        """Return where segments begin that were written by that time; -1 and -2 are the two ends.
+
+        See `engine.log.lookup.segment_starts_before`.
+        """
+        marks = self._state.watermarks
+        segments = self._state.local.segments.snapshot
+        now_ms = self._context.clock.now_ms()
+        return lookup.segment_starts_before(timestamp_ms, max_count, segments, marks, now_ms=now_ms)
 
     def _mending(self, look_up: Callable[[], _Found]) -> _Found:
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from engine.records.header import BatchHeader
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, OffsetMetadata
 
@@ -30,6 +32,17 @@ class Appended(NamedTuple):
     watermarks: Watermarks
     """As they are right after the append."""
     tag: LogTag
+    headers: Sequence[BatchHeader] = ()
+    """Of each batch, as it is in the log now; none for a duplicate."""
+
+    def one_by_one(self) -> Iterator[Appended]:
+        """Yield what each of several batches would have had as an append of its own."""
+        for header in self.headers:
+            first, last = header.base_offset, header.last_offset
+            tag = LogTag(self.tag.leader_epoch, last + 1, header.crc)
+            yield Appended(
+                first, last, last - first + 1, header.max_timestamp, False, self.watermarks, tag
+            )
 
 
 class ReadEnd(Enum):
@@ -99,6 +112,8 @@ class SegmentInfo(NamedTuple):
     largest_timestamp: int
     modified_ms: int
     is_active: bool
+    has_transactions: bool
+    """Whether it has an index of aborted transactions."""
 
 
 @dataclass(frozen=True, slots=True)

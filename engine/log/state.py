@@ -6,22 +6,36 @@ are placed, when a segment rolls, what moves when an offset moves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from engine.errors import PreconditionFailed, UnexpectedAppendOffset
+from engine.fs import names
 from engine.log.analysis import Incoming
 from engine.log.context import LogContext
 from engine.log.loader import LoadedLog, LoadRequest
 from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_producers
-from engine.log.results import Appended, LogTag, SegmentInfo
+from engine.log.relocation import Standstill
+from engine.log.results import Appended, Fetched, LogTag, SegmentInfo
 from engine.records.batch import OFFSET_LENGTH_EPOCH
 from engine.records.header import MAGIC_2, BatchHeader
 from engine.segment.segment import RollParams, Segment
 from engine.state.verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
-from engine.types import INT32_MAX, AppendOrigin, OffsetMetadata, TopicPartition
+from engine.types import INT32_MAX, AppendOrigin, LogStartReason, OffsetMetadata, TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+OnHighWatermark: TypeAlias = Callable[[int], None]
+"""Told the high watermark whenever it is another offset; see `Log.open`."""
+
+
+def tell_nobody(high_watermark: int) -> None:
+    """Listen to nothing."""
+
 
 NO_BATCH_CRC = 0
 """The checksum in the tag of a log without a batch."""
@@ -36,9 +50,11 @@ class LogState:
         topic_partition: TopicPartition,
         request: LoadRequest,
         loaded: LoadedLog,
+        on_high_watermark: OnHighWatermark,
     ) -> None:
         self._context = context
         self.topic_partition = topic_partition
+        self._is_gapless = request.is_gapless
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.local = LocalLog(context, request.directory, request.config, loaded.segments)
@@ -57,6 +73,8 @@ class LogState:
         self.tag = LogTag(self.leader_epoch, end.offset, self._crc_of_last_batch())
         self.producers.on_high_watermark(high.offset)
         self.refresh_first_unstable()
+        self.on_high_watermark = on_high_watermark
+        on_high_watermark(high.offset)
 
     def _claim_epoch(self, request: LoadRequest, end_offset: int) -> int:
         """Return the epoch of this log, and note it if loading trimmed it or it has to rise.
@@ -94,7 +112,7 @@ class LogState:
         epoch = self.leader_epoch
         latest = self.epochs.latest
         if latest is None or latest.epoch != epoch:  # else nothing to note: offsets ascend
-            with self._context.health.writing():
+            with self._context.health.appending():
                 self.epochs.assign(epoch, end_offset)
         buffer = incoming.buffer
         headers: list[BatchHeader] = []
@@ -142,7 +160,9 @@ class LogState:
         self.roll(first_offset)
         return True
 
-    def write(self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted) -> None:
+    def write(
+        self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted
+    ) -> Appended:
         """Write and publish. The log end moves even if a line after the write fails."""
         last_offset = headers[-1].last_offset
         active = self.local.segments.active
@@ -159,6 +179,10 @@ class LogState:
         if verdict.entries:
             self._apply(verdict, active)
         self.producers.map_end_offset = end.offset
+        first_offset = headers[0].base_offset
+        count = last_offset - first_offset + 1
+        timestamp, marks, tag = incoming.max_timestamp, self.watermarks, self.tag
+        return Appended(first_offset, last_offset, count, timestamp, False, marks, tag, headers)
 
     def _apply(self, verdict: Accepted, active: Segment) -> None:
         for completed in self.producers.apply(verdict):
@@ -200,10 +224,12 @@ class LogState:
             self.watermarks = raised
             self.producers.on_high_watermark(raised.high_watermark)
             self.refresh_first_unstable()
+            self.on_high_watermark(raised.high_watermark)
 
-    def raise_log_start(self, offset: int) -> None:
+    def raise_log_start(self, offset: int, reason: LogStartReason) -> None:
         """Stop showing what lies below `offset`; its bytes stay for now."""
         if offset > self.watermarks.log_start_offset:
+            _LOG.info("%s starts at %d now: %s", self.topic_partition, offset, reason.value)
             self.watermarks = self.watermarks.with_log_start(offset)
             self.recovery_point = max(self.recovery_point, offset)
             self.epochs.truncate_from_start(offset)
@@ -241,6 +267,7 @@ class LogState:
                 segment.largest_timestamp,
                 segment.modified_ms,
                 segment is snapshot.segments[-1],
+                segment.indexes.has_transactions,
             )
             for segment, end in zip(snapshot.segments, ends, strict=True)
         ]
@@ -250,12 +277,14 @@ class LogState:
     def roll(self, base_offset: int) -> None:
         """Open a segment at `base_offset`, or at the log end, and note the producer state below it.
 
-        Neither is synced here: the flush that is scheduled does it, and until then the recovery
-        point stays below.
+        Neither is synced: the flush that is scheduled does it. The recovery point stays below. On a
+        full disk there may be a segment, or a segment without a snapshot; both can be tried again.
         """
         end_offset = self.watermarks.end.offset
         new_base = max(base_offset, end_offset)
-        with self._context.health.writing():
+        with self._context.health.appending():
+            if new_base > end_offset and self._is_gapless:
+                self.local.note_gap(end_offset, new_base)
             self.local.roll(new_base)
             self.watermarks = self.watermarks.with_end(self.local.end_metadata(end_offset))
             self.producers.map_end_offset = new_base
@@ -269,7 +298,7 @@ class LogState:
             self.roll(self.watermarks.end.offset)
         remaining = self.local.segments.snapshot.segments[count]
         with self._context.health.writing():
-            self.raise_log_start(remaining.base_offset)
+            self.raise_log_start(remaining.base_offset, LogStartReason.SEGMENT_DELETION)
             self.local.remove_segments(segments)
             for segment in segments:
                 self._retire_snapshot(segment.base_offset)
@@ -294,20 +323,21 @@ class LogState:
         output.change_suffix("")
 
     def truncate_to(self, offset: int) -> bool:
-        """Take the log end back to `offset`; return whether anything was cut.
+        """Take the log end back to `offset`, in a new epoch; return whether anything was cut.
 
-        A batch that holds `offset` goes whole, yet the log end is `offset`. The high watermark
-        moves first: no reader looks where bytes are about to go. Kafka's `UnifiedLog.truncateTo`.
+        A batch that holds `offset` goes whole, yet the log end is `offset`, and if it was the first
+        one of all the log starts there too. The high watermark moves first: no reader looks where
+        bytes are about to go. Kafka's `UnifiedLog.truncateTo`.
         """
         if offset >= self.watermarks.log_end_offset:
-            self.epochs.truncate_from_end(self.watermarks.log_end_offset)
             return False
         self.truncations += 1
-        marks = self.watermarks
-        start = min(marks.log_start_offset, offset)
-        high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
-        self.watermarks = Watermarks(start, high, marks.end, marks.first_unstable)
         with self._context.health.writing():
+            self._begin_epoch()
+            marks = self.watermarks
+            start = min(marks.log_start_offset, offset)
+            high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
+            self._move_to(Watermarks(start, high, marks.end, marks.first_unstable))
             if self.local.segments.first_base_offset > offset:
                 self._restart_at(offset)
             else:
@@ -315,33 +345,52 @@ class LogState:
             self._rebuild_producers()
         return True
 
+    def _move_to(self, marks: Watermarks) -> None:
+        """Have readers, and who listens, go by other offsets, which may be lower."""
+        has_moved = marks.high_watermark != self.watermarks.high_watermark
+        self.watermarks = marks
+        if has_moved:
+            self.on_high_watermark(marks.high_watermark)
+
+    def _begin_epoch(self) -> None:
+        """Raise the leader epoch: what is read from here on is another log to every cache.
+
+        On disk before anything is cut, or after a crash other records would have the old epoch.
+        """
+        self.leader_epoch += 1
+        self.epochs.assign(self.leader_epoch, self.watermarks.log_end_offset)
+
     def _cut_to(self, offset: int) -> None:
         removed = self.local.segments.above(offset)
         self.local.truncate_to_offset(offset)
         for segment in removed:
             self._retire_snapshot(segment.base_offset)
+        self.local.end_at(offset, notes_gap=self._is_gapless)
         self.epochs.truncate_from_end(offset)
+        self.epochs.assign(self.leader_epoch, offset)
         self._end_at(offset)
 
     def truncate_fully(self, offset: int) -> None:
-        """Remove everything and go on at `offset`; Kafka's `truncateFullyAndStartAt`.
+        """Remove everything and go on at `offset`, in a new epoch; `truncateFullyAndStartAt`.
 
         Readers meanwhile find nothing rather than what is about to go.
         """
         self.truncations += 1
         with self._context.health.writing():
+            self._begin_epoch()
             self._restart_at(offset)
             self._rebuild_producers()
 
     def _restart_at(self, offset: int) -> None:
         self.local.restart_at(offset)
-        self.epochs.clear_and_flush()
+        self.epochs.restart_at(self.leader_epoch, offset)
         self.producers.truncate_fully(offset)
-        self.watermarks = Watermarks.empty_at(offset, offset)
+        self._move_to(Watermarks.empty_at(offset, offset))
         self._end_at(offset)
 
     def _end_at(self, offset: int) -> None:
-        self.watermarks = self.watermarks.truncated(self.local.end_metadata(offset))
+        marks = self.watermarks.truncated(self.local.end_metadata(offset))
+        self._move_to(marks.with_log_start(self.local.segments.first_base_offset))
         self.recovery_point = min(self.recovery_point, offset)
         self.tag = LogTag(self.leader_epoch, offset, self._crc_of_last_batch())
 
@@ -354,15 +403,25 @@ class LogState:
             now_ms=self._context.clock.now_ms(),
             reload_after_clean=False,
         )
+        self.producers.on_high_watermark(self.watermarks.high_watermark)
         self.refresh_first_unstable()
 
-    def begin_epoch(self) -> None:
-        """Raise the leader epoch: what is read from here on is another log to every cache."""
-        self.leader_epoch += 1
-        end_offset = self.watermarks.log_end_offset
-        with self._context.health.writing():
-            self.epochs.assign(self.leader_epoch, end_offset)
-        self.tag = self.tag._replace(leader_epoch=self.leader_epoch)
+    def stand_still(self, read: Callable[[int, int], Fetched]) -> Standstill:
+        """Return all that a copy needs, while nobody can change the log; `read` reads it."""
+        context, marks = self._context, self.watermarks
+        with context.health.writing():
+            self.producers.take_snapshot(sync=False)
+        path = self.local.directory / names.snapshot_name(marks.log_end_offset)
+        with context.health.reading():
+            snapshot = context.fs.read_bytes(path) if context.fs.exists(path) else b""
+        epochs = self.epochs.entries
+        return Standstill(marks.log_start_offset, marks.log_end_offset, epochs, snapshot, read)
+
+    def go_on_from(self, before: LogState) -> None:
+        """Take over what was asked of the log while it was in another directory."""
+        self.on_high_watermark = before.on_high_watermark
+        verifies = before.producers.transaction_verification
+        self.producers.transaction_verification = verifies
 
     def move_to(self, directory: Path) -> None:
         """Note that the directory was renamed."""

@@ -9,12 +9,14 @@ copies that differ the newest is right.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from engine.checkpoint.directory_set import DirectorySet
 from engine.checkpoint.topics_file import TopicEntry, TopicsCopy
 from engine.errors import (
     CorruptCheckpoint,
@@ -29,10 +31,14 @@ from engine.fs.health import DirectoryHealth
 from engine.fs.names import parse_partition_directory, unique_id_of
 from engine.log.log import Log
 from engine.manager.directory import DataDirectory
+from engine.manager.membership import decide
 from engine.manager.topics import Topic
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
+
+MAX_BELIEVED_PRODUCER_ID: Final = 2**62
+"""An id above this in a log was made up by a client: ids that exceed it would run out."""
 
 UNSEEN_PRODUCER_IDS: Final = 2**32
 """How far ids jump when a directory cannot be asked: nobody reserves so many between two starts."""
@@ -58,16 +64,46 @@ class Directories:
         self._newest = TopicsCopy()
         self._are_copies_equal = True
         self._id_source: DataDirectory | None = None
+        self._allocating = threading.Lock()
 
     # -- life --------------------------------------------------------------------------------
 
     def take(self) -> None:
-        """Own every directory whose disk works. StorageOffline if none does; DirectoryLocked."""
+        """Own every directory whose disk works, and see that none is missing.
+
+        StorageOffline if none works, DirectoryLocked; InvalidDataDirectory and CorruptCheckpoint
+        leave everything as it was.
+        """
         for directory in self.all:
             try:
                 directory.take()
             except StorageOffline as error:
                 self.ensure_any_online(error)
+        self._ensure_complete()
+        self.each_online(lambda directory: directory.begin())
+
+    def _ensure_complete(self) -> None:
+        found: dict[Path, DirectorySet | None] = {}
+        damage: list[CorruptCheckpoint] = []
+
+        def read(directory: DataDirectory) -> None:
+            try:
+                found[directory.path] = directory.read_set()
+            except CorruptCheckpoint as error:
+                damage.append(error)
+                found[directory.path] = None
+
+        self.each_online(read)
+        if damage and not any(found.values()):
+            raise damage[0]
+        for damaged in damage:
+            _LOG.error("%s; the copy of another data directory is believed", damaged)
+        gone = self.all[0].context.config.gone_directories
+        decided = decide(found, [one.path for one in self.offline], gone)
+        for left_out in decided.left_out.values():
+            _LOG.warning("%s is gone: what lay there is made anew, empty", left_out)
+        if decided.files:
+            self.each_online(lambda directory: directory.write_set(decided.files[directory.path]))
 
     def release(self) -> None:
         for directory in self.all:
@@ -243,11 +279,17 @@ class Directories:
         self._newest = TopicsCopy(generation, dict(entries))
         self._are_copies_equal = True
 
-    def allocate_producer_id(self, highest_seen: int) -> int:
-        """Return an id that was never returned before and is above `highest_seen`.
+    def allocate_producer_id(self, logs: Iterable[Log]) -> int:
+        """Return an id that was never returned before and is above all in the logs.
 
         Every directory that is online has it reserved before it is returned.
         """
+        believed = (log.highest_producer_id for log in logs)
+        highest = max((one for one in believed if one < MAX_BELIEVED_PRODUCER_ID), default=-1)
+        with self._allocating:
+            return self._allocate_above(highest)
+
+    def _allocate_above(self, highest_seen: int) -> int:
         source = self._id_source
         if source is None or source.health.is_offline:
             source = self._choose_id_source()

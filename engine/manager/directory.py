@@ -13,9 +13,15 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from engine.checkpoint.clean_shutdown import CleanShutdownMarker
+from engine.checkpoint.directory_set import (
+    DirectorySet,
+    read_directory_set,
+    write_directory_set,
+)
 from engine.checkpoint.offsets import OffsetCheckpoint
 from engine.checkpoint.producer_ids import ProducerIds
 from engine.checkpoint.topics_file import TopicEntry, TopicsCopy, TopicsFile
@@ -27,6 +33,7 @@ from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_dire
 from engine.fs.places import ensure_files
 from engine.log.context import LogContext
 from engine.log.log import Log
+from engine.log.results import LogTag
 from engine.manager.deletion import Deletion
 from engine.manager.partitions import LeftState, Partitions
 from engine.types import TopicPartition
@@ -42,8 +49,10 @@ _FILES: Final = (
     names.CLEANER_CHECKPOINT,
     names.TOPICS_FILE,
     names.PRODUCER_ID_FILE,
+    names.DIRECTORIES_FILE,
 )
 _NOT_PARTITIONS: Final = frozenset({names.REMOTE_INDEX_CACHE})
+_NO_ENDS: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +95,8 @@ class DataDirectory:
         self._checkpointing = threading.Lock()
 
     def take(self) -> None:
-        """Own the directory, made if it is missing; `left` is then how it was found.
+        """Own the directory, made if it is missing.
 
-        From now on a crash counts as unclean: the marker goes before the first log is opened.
         Raises DirectoryLocked if another process owns it, StorageOffline if the disk fails.
         """
         with self.health.writing():
@@ -97,6 +105,13 @@ class DataDirectory:
                 self._fs.sync_directory(self.path.parent)
             ensure_files(self._fs, self.path, _FILES)
             self._lock = DirectoryLock(self._fs, self.path)
+
+    def begin(self) -> None:
+        """Note how the directory was left, in `left`: from now on a crash counts as unclean.
+
+        The marker goes before the first log is opened, and not before a start that is refused.
+        """
+        with self.health.writing():
             was_clean = self._marker.exists()
             if was_clean:
                 self._marker.delete()
@@ -133,6 +148,16 @@ class DataDirectory:
                 raise
         return contents
 
+    def read_set(self) -> DirectorySet | None:
+        """Return which directories this one belongs to, if it says; CorruptCheckpoint."""
+        with self.health.reading():
+            return read_directory_set(self._fs, self.path)
+
+    def write_set(self, known: DirectorySet) -> None:
+        """Note which directories this one belongs to, durably."""
+        with self.health.appending():
+            write_directory_set(self._fs, self.path, known)
+
     def read_topics(self) -> TopicsCopy:
         """Return what the topics file says; CorruptCheckpoint if it says nothing sensible."""
         try:
@@ -166,21 +191,55 @@ class DataDirectory:
         come back, since a topic made again under its name would be believed to be flushed, and to
         start, where the old one was.
         """
-        with self._checkpointing, self.health.appending():
-            here = [*filter(self.holds, logs()), *self.arriving]
-            present = sorted(here, key=lambda log: log.topic_partition)
+        with self._checkpointing:
+            self._write_checkpoints(logs())
+
+    def truncate(
+        self,
+        logs: Callable[[], Iterable[Log]],
+        log: Log,
+        offset: int,
+        expected_tag: LogTag | None,
+    ) -> int:
+        """Take a log's end back as `Log.truncate_to` does, and the checkpoints before it.
+
+        A line above the end would have a start believe what was appended below it since, without a
+        look at it, or begin the log behind it.
+        """
+        with self._checkpointing:
+            if 0 <= offset < log.watermarks.log_end_offset:
+                self._write_checkpoints(logs(), {log.topic_partition: offset})
+            try:
+                return log.truncate_to(offset, expected_tag=expected_tag)
+            finally:
+                self._write_checkpoints(logs())
+
+    def _write_checkpoints(
+        self, logs: Iterable[Log], ends: Mapping[TopicPartition, int] = _NO_ENDS
+    ) -> None:
+        """Write all three, with no line above what is going to be the end of its log."""
+        here = sorted(
+            [*filter(self.holds, logs), *self.arriving], key=lambda log: log.topic_partition
+        )
+        starts = {log.topic_partition: log.watermarks.log_start_offset for log in here}
+        told_by_name = {
+            log.topic_partition: log.first_segment_base_offset
+            for log in here
+            if not log.is_flush_due and log.topic_partition not in ends
+        }
+        with self.health.appending():
             self._recovery_points.write(
-                {log.topic_partition: log.recovery_point for log in present}
+                _up_to(ends, {log.topic_partition: log.recovery_point for log in here})
             )
             self._log_starts.write(
                 {
-                    log.topic_partition: log.watermarks.log_start_offset
-                    for log in present
-                    if log.watermarks.log_start_offset > log.first_segment_base_offset
+                    key: start
+                    for key, start in _up_to(ends, starts).items()
+                    if start > told_by_name.get(key, 0)
                 }
             )
             self._high_watermarks.write(
-                {log.topic_partition: log.watermarks.high_watermark for log in present}
+                _up_to(ends, {log.topic_partition: log.watermarks.high_watermark for log in here})
             )
 
     def mark_clean(self) -> None:
@@ -195,6 +254,12 @@ class DataDirectory:
         except CorruptCheckpoint as error:
             _LOG.warning("%s is not believed, logs are recovered from their start", error)
             return {}
+
+
+def _up_to(
+    ends: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    return {key: min(offset, ends.get(key, offset)) for key, offset in offsets.items()}
 
 
 def _classify(contents: Contents, path: Path, parsed: ParsedDirectory) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
 
 from engine.checkpoint.topics_file import TopicEntry
 from engine.clock import Clock
@@ -34,18 +33,21 @@ from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem
 from engine.log.context import LogContext
 from engine.log.log import Log
+from engine.log.results import LogTag
 from engine.manager.directories import Directories
 from engine.manager.directory import DataDirectory
-from engine.manager.moving import Move
+from engine.manager.moving import Move, MoveListener, tell_nobody
 from engine.manager.opening import (
     ProgressBoard,
     ProgressListener,
     RecoveryProgress,
+    flush_and_close,
     for_each,
     let_go,
 )
 from engine.manager.start import start
 from engine.manager.topics import (
+    Overrides,
     Topic,
     ensure_may_be_changed,
     ensure_same,
@@ -55,15 +57,10 @@ from engine.manager.topics import (
 )
 from engine.metrics import Recorder
 from engine.scheduler import Scheduler
-from engine.topic_keys import ConfigValue, canonical
+from engine.topic_keys import canonical
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
-
-FIRST_PRODUCER_EPOCH: Final = 0
-
-MAX_BELIEVED_PRODUCER_ID: Final = 2**62
-"""An id above this in a log was made up by a client: ids that exceed it would run out."""
 
 
 class LogManager:
@@ -91,7 +88,6 @@ class LogManager:
         self._board = ProgressBoard()
         self._stopping = threading.Event()
         self._moving = threading.Lock()
-        self._allocating = threading.Lock()
         self._admin = threading.Lock()
         self._topics: Mapping[str, Topic] = MappingProxyType({})
         self._logs: Mapping[TopicPartition, Log] = MappingProxyType({})
@@ -162,9 +158,7 @@ class LogManager:
             if not self._is_open:
                 return
             self._is_open = False
-            failures = for_each(
-                self.logs(), _flush_and_close, threads=self._config.recovery_threads
-            )
+            failures = for_each(self.logs(), flush_and_close, threads=self._config.recovery_threads)
             for log, error in failures:
                 _LOG.error("%s was not closed cleanly: %s", log.topic_partition, error)
                 log.close_handles()
@@ -198,6 +192,10 @@ class LogManager:
     def directories(self) -> tuple[DirectoryHealth, ...]:
         """The health of every data directory."""
         return tuple(directory.health for directory in self._directories.all)
+
+    def data_directory(self, path: Path) -> DirectoryHealth:
+        """Return the health of the data directory of this path; InvalidRequestValue."""
+        return self._directories.at(path).health
 
     def topics(self) -> Mapping[str, Topic]:
         """Return all topics by name, internal ones too: an immutable picture of the moment."""
@@ -238,15 +236,16 @@ class LogManager:
     # -- changes -----------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int, overrides: Mapping[str, ConfigValue]
+        self, name: str, partitions: int, overrides: Overrides, *, internal: bool = False
     ) -> tuple[Topic, bool]:
         """Return the topic and whether it was made now; one that exists must be the same.
 
         The topics file comes first: a crash behind it leaves a topic whose missing partitions the
-        next start makes. Raises InvalidTopicName, InvalidConfig, InvalidRequestValue,
-        PolicyViolation, TopicConflict, StorageError.
+        next start makes. A name that is kept for a broker's own topics takes `internal`. Raises
+        InvalidTopicName, InvalidConfig, InvalidRequestValue, PolicyViolation, TopicConflict,
+        StorageError.
         """
-        ensure_valid_name(name)
+        ensure_valid_name(name, internal=internal)
         wanted = Topic(name, new_topic_id(), partitions, canonical(overrides))
         self._ensure_legal(wanted)
         with self._admin:
@@ -273,19 +272,21 @@ class LogManager:
     def update_topic(
         self,
         name: str,
-        changes: Mapping[str, ConfigValue] | None = None,
+        changes: Overrides | None = None,
         partitions: int | None = None,
+        *,
+        internal: bool = False,
     ) -> Topic:
         """Change a topic's configuration, its number of partitions, or both; return the topic.
 
         A change to None takes the key back to its default. Durable before it is in force. Raises
         TopicNotFound, InvalidConfig, InvalidRequestValue for fewer partitions, PolicyViolation for
-        an internal topic, StorageError.
+        an internal topic without `internal`, StorageError.
         """
         with self._admin:
             self._ensure_open()
             before = self.topic(name)
-            ensure_may_be_changed(before)
+            ensure_may_be_changed(before, internal=internal)
             after = replace(
                 before,
                 overrides=merged(before.overrides, changes or {}),
@@ -342,12 +343,25 @@ class LogManager:
             self._directories.ensure_any_online(error)
             log.close_handles()
 
-    def move_partition(self, topic_partition: TopicPartition, target: Path) -> None:
+    def truncate(self, log: Log, offset: int, *, expected_tag: LogTag | None = None) -> int:
+        """Take a log's end back as `Log.truncate_to` does, with no checkpoint ever ahead of it."""
+        with self._admin:
+            self._ensure_open()
+            directory = self._directories.of(log.directory)
+            return directory.truncate(self.logs, log, offset, expected_tag)
+
+    def move_partition(
+        self,
+        topic_partition: TopicPartition,
+        target: Path,
+        *,
+        progress: MoveListener = tell_nobody,
+    ) -> None:
         """Have a partition lie in another data directory; appends and reads go on meanwhile.
 
-        One move at a time. Whenever a crash comes, the next start serves one whole copy. Raises
-        TopicNotFound, PartitionNotFound, InvalidRequestValue if `target` is no data directory,
-        Recovering if the log is closed meanwhile, StorageError.
+        One move at a time; `progress` is told how far it is, after each chunk. Whenever a crash
+        comes, the next start serves one whole copy. Raises TopicNotFound, PartitionNotFound,
+        InvalidRequestValue for `target`, Recovering if the log is closed meanwhile, StorageError.
         """
         directory = self._directories.at(target)
         with self._moving:
@@ -361,7 +375,7 @@ class LogManager:
             directory.health.ensure_online()
             move = Move(log, topic, source, directory, logs=self.logs, stopping=self._stopping)
             with move:
-                move.copy()
+                move.copy(progress)
                 with self._admin:
                     self._ensure_open()
                     if self._logs.get(topic_partition) is not log:
@@ -375,10 +389,7 @@ class LogManager:
 
         Durable: a crash wastes ids and repeats none. Raises StorageOffline.
         """
-        believed = (log.highest_producer_id for log in self.logs())
-        highest = max((one for one in believed if one < MAX_BELIEVED_PRODUCER_ID), default=-1)
-        with self._allocating:
-            return self._directories.allocate_producer_id(highest), FIRST_PRODUCER_EPOCH
+        return self._directories.allocate_producer_id(self.logs()), 0
 
     # -- private steps, all under the admin lock -----------------------------------------------
 
@@ -437,9 +448,3 @@ class LogManager:
         """Replace the maps; logs first, so that a topic that is seen has its logs."""
         self._logs = MappingProxyType(dict(logs))
         self._topics = MappingProxyType(dict(topics))
-
-
-def _flush_and_close(log: Log) -> None:
-    if log.has_uncommitted or log.recovery_point < log.watermarks.log_end_offset:
-        log.flush()
-    log.close()

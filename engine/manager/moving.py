@@ -16,7 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from engine.checkpoint.epochs import write_epochs
 from engine.errors import OffsetBelowLogStart, Recovering, StorageError
@@ -29,7 +29,7 @@ from engine.log.results import Fetched, ReadEnd
 from engine.manager.directory import DataDirectory
 from engine.manager.topics import Topic
 from engine.topic_keys import MIB
-from engine.types import AppendOrigin, FetchIsolation
+from engine.types import AppendOrigin, FetchIsolation, LogStartReason
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,6 +38,14 @@ CHUNK_BYTES: Final = MIB
 
 MOST_BEGINNINGS: Final = 5
 """How often the copy is begun anew because the original was truncated or lost its beginning."""
+
+
+MoveListener: TypeAlias = Callable[[int, int, int], None]
+"""Told the first offset of a copy, how far it reaches, and where the log ends, both exclusive."""
+
+
+def tell_nobody(first_offset: int, copied_offset: int, end_offset: int) -> None:
+    """Listen to nothing."""
 
 
 class Move:
@@ -80,12 +88,13 @@ class Move:
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def copy(self) -> None:
+    def copy(self, progress: MoveListener) -> None:
         """Make a copy that lacks only what is being appended, on disk, with checkpoint lines."""
         for _ in range(MOST_BEGINNINGS):
             copy = self._begin()
             try:
                 while self._copy_chunk(copy, self._read):
+                    progress(*self._progress(copy))
                     if self._stopping.is_set():
                         raise Recovering(f"{self._log.topic_partition} was not moved: closing")
             except OffsetBelowLogStart as error:
@@ -94,11 +103,18 @@ class Move:
                 continue
             copy.flush()
             start = self._log.watermarks.log_start_offset
-            copy.delete_records(min(start, copy.watermarks.high_watermark))
+            copied_start = min(start, copy.watermarks.high_watermark)
+            copy.delete_records(copied_start, LogStartReason.LEADER_OFFSET_INCREMENTED)
+            progress(*self._progress(copy))
             self._target.arriving = (copy,)
             self._target.write_checkpoints(self._logs)
             return
         raise Recovering(f"{self._log.topic_partition} loses its beginning faster than it is read")
+
+    def _progress(self, copy: Log) -> tuple[int, int, int]:
+        copied_offset = copy.watermarks.log_end_offset
+        end_offset = max(copied_offset, self._log.watermarks.log_end_offset)
+        return copy.first_segment_base_offset, copied_offset, end_offset
 
     def finish(self) -> None:
         """Let the log go on in the copy; its old directory is removed later."""
@@ -122,7 +138,10 @@ class Move:
         # A batch fits where it was: segment.bytes may have been lowered since.
         largest = max(segment.size_bytes for segment in log.segments)
         config = replace(log.config, segment_bytes=max(log.config.segment_bytes, largest))
-        request = LoadRequest(self._path, config, 0, first_offset, was_clean=True)
+        is_gapless = self._topic.is_gapless(config)
+        request = LoadRequest(
+            self._path, config, 0, first_offset, was_clean=True, is_gapless=is_gapless
+        )
         context = self._target.context
         with context.health.appending():
             self._copy = Log.open(context, log.topic_partition, log.topic_id, request)
@@ -184,7 +203,11 @@ class Move:
         """Give the copy the partition's name and open it as what a clean stop left."""
         path = self._target.partitions.give_name(self._log.topic_partition, self._path)
         end = still.end_offset
-        request = LoadRequest(path, self._log.config, end, still.log_start_offset, True, end)
+        config = self._log.config
+        is_gapless = self._topic.is_gapless(config)
+        request = LoadRequest(
+            path, config, end, still.log_start_offset, True, end, is_gapless=is_gapless
+        )
         context = self._target.context
         with context.health.writing():
             return Log.open(context, self._log.topic_partition, self._log.topic_id, request)

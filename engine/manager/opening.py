@@ -143,3 +143,10 @@ def for_each(
 
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tidelog-closing") as pool:
         return [failure for failure in pool.map(run, logs) if failure is not None]
+
+
+def flush_and_close(log: Log) -> None:
+    """Leave a log as a clean stop leaves it."""
+    if log.needs_flush:
+        log.flush()
+    log.close()

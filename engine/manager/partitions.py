@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.checkpoint.epochs import write_epochs
 from engine.checkpoint.partition_metadata import read_topic_id, write_topic_id
 from engine.errors import CorruptCheckpoint, StorageFull, TopicConflict
 from engine.fs import names
@@ -15,7 +16,7 @@ from engine.log.context import LogContext
 from engine.log.loader import LoadRequest
 from engine.log.log import Log
 from engine.manager.topics import Topic
-from engine.types import TopicPartition
+from engine.types import EpochOffset, TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,6 +87,16 @@ class Partitions:
             self._fs.make_directory(path)
             write_topic_id(self._fs, path / names.PARTITION_METADATA, topic.topic_id)
 
+    def begin_anew(self, path: Path) -> None:
+        """Make the directory of a partition that may have been lost, with an epoch of its own.
+
+        `log_id` must not come to mean another log. Minutes since 1970 rise faster than epochs do.
+        """
+        epoch = self._context.clock.now_ms() // 60_000
+        with self._context.health.appending():
+            self._fs.make_directory(path)
+            write_epochs(self._fs, path / names.LEADER_EPOCH_CHECKPOINT, [EpochOffset(epoch, 0)])
+
     def give_name(self, log: TopicPartition, path: Path) -> Path:
         """Have the directory served under the partition's name, durably; return it."""
         target = self.path_of(log)
@@ -115,7 +126,7 @@ class Partitions:
             left.log_starts.get(log, 0),
             left.was_clean,
             left.high_watermarks.get(log, 0),
-            is_gapless=not (topic.may_have_gaps or config.is_compacted),
+            is_gapless=topic.is_gapless(config),
         )
         with self._context.health.appending():
             opened = Log.open(self._context, log, topic.topic_id, request)

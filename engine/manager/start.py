@@ -67,7 +67,9 @@ def _make_unmarked(
         if log not in live:
             if not is_whole:
                 continue
-            live[log] = directories.by_load(live.values())[0].partitions.path_of(log)
+            partitions = directories.by_load(live.values())[0].partitions
+            live[log] = partitions.path_of(log)
+            partitions.begin_anew(live[log])
         path = live[log]
         directories.of(path).partitions.make_directory(plan.topics[log.topic], path)
     for directory in directories.online:

@@ -13,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from engine.checkpoint.partition_metadata import format_topic_id
 from engine.checkpoint.topics_file import TopicEntry
@@ -26,6 +26,9 @@ from engine.types import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 INTERNAL_PREFIX: Final = "__"
+
+Overrides: TypeAlias = Mapping[str, ConfigValue]
+"""Configuration as it comes in, by Kafka's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,10 @@ class Topic:
     def may_have_gaps(self) -> bool:
         """Whether an offset that is missing may have been compacted away, now or ever."""
         return self.adopted or self.was_compacted or self.log_config({}).is_compacted
+
+    def is_gapless(self, config: LogConfig) -> bool:
+        """Whether every offset was there in logs of this configuration, unless noted."""
+        return not (self.may_have_gaps or config.is_compacted)
 
     @property
     def is_internal(self) -> bool:
@@ -78,31 +85,31 @@ def new_topic_id() -> str:
     return topic_id
 
 
-def ensure_valid_name(name: str) -> None:
-    """Raise InvalidTopicName unless the name may be given to a topic here."""
+def ensure_valid_name(name: str, *, internal: bool = False) -> None:
+    """Raise InvalidTopicName unless the name may be given to a topic, or to an internal one."""
     if not is_valid_topic_name(name):
         raise InvalidTopicName(
             f"{name!r} is not a topic name: 1 to {MAX_TOPIC_LENGTH} of letters, digits, '.', '_' "
             "and '-', but not '.' or '..'",
             topic=name,
         )
-    if name.startswith(INTERNAL_PREFIX):
+    if name.startswith(INTERNAL_PREFIX) and not internal:
         raise InvalidTopicName(
             f"{name!r} begins with {INTERNAL_PREFIX!r}, which is kept for a broker's own topics",
             topic=name,
         )
 
 
-def ensure_may_be_changed(topic: Topic) -> None:
-    """Raise PolicyViolation for a broker's own topic."""
-    if topic.is_internal:
+def ensure_may_be_changed(topic: Topic, *, internal: bool = False) -> None:
+    """Raise PolicyViolation for a broker's own topic, unless those are meant."""
+    if topic.is_internal and not internal:
         raise PolicyViolation(
             f"{topic.name} belongs to the broker that wrote this directory and is not changed",
             topic=topic.name,
         )
 
 
-def merged(overrides: Mapping[str, str], changes: Mapping[str, ConfigValue]) -> dict[str, str]:
+def merged(overrides: Mapping[str, str], changes: Overrides) -> dict[str, str]:
     """Apply a merge patch (RFC 7396): None removes a key, but not one that never existed."""
     patched: dict[str, ConfigValue] = {**overrides, **changes}
     removed = {name for name in patched if patched[name] is None and name in TOPIC_KEYS}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 
 from engine.errors import CorruptBatch, InvalidRequest
 from engine.fs.port import File, FileSystem
 from engine.records.batch import BatchView
+from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES
 from engine.records.control import ControlType, parse_control_type, parse_coordinator_epoch
 from engine.records.header import (
     MAGIC_2,
@@ -18,6 +20,7 @@ from engine.records.header import (
     frame_size,
     increment_sequence,
 )
+from engine.records.legacy import message_checksums
 from engine.records.record import Record
 from engine.tools.entries import Dump, Entry, Value, problem
 from engine.types import NO_SEQUENCE
@@ -136,10 +139,15 @@ def _is_intact(batch: BatchView) -> bool:
 
 
 def _dump_records(path: Path, position: int, batch: BatchView, seen: _OffsetsSeen) -> Dump:
+    header = batch.header
+    checksums: Iterable[dict[str, Value]] = repeat({})
     try:
-        for record in batch.records():
+        if header.magic < MAGIC_2:  # there a record has a checksum of its own
+            found = message_checksums(batch.buffer, header, DEFAULT_DECOMPRESSED_LIMIT_BYTES)
+            checksums = [{"isValid": is_right, "crc": crc} for crc, is_right in found]
+        for record, checksum in zip(batch.records(), checksums, strict=False):
             seen.note(record.offset)
-            yield Entry("record", _record_fields(batch.header, record))
+            yield Entry("record", _record_fields(header, record) | checksum)
     except InvalidRequest as error:
         yield _wrong(path, position, str(error))
 

@@ -52,7 +52,9 @@ def render(entry: Entry) -> str:
     if sentence is not None:
         return sentence.format_map(entry.fields)
     line = " ".join(f"{name}: {_spell(name, value)}" for name, value in entry.fields.items())
-    return f"| {line}" if entry.kind == "record" else line
+    if entry.kind != "record":
+        return line
+    return f"| {line}}}" if "isValid" in entry.fields else f"| {line}"  # the brace is Kafka's
 
 
 def _spell(name: str, value: Value) -> str:

@@ -1,4 +1,4 @@
-"""What opening a data directory would mend, and doing it: offline, with nobody served meanwhile.
+"""What opening data directories would mend, and doing it: offline, with nobody served meanwhile.
 
 What a check finds derived and wrong is removed, and opening makes it anew from the `.log` files;
 torn tails and interrupted operations are what every opening deals with. Damage of a `.log` file is
@@ -7,7 +7,8 @@ left as it is unless a cut is asked for: then the log ends before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,35 +95,52 @@ class Plan:
                 yield Step(finding.file, finding.detail)
 
 
-def plan_repair(fs: FileSystem, directory: Path, *, cut: bool = False) -> Plan:
-    """Return what a repair would do; nothing is written."""
-    check = DirectoryCheck(fs, directory)
+def plan_repair(
+    fs: FileSystem,
+    directories: Path | Sequence[Path],
+    config: EngineConfig | None = None,
+    *,
+    cut: bool = False,
+) -> Plan:
+    """Return what a repair would do; nothing is written. `config` is as of `carry_out`."""
+    check = DirectoryCheck(fs, directories, config)
     findings = tuple(check.findings())
     stale = dict.fromkeys(path for finding in findings for path in finding.stale_files)
     return Plan(findings, tuple(path for path in stale if fs.exists(path)), cut)
 
 
-def carry_out(fs: FileSystem, directory: Path, plan: Plan) -> dict[TopicPartition, Recovery]:
-    """Do what the plan says by opening and closing the directory; return what opening did.
+def carry_out(
+    fs: FileSystem,
+    directories: Path | Sequence[Path],
+    plan: Plan,
+    config: EngineConfig | None = None,
+) -> dict[TopicPartition, Recovery]:
+    """Do what the plan says by opening and closing the directories; return what opening did.
 
-    The plan must have no refusals. Raises DirectoryLocked if the directory is in use, StorageError,
-    InvalidDataDirectory.
+    `directories` are all those of the log. What is made anew is made as the service would make it:
+    by the configuration of its topics over the defaults in `config`. The plan must have no
+    refusals. Raises DirectoryLocked if a directory is in use, StorageError, InvalidDataDirectory.
     """
     assert not plan.refusals, plan.refusals
-    with DirectoryLock(fs, directory):
+    paths = [directories] if isinstance(directories, Path) else directories
+    with ExitStack() as locks:
+        for path in paths:
+            locks.enter_context(DirectoryLock(fs, path))
         for path in plan.stale_files:
             fs.remove(path, missing_ok=True)
         _sync(fs, {path.parent for path in plan.stale_files})
-        if plan.cuts:
-            _distrust(fs, directory, plan.cuts.values())
+        for path in paths:
+            damages = [one for log, one in plan.cuts.items() if log.parent == path]
+            if damages:
+                _distrust(fs, path, damages)
     clock = SystemClock()
     manager = LogManager(
-        directory,
+        paths,
         fs=fs,
         clock=clock,
         scheduler=ThreadScheduler(clock),  # never started: what can wait waits for the service
         recorder=NullRecorder(),
-        config=EngineConfig(),
+        config=config or EngineConfig(),
     )
     manager.open()
     try:

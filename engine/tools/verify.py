@@ -1,25 +1,28 @@
-"""Whether a data directory keeps what a log promises; only read, nothing is locked or repaired.
+"""Whether data directories keep what a log promises; only read, nothing is locked or repaired.
 
 Segments tile, batches are intact, offsets ascend; indexes, snapshots, epochs and checkpoints agree
-with the batches; topics have their partitions; what is unknown is named. The directory should not
-be in use: what is written during the check may look wrong.
+with the batches; topics have their partitions; what is unknown is named. The directories should
+not be in use: what is written during the check may look wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine.checkpoint.clean_shutdown import CleanShutdownMarker
+from engine.checkpoint.directory_set import DirectorySet, read_directory_set
 from engine.checkpoint.json_file import read_json
 from engine.checkpoint.offsets import OffsetCheckpoint
 from engine.checkpoint.producer_ids import VERSION as PRODUCER_IDS_VERSION
-from engine.checkpoint.topics_file import TopicEntry, TopicsFile
-from engine.config import LogConfig
+from engine.checkpoint.topics_file import TopicsCopy, TopicsFile
+from engine.config import EngineConfig
 from engine.errors import CorruptCheckpoint, InvalidDataDirectory
 from engine.fs import names
 from engine.fs.names import DirectoryKind, parse_partition_directory, partition_directory_name
 from engine.fs.port import FileSystem
+from engine.manager.membership import decide
+from engine.manager.topics import Topic
 from engine.tools.findings import Checked, Finding, Findings, Severity
 from engine.tools.verify_partition import PartitionCheck, Scope
 from engine.types import TopicPartition
@@ -31,44 +34,138 @@ CHECKPOINTS = (
     names.CLEANER_CHECKPOINT,
 )
 _OTHER_FILES = frozenset({names.LOCK_FILE, names.CLEAN_SHUTDOWN_FILE, names.META_PROPERTIES})
-_OUR_FILES = frozenset({*CHECKPOINTS, *_OTHER_FILES, names.TOPICS_FILE, names.PRODUCER_ID_FILE})
+_OUR_FILES = frozenset(
+    {
+        *CHECKPOINTS,
+        *_OTHER_FILES,
+        names.TOPICS_FILE,
+        names.API_KEYS_FILE,
+        names.PRODUCER_ID_FILE,
+        names.DIRECTORIES_FILE,
+    }
+)
 
 
 class DirectoryCheck:
-    """One check of one data directory; `findings` is iterated once, and to its end."""
+    """One check of the data directories of a log; `findings` is iterated once, and to its end.
 
-    def __init__(self, fs: FileSystem, directory: Path) -> None:
+    `config` is what the service works with: defaults of topics, directories that are gone.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: Path | Sequence[Path],
+        config: EngineConfig | None = None,
+    ) -> None:
         self.checked = Checked()
-        self.was_clean = CleanShutdownMarker(fs, directory).exists()
         self._fs = fs
-        self._directory = directory
-        self._offsets: dict[str, Mapping[TopicPartition, int]] = {}
-        self._topics: Mapping[str, TopicEntry] = {}
+        self._config = config or EngineConfig()
+        paths = [directories] if isinstance(directories, Path) else directories
+        self._directories = [_OneDirectory(fs, path) for path in paths]
+        self._topics: Mapping[str, Topic] = {}
 
     def findings(self) -> Findings:
         """Yield what is wrong, in the order in which it is met; OSError if it cannot be read."""
-        found = self._fs.list_directory(self._directory)
-        yield from self._judge_files(found)
-        yield from self._read_small_files()
-        partitions = []
-        for name in found:
-            path = self._directory / name
-            if self._fs.is_directory(path) and name not in _OUR_FILES:
-                log, finding = self._classify(path)
-                if finding is not None:
-                    yield finding
-                if log is not None:
-                    partitions.append((log, path))
-        for log, path in partitions:
-            yield from PartitionCheck(self._fs, path, self._scope(log), self.checked).findings()
-        yield from self._judge_topics({log for log, _ in partitions})
-        yield from self._judge_checkpoints()
+        for directory in self._directories:
+            yield from directory.judge_files()
+        yield from self._judge_membership()
+        partitions: dict[TopicPartition, _OneDirectory] = {}
+        for directory in self._directories:
+            yield from directory.read_small_files()
+            yield from directory.find_partitions()
+            for log, path in directory.partitions.items():
+                other = partitions.setdefault(log, directory)
+                if other is not directory:
+                    detail = f"{other.path} holds that partition too: move one of them away"
+                    yield Finding(Severity.REFUSED, path, detail)
+        yield from self._judge_copies()
+        for directory in self._directories:
+            for log, path in directory.partitions.items():
+                scope = directory.scope(log, may_have_gaps=self._may_have_gaps(log))
+                yield from PartitionCheck(self._fs, path, scope, self.checked).findings()
+        yield from self._judge_topics(partitions)
+        for directory in self._directories:
+            yield from directory.judge_checkpoints(self.checked)
 
-    # -- what lies in the directory ------------------------------------------------------------
+    def _judge_membership(self) -> Findings:
+        """Hold what the directories know of each other against those that are given."""
+        found: dict[Path, DirectorySet | None] = {}
+        damage: list[Finding] = []
+        for path in (directory.path for directory in self._directories):
+            file = path / names.DIRECTORIES_FILE
+            try:
+                is_odd = self._fs.is_directory(file)
+                found[path] = None if is_odd else read_directory_set(self._fs, path)
+            except CorruptCheckpoint as error:
+                found[path] = None
+                damage.append(Finding(Severity.DERIVED, file, str(error), stale_files=(file,)))
+        if any(found.values()):
+            yield from damage  # made anew from the others
+        else:
+            for finding in damage:
+                detail = f"{finding.detail}; moved away, it is made anew for those that are given"
+                yield Finding(Severity.REFUSED, finding.file, detail)
+        try:
+            decide(found, (), self._config.gone_directories)
+        except InvalidDataDirectory as error:
+            yield Finding(Severity.REFUSED, self._directories[0].path, str(error))
 
-    def _judge_files(self, found: list[str]) -> Findings:
-        for name in found:
-            path = self._directory / name
+    def _judge_copies(self) -> Findings:
+        """Believe the newest topics file, as a start does."""
+        copies = [one.topics for one in self._directories if one.topics is not None]
+        newest = max(copies, key=lambda copy: (copy.generation, len(copy.topics)), default=None)
+        if newest is not None:
+            self._topics = {
+                name: Topic.of_entry(name, entry)
+                for name, entry in newest.topics.items()
+                if not entry.deleted
+            }
+        for directory in self._directories:
+            error = directory.topics_error
+            if error is not None:
+                path = directory.path / names.TOPICS_FILE
+                if newest is None or newest == TopicsCopy():
+                    detail = f"{error}; only a copy of it brings it back"
+                    yield Finding(Severity.REFUSED, path, detail)
+                else:
+                    detail = f"{error}; another directory has a copy"
+                    yield Finding(Severity.DERIVED, path, detail, is_left_to_opening=True)
+
+    def _may_have_gaps(self, log: TopicPartition) -> bool:
+        topic = self._topics.get(log.topic)
+        if topic is None:
+            return True
+        return not topic.is_gapless(topic.log_config(self._config.default_topic_config))
+
+    def _judge_topics(self, present: Mapping[TopicPartition, _OneDirectory]) -> Findings:
+        for name, topic in self._topics.items():
+            if topic.adopted:
+                continue
+            for log in (TopicPartition(name, number) for number in range(topic.partitions)):
+                if log not in present:
+                    path = self._directories[0].path / partition_directory_name(log)
+                    detail = "the partition's directory is missing: opening makes an empty one"
+                    yield Finding(Severity.DAMAGE, path, detail, is_left_to_opening=True)
+
+
+class _OneDirectory:
+    """What lies in one data directory, and what its small files say."""
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self.path = path
+        self.partitions: dict[TopicPartition, Path] = {}
+        self.topics: TopicsCopy | None = None
+        self.topics_error: CorruptCheckpoint | None = None
+        self._was_clean = CleanShutdownMarker(fs, path).exists()
+        self._fs = fs
+        self._names: list[str] = []
+        self._offsets: dict[str, Mapping[TopicPartition, int]] = {}
+
+    def judge_files(self) -> Findings:
+        self._names = self._fs.list_directory(self.path)
+        for name in self._names:
+            path = self.path / name
             if name in _OUR_FILES and self._fs.is_directory(path):
                 detail = "it is a directory where a file belongs: move it away"
                 yield Finding(Severity.REFUSED, path, detail)
@@ -77,6 +174,16 @@ class DirectoryCheck:
                 yield Finding(Severity.NOTE, path, detail)
             elif name not in _OUR_FILES and not self._fs.is_directory(path):
                 yield Finding(Severity.NOTE, path, "it is not of this format and is left alone")
+
+    def find_partitions(self) -> Findings:
+        for name in self._names:
+            path = self.path / name
+            if self._fs.is_directory(path) and name not in _OUR_FILES:
+                log, finding = self._classify(path)
+                if finding is not None:
+                    yield finding
+                if log is not None:
+                    self.partitions[log] = path
 
     def _classify(self, path: Path) -> tuple[TopicPartition | None, Finding | None]:
         """Return which partition a directory is, if it is served, and what is to be said of it."""
@@ -89,13 +196,16 @@ class DirectoryCheck:
         if parsed.kind is DirectoryKind.DELETED:
             detail = "it was deleted: the service removes it after its start"
             return None, Finding(Severity.NOTE, path, detail)
+        if parsed.kind is DirectoryKind.FUTURE:
+            detail = "a copy that was being moved here: opening finishes the move or removes it"
+            return None, Finding(Severity.NOTE, path, detail)
         if parsed.kind is not DirectoryKind.LIVE or parsed.topic == names.CLUSTER_METADATA_TOPIC:
             return None, Finding(Severity.NOTE, path, "it is set aside and not served")
         return parsed.topic_partition, None
 
-    def _read_small_files(self) -> Findings:
+    def read_small_files(self) -> Findings:
         for name in CHECKPOINTS:
-            path = self._directory / name
+            path = self.path / name
             try:
                 self._offsets[name] = {} if self._is_odd(path) else self._read_offsets(path)
             except CorruptCheckpoint as error:
@@ -103,13 +213,11 @@ class DirectoryCheck:
                 detail = f"{error}; opening takes it for empty and writes it anew"
                 yield Finding(Severity.DERIVED, path, detail, stale_files=(path,))
         try:
-            self._topics = TopicsFile(self._fs, self._directory).read()
+            if not self._is_odd(self.path / names.TOPICS_FILE):
+                self.topics = TopicsFile(self._fs, self.path).read_copy()
         except CorruptCheckpoint as error:
-            path = self._directory / names.TOPICS_FILE
-            yield Finding(Severity.REFUSED, path, f"{error}; only a copy of it brings it back")
-        except IsADirectoryError:
-            pass  # told already
-        path = self._directory / names.PRODUCER_ID_FILE
+            self.topics_error = error
+        path = self.path / names.PRODUCER_ID_FILE
         try:
             if not self._is_odd(path):
                 read_json(self._fs, path, PRODUCER_IDS_VERSION)
@@ -123,27 +231,12 @@ class DirectoryCheck:
     def _read_offsets(self, path: Path) -> Mapping[TopicPartition, int]:
         return OffsetCheckpoint(self._fs, path).read()
 
-    # -- what the small files say of the partitions --------------------------------------------
-
-    def _scope(self, log: TopicPartition) -> Scope:
-        topic = self._topics.get(log.topic)
-        may_have_gaps = (
-            topic is None or topic.adopted or LogConfig.of(dict(topic.config)).is_compacted
-        )
+    def scope(self, log: TopicPartition, *, may_have_gaps: bool) -> Scope:
+        """Return what is known of a partition from outside its directory."""
         recovery_point = self._offsets[names.RECOVERY_POINT_CHECKPOINT].get(log, 0)
-        return Scope(self.was_clean, recovery_point, may_have_gaps)
+        return Scope(self._was_clean, recovery_point, may_have_gaps)
 
-    def _judge_topics(self, present: set[TopicPartition]) -> Findings:
-        for name, topic in self._topics.items():
-            if topic.adopted or topic.deleted:
-                continue
-            for log in (TopicPartition(name, number) for number in range(topic.partitions)):
-                if log not in present:
-                    path = self._directory / partition_directory_name(log)
-                    detail = "the partition's directory is missing: opening makes an empty one"
-                    yield Finding(Severity.DAMAGE, path, detail, is_left_to_opening=True)
-
-    def _judge_checkpoints(self) -> Findings:
+    def judge_checkpoints(self, checked: Checked) -> Findings:
         """Hold what the checkpoints promise against where the logs really end."""
         promises = {
             names.RECOVERY_POINT_CHECKPOINT: "was on disk",
@@ -152,7 +245,7 @@ class DirectoryCheck:
         }
         for file, promise in promises.items():
             for log, offset in self._offsets[file].items():
-                end = self.checked.ends.get(partition_directory_name(log))
-                if end is not None and offset > end:
+                end = checked.ends.get(partition_directory_name(log))
+                if log in self.partitions and end is not None and offset > end:
                     detail = f"offset {offset} of {log} {promise}, and the log ends at {end}"
-                    yield Finding(Severity.DAMAGE, self._directory / file, detail, offset=offset)
+                    yield Finding(Severity.DAMAGE, self.path / file, detail, offset=offset)

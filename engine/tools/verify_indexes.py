@@ -208,7 +208,7 @@ class SegmentIndexChecks:
             self._transaction_path: self.transactions.finish(is_whole=is_whole),
         }
         for path, fault in faults.items():
-            if fault is not None:
+            if fault is not None and not self._fs.is_directory(path):  # that is told already
                 yield self._stale(path, fault)
 
     def _stale(self, path: Path, fault: str) -> Finding:

@@ -6,11 +6,13 @@ that walk. What opening would scan and rebuild anyway, after an unclean stop, is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from engine.checkpoint.epochs import read_epochs
+from engine.checkpoint.gaps import SegmentGap, read_gaps
 from engine.checkpoint.partition_metadata import read_topic_id
 from engine.clock import SystemClock
 from engine.errors import (
@@ -64,6 +66,7 @@ class PartitionCheck:
         self._files = {name for name in self._names if not fs.is_directory(directory / name)}
         self._epochs: list[EpochOffset] = []
         self._are_epochs_wrong = False
+        self._gaps: Collection[SegmentGap] = ()
         self._producers = ProducerStates(
             fs, directory, clock=SystemClock(), expiration_ms=_NEVER_MS
         )
@@ -124,6 +127,15 @@ class PartitionCheck:
         except CorruptCheckpoint as error:
             self._are_epochs_wrong = True
             yield Finding(Severity.DERIVED, path, str(error), stale_files=(path,))
+
+        path = self._directory / names.SEGMENT_GAPS
+        try:
+            if not self._is_odd(path):
+                self._gaps = set(read_gaps(self._fs, path))
+        except CorruptCheckpoint as error:
+            self._scope = replace(self._scope, may_have_gaps=True)
+            detail = f"{error}; missing offsets are not noticed any more"
+            yield Finding(Severity.DAMAGE, path, detail)
 
     def _is_odd(self, path: Path) -> bool:
         """Whether a directory is in the way of a file, which is told already."""
@@ -216,7 +228,9 @@ class PartitionCheck:
     def _judge_gap(self, next_offset: int, path: Path) -> Findings:
         missing, self._end_offset = self._end_offset, next_offset
         self._is_whole = False
-        if not self._scope.may_have_gaps:
+        is_truncation = any(next_offset == entry.start_offset for entry in self._epochs)
+        is_noted = SegmentGap(missing, next_offset) in self._gaps
+        if not (self._scope.may_have_gaps or is_truncation or is_noted):
             what = f"offsets {missing} to {next_offset - 1} are missing"
             yield Finding(Severity.DAMAGE, path, what, offset=missing)
 
@@ -254,7 +268,9 @@ class PartitionCheck:
 
 _SEGMENT_SUFFIXES = (names.LOG_SUFFIX, *names.INDEX_SUFFIXES, names.SNAPSHOT_SUFFIX)
 _LEFTOVER_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
-_SMALL_FILES = frozenset({names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA})
+_SMALL_FILES = frozenset(
+    {names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.SEGMENT_GAPS}
+)
 
 
 def _base_of_log(name: str) -> int | None:

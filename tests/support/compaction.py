@@ -70,6 +70,7 @@ class Compacted:
             fs=self.world.fs,
             clock=self.world.clock,
             config=replace(self.config, **settings),
+            recorder=self.world.recorder,
         )
         cleaner.start()
         return cleaner

@@ -19,6 +19,12 @@ def test_it_takes_everything_and_keeps_nothing() -> None:
     recorder.corrupt_data_found(LOG)
     recorder.segments_deleted(LOG, count=1, size_bytes=9)
     recorder.directory_offline("/data")
+    recorder.compacted(LOG, read_bytes=9, written_bytes=3, duration_ms=1, map_utilization=0.5)
+    recorder.cleaner_looked(dirty_ratio=0.5, delay_ms=0)
+    recorder.uncleanable("/data", logs=1, size_bytes=9)
+    recorder.cleaner_io(size_bytes=9)
+    recorder.cleaner_died()
+    recorder.moved(LOG, succeeded=True)
     assert vars(recorder) == {}
 
 

@@ -276,6 +276,7 @@ def test_nothing_is_cleaned_before_the_start_and_after_the_stop() -> None:
         fs=compacted.world.fs,
         clock=compacted.world.clock,
         config=CleanerConfig(enable=False),
+        recorder=compacted.world.recorder,
     )
     assert early.run_pass() is None
     with pytest.raises(Recovering):

@@ -118,6 +118,8 @@ def test_a_record_that_waited_too_long_makes_its_log_due() -> None:
     compacted.world.clock.set_wall(START_MS + 60_001)
     assert compacted.dirty().is_due
     assert not compacted.dirty(first_dirty=2).is_due
+    compacted.world.clock.advance(4)
+    assert compacted.dirty().overdue_ms == 5
 
 
 def test_an_empty_segment_has_waited_for_nothing() -> None:
@@ -127,7 +129,7 @@ def test_an_empty_segment_has_waited_for_nothing() -> None:
     compacted.clean()
     compacted.world.clock.advance(61_000)
     assert [segment.size_bytes > 0 for segment in compacted.log.segments] == [False, True, False]
-    assert not compacted.dirty().must_be_cleaned
+    assert compacted.dirty().overdue_ms == 0
 
 
 def test_the_dirtiest_log_is_chosen() -> None:

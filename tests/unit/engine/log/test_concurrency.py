@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import zlib
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 
 from engine.clock import SystemClock
 from engine.config import LogConfig
@@ -20,6 +16,7 @@ from engine.records.builder import build_batch
 from engine.records.header import Codec
 from engine.types import INT64_MAX
 from tests.support.builders import EVENTS, TOPIC_ID, World
+from tests.support.crew import Crew, sealed, unsealed
 from tests.support.logs import ALL_BYTES, batches_in
 
 SECONDS = 2.0
@@ -34,48 +31,6 @@ CONFIG = LogConfig(
 )
 
 
-class Crew:
-    """Threads that work until time is up; the first error ends all of them."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = monotonic() + seconds
-        self._threads: list[threading.Thread] = []
-        self.errors: list[BaseException] = []
-
-    @property
-    def goes_on(self) -> bool:
-        return not self.errors and monotonic() < self._end
-
-    def add(self, work: Callable[[], object]) -> None:
-        def run() -> None:
-            try:
-                while self.goes_on:
-                    work()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the test must see it
-                self.errors.append(error)
-
-        self._threads.append(threading.Thread(target=run))
-
-    def run(self) -> None:
-        for thread in self._threads:
-            thread.start()
-        for thread in self._threads:
-            thread.join()
-        if self.errors:
-            raise self.errors[0]
-
-
-def sealed(number: int) -> bytes:
-    """A value that proves itself: a number and its checksum."""
-    body = b"%09d" % number * 5
-    return body + zlib.crc32(body).to_bytes(4, "big")
-
-
-def ensure_sealed(value: bytes | None) -> None:
-    assert value is not None
-    assert zlib.crc32(value[:-4]) == int.from_bytes(value[-4:], "big")
-
-
 class Appender:
     """An idempotent producer; every second append is repeated."""
 
@@ -85,7 +40,8 @@ class Appender:
         self._sequence = 0
 
     def __call__(self) -> None:
-        values = [sealed(self._sequence + index) for index in range(1 + self._sequence % 7)]
+        numbers = range(self._sequence, self._sequence + 1 + self._sequence % 7)
+        values = [sealed(b"%09d" % number * 5) for number in numbers]
         codec = Codec(self._sequence % len(Codec))
         bases = [self._append(values, codec) for _ in range(1 + self._sequence % 2)]
         assert len(set(bases)) == 1
@@ -123,7 +79,7 @@ class Reader:
             for record in batch.records():
                 if record.offset >= self.offset:
                     assert record.offset == self.offset
-                    ensure_sealed(record.value)
+                    unsealed(record.value)
                     self.offset += 1
                     self.records += 1
         assert self.offset == fetched.next_offset <= fetched.watermarks.high_watermark

@@ -121,8 +121,8 @@ def test_segments_tell_what_they_hold() -> None:
     infos = log.segments_info()
     sizes = [info.size_bytes for info in infos]
     assert infos == [
-        SegmentInfo(0, 2, sizes[0], START_MS - 5, 77, is_active=False),
-        SegmentInfo(2, 3, sizes[1], START_MS, 77, is_active=True),
+        SegmentInfo(0, 2, sizes[0], START_MS - 5, 77, is_active=False, has_transactions=False),
+        SegmentInfo(2, 3, sizes[1], START_MS, 77, is_active=True, has_transactions=False),
     ]
     assert log.size_bytes == sum(sizes)
     assert (log.segments_count, log.first_segment_base_offset) == (2, 0)

@@ -319,3 +319,48 @@ def test_reopened_and_cut_is_one_segment() -> None:
     log.truncate_to(3)
     assert segment_bases(log) in ([0], [0, 3])
     assert (read_values(log), log.watermarks.log_end_offset) == (values[:3], 3)
+
+
+def test_an_index_that_is_made_anew_costs_no_snapshot_above_it() -> None:
+    """Only they know producers whose batches retention has removed."""
+    world = World()
+    log = world.open_log(CONFIG)
+    log.append(new_batch(producer_id=7, producer_epoch=0, base_sequence=0))
+    fill_segments(log, 2)
+    log.roll()
+    fill_segments(log, 3, 3)
+    log.commit()
+    log.delete_records(3)
+    log.run_retention()
+    log.flush()
+    log.close()
+    world.restart(power_cut=False)
+    snapshots = [log_path(offset, suffix=".snapshot") for offset in (6, 9)]
+    before = [world.disk.read_bytes(path) for path in snapshots]
+    world.disk.remove(log_path(3, suffix=".index"))
+    again = world.open_uncommitted(CONFIG, log_start_offset=3, was_clean=True)
+    assert again.recovery.recovered_segments == 1
+    assert [entry.producer_id for entry in again.producers()] == [7]
+    assert [world.disk.read_bytes(path) for path in snapshots] == before
+
+
+@pytest.mark.parametrize("entries", [[], [(-1, 2), (-1, 3)], [(-1, 3)]])
+def test_a_time_index_that_knows_no_time_is_made_anew(entries: list[tuple[int, int]]) -> None:
+    """The times are in the first batches, and the last ones have none to tell it by."""
+    world = World()
+    log = world.open_log(with_config(index_interval_bytes=100))
+    for offset in range(10):
+        times = {} if offset < 4 else {"timestamp": -1}
+        log.append(batch_at(offset, **times), origin=AppendOrigin.REPLICATION)
+    log.flush()
+    log.close()
+    name = log_path(suffix=".timeindex").name
+    before = world.disk.read_bytes(DIRECTORY / name)
+    put(world, name, b"".join(struct.pack(">qi", *entry) for entry in entries))
+    world.restart(power_cut=False)
+    again = world.open_uncommitted(log.config, was_clean=True)
+    newest = again.max_timestamp()
+    assert newest is not None
+    assert newest.offset == 3
+    again.close()
+    assert world.disk.read_bytes(DIRECTORY / name) == before

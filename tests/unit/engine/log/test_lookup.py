@@ -7,6 +7,7 @@ from engine.records.builder import build_batch
 from engine.records.header import Codec
 from engine.types import AppendOrigin, TimestampAndOffset
 from tests.support.builders import World
+from tests.support.compaction import Compacted
 from tests.support.logs import CONFIG, append_values
 from tests.support.segments import batch_at
 from tests.support.time import START_MS
@@ -145,3 +146,65 @@ def test_a_late_record_below_the_start_is_found_by_nobody(log: Log) -> None:
     log.delete_records(1)
     assert found(log, 40) is None
     assert found(log, 15) == 2
+
+
+def test_a_segment_that_reaches_the_time_below_the_log_start_hides_no_later_one(log: Log) -> None:
+    """Deleted records of a segment that retention has not removed yet end no search."""
+    timed(log, 0, 50)
+    log.roll()
+    timed(log, 20, 60)
+    log.delete_records(2)
+    assert [found(log, time) for time in (0, 40)] == [2, 3]
+    log.delete_records(3)
+    assert found(log, 0) == 3
+
+
+@pytest.mark.parametrize(("start", "expected"), [(1, (60, 1)), (2, (30, 3)), (4, (30, 4))])
+def test_the_maximum_lies_at_or_above_the_log_start(
+    log: Log, start: int, expected: tuple[int, int]
+) -> None:
+    """What was deleted is no answer, though its segment is there and its batch may be."""
+    records = [(START_MS + time, b"k", b"v", ()) for time in (90, 60, 10)]
+    log.append(build_batch(records))
+    timed(log, 30)
+    log.roll()
+    timed(log, 30, 20)
+    log.delete_records(start)
+    time, offset = expected
+    assert log.max_timestamp() == TimestampAndOffset(START_MS + time, offset, 0)
+
+
+def test_a_log_without_visible_records_has_no_maximum(log: Log) -> None:
+    """Where everything was deleted, or is of a format without times, nothing is the latest."""
+    timed(log, 10, 20)
+    log.delete_records(-1)
+    assert log.max_timestamp() is None
+    assert found(log, 0) is None
+
+
+def test_a_later_segment_with_the_same_maximum_does_not_win(log: Log) -> None:
+    """Of equal times the first record counts, also if its segment is not the one that has more."""
+    timed(log, 70)
+    log.roll()
+    timed(log, 90, 70)
+    log.roll()
+    timed(log, 80)
+    assert log.max_timestamp() == TimestampAndOffset(START_MS + 90, 1, 0)
+    log.delete_records(2)
+    assert log.max_timestamp() == TimestampAndOffset(START_MS + 80, 3, 0)
+
+
+def test_what_was_compacted_away_is_passed_over() -> None:
+    """A batch that stays without its record, for its producer's sake, still claims its time."""
+    compacted = Compacted()
+    producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    compacted.put(("key", "old"), timestamp=START_MS + 100, **producer)
+    compacted.put(("key", "new"), timestamp=START_MS + 50)
+    compacted.clean()
+    assert compacted.batches() == [(0, 0, 0), (1, 1, 1)]
+    assert compacted.log.max_timestamp() == TimestampAndOffset(START_MS + 50, 1, 0)
+    assert compacted.log.offset_for_time(START_MS + 60) is None
+    compacted.put(("key", "newer"), timestamp=START_MS + 70)
+    compacted.log.commit()
+    assert found(compacted.log, 60) is None  # as Kafka, which trusts what the batch claims
+    assert found(compacted.log, 50) == 1

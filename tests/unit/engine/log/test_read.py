@@ -305,3 +305,30 @@ def test_a_read_that_a_truncation_overtook_looks_again() -> None:
     assert fetched is not None
     assert fetched.next_offset == 2
     assert [batch.header.base_offset for batch in batches_in(fetched.data)] == [0, 1]
+
+
+@pytest.mark.parametrize("value", [b"000900", b"one batch that takes the place of several" * 9])
+def test_a_read_never_mixes_two_logs(value: bytes) -> None:
+    """Cut and written anew while it is read, a log is shown as it is afterwards, never half."""
+    log = committed(6)
+    before = log.watermarks
+    file = log._state.local.active.records.file  # noqa: SLF001 - where the bytes go
+    read_at = file.read_at
+    cuts: list[int] = []
+
+    def cutting(position: int, length: int) -> bytes:
+        if not cuts:
+            cuts.append(2)
+            log.truncate_to(2)
+            while log.size_bytes < before.end.position:
+                append_values(log, value)
+            log.commit()
+        return read_at(position, length)
+
+    file.read_at = cutting  # type: ignore[method-assign]  # another log during the read
+    fetched = log.read(0, max_bytes=ALL_BYTES)
+    assert fetched is not None
+    assert fetched.watermarks == log.watermarks
+    assert fetched.leader_epoch == log.leader_epoch == 1
+    epochs = [batch.header.leader_epoch for batch in batches_in(fetched.data)]
+    assert epochs == [0, 0, *[1] * (log.watermarks.high_watermark - 2)]

@@ -1,5 +1,6 @@
 """What goes when: by size, by age, below the log start; and how it goes."""
 
+import logging
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,7 +11,7 @@ from engine.errors import InvalidRequestValue, OffsetBelowLogStart, OffsetBeyond
 from engine.log.log import Log
 from engine.log.results import RemovalReason
 from engine.log.retention import removable
-from engine.types import EpochOffset
+from engine.types import EpochOffset, LogStartReason
 from tests.support.builders import World, new_batch, values_of
 from tests.support.logs import (
     CONFIG,
@@ -290,3 +291,20 @@ def test_a_deletion_is_kept_by_its_checkpoint() -> None:
     assert again.watermarks.log_start_offset == 4
     assert read_values(again) == [b"000004", b"000005"]
     again.check_invariants()
+
+
+def test_why_a_log_starts_later_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """By whom records were given up, and nothing where nothing changed."""
+    caplog.set_level(logging.INFO, logger="engine.log.state")
+    log = World().open_log(with_config(retention_bytes=0))
+    fill_segments(log, 2, 2, 1)
+    log.commit()
+    log.delete_records(1)
+    log.delete_records(1)
+    log.delete_records(2, LogStartReason.LEADER_OFFSET_INCREMENTED)
+    log.run_retention()
+    assert [record.getMessage() for record in caplog.records] == [
+        "events-0 starts at 1 now: client record deletion",
+        "events-0 starts at 2 now: leader offset incremented",
+        "events-0 starts at 5 now: segment deletion",
+    ]

@@ -1,8 +1,10 @@
 """Rolling and flushing: new segments, snapshots, and how far the recovery point may go."""
 
+import errno
+
 import pytest
 
-from engine.errors import InvalidRequestValue, StorageOffline
+from engine.errors import InvalidRequestValue, StorageFull, StorageOffline
 from engine.log.results import RollResult
 from engine.types import INT32_MAX, AppendOrigin, OffsetMetadata
 from tests.support.builders import World, new_batch
@@ -175,6 +177,30 @@ def test_a_roll_flushes_soon() -> None:
     assert world.scheduler.names == ["flush events-0"]
     world.scheduler.run_due()
     assert log.recovery_point == log.watermarks.high_watermark == 3
+
+
+@pytest.mark.parametrize("missing", ["create", "append"])
+def test_a_roll_on_a_full_disk_is_done_when_there_is_space(missing: str) -> None:
+    """Whether the segment or the snapshot finds none: appends are refused, and then go on."""
+    world = World()
+    log = world.open_log(CONFIG)
+    values = fill(log, batches=3)
+    log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
+    world.disk.fail(missing, error=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        log.roll()
+    assert not world.health.is_offline
+    log.roll()
+    values = [*values, b"value", *fill(log, batches=2, first=3)]
+    log.commit()
+    log.check_invariants()
+    assert segment_bases(log) == [0, 4]
+    assert read_values(log) == values
+    log.close()
+    world.restart(power_cut=False)
+    again = world.open_log(CONFIG)
+    assert read_values(again) == values
+    assert again.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0)).is_duplicate
 
 
 def test_the_flush_of_a_closed_log_does_nothing() -> None:

@@ -275,3 +275,25 @@ def test_control_records_of_other_kinds_end_nothing(log: Log) -> None:
     log.commit()
     assert log.watermarks.last_stable_offset == 0
     assert read_values(log) == [b"open"]
+
+
+def test_an_abort_of_what_was_deleted_before_a_restart_needs_no_entry() -> None:
+    """The start did not look at deleted records, so the marker that comes later ends nothing."""
+    world = World()
+    log = world.open_log(CONFIG)
+    producer = Producer(log, 7)
+    producer.write(b"deleted")
+    log.commit()
+    log.delete_records(1)
+    log.close()
+    world.restart(power_cut=False)
+    producer.log = world.open_log(CONFIG, log_start_offset=1, was_clean=True)
+    producer.end(ABORT)
+    Producer(producer.log, 8).write(b"new")
+    Producer(producer.log, 8).end(COMMIT)
+    producer.log.commit()
+    producer.log.close()
+    world.restart(power_cut=False)
+    log = world.open_log(CONFIG, log_start_offset=1, was_clean=True)
+    assert aborted(log) == []
+    assert read_values(log, isolation=COMMITTED) == [b"new"]

@@ -6,6 +6,7 @@ from engine.errors import InvalidRequestValue, SequenceGap
 from engine.log.log import Log
 from engine.types import AppendOrigin
 from tests.support.builders import World, new_batch
+from tests.support.filesystem import PowerCut
 from tests.support.logs import (
     CONFIG,
     append_values,
@@ -56,6 +57,28 @@ def test_a_cut_is_durable_at_once() -> None:
     assert read_values(again) == values[:3]
 
 
+@pytest.mark.parametrize("offset", [0, 5, 12, 30])
+def test_a_log_that_starts_anew_has_a_new_epoch_whenever_the_power_fails(offset: int) -> None:
+    """If a record is gone, no cache can take what comes after it for what it has."""
+    for step in range(1, 40):
+        world = World()
+        log = world.open_log(CONFIG)
+        fill_segments(log, 4, 4, 4)
+        log.flush()
+        try:
+            with world.disk.power_cut_before(step):
+                log.truncate_fully(offset)
+            is_done = True
+        except PowerCut:
+            is_done = False
+        world.restart(power_cut=True)
+        again = world.open_log(CONFIG)
+        assert again.leader_epoch == 1 or len(read_values(again)) == 12
+        if is_done:
+            return
+    raise AssertionError("starting anew takes more steps than anybody expected")
+
+
 def test_the_high_watermark_follows_the_end_down() -> None:
     """It never lies above the end (UL.testHighWatermarkMaintenance)."""
     log = World().open_log(CONFIG)
@@ -94,7 +117,7 @@ def test_a_cut_begins_an_epoch() -> None:
 
 
 def test_epochs_are_cut_with_the_log() -> None:
-    """Entries at and above the end go.
+    """Entries above the end go, and the epoch of the log begins there.
 
     (UL.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog,
     UL.testTruncateToEndOffsetClearsEpochCache)
@@ -108,7 +131,7 @@ def test_epochs_are_cut_with_the_log() -> None:
     log.truncate_to(3)
     assert epochs_of(log) == [(0, 0), (1, 2), (3, 3)]
     log.truncate_to(4)
-    assert epochs_of(log) == [(0, 0), (1, 2)]
+    assert epochs_of(log) == [(0, 0), (1, 2), (3, 3)]
 
 
 def test_below_the_first_segment_everything_goes() -> None:

@@ -161,6 +161,40 @@ def test_what_the_marker_vouches_for_is_on_disk() -> None:
     assert log.segments_info()[0].largest_timestamp == START_MS
 
 
+def test_a_clean_stop_puts_on_disk_what_a_flush_was_to_bring_there() -> None:
+    """The snapshot of a roll and the names that retention took, though all records were flushed."""
+    world, manager = prepared()
+    kept, other = (manager.log(log) for log in (KEPT, TopicPartition("events", 1)))
+    batch = new_batch(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    kept.append(batch)
+    kept.flush()
+    kept.roll()
+    other.roll()
+    other.delete_records(3)
+    assert other.run_retention()
+    manager.close()
+    world.restart(power_cut=True)
+    manager = world.open_manager()
+    assert manager.log(KEPT).watermarks.last_stable_offset == 3
+    marks = manager.log(TopicPartition("events", 1)).watermarks
+    assert (marks.log_start_offset, marks.log_end_offset) == (3, 3)
+
+
+def test_a_checkpoint_remembers_a_log_start_that_retention_made_the_first_offset() -> None:
+    """The names that it took may come back with a power cut, the records may not."""
+    world, manager = prepared()
+    log = manager.log(KEPT)
+    log.roll()
+    log.append(new_batch(2))
+    log.flush()
+    log.delete_records(3)
+    assert log.run_retention()
+    manager.checkpoint()
+    world.restart(power_cut=True)
+    marks = world.open_manager().log(KEPT).watermarks
+    assert (marks.log_start_offset, marks.log_end_offset) == (3, 5)
+
+
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_start_that_is_interrupted_can_be_tried_again(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
     """Whichever step of a start after a crash is the last, the next start finds everything."""

@@ -268,6 +268,22 @@ def test_a_brokers_own_topics_are_left_alone(change: str) -> None:
         getattr(manager, change)("events")
 
 
+def test_internal_topics_are_made_and_configured_by_whoever_means_them() -> None:
+    """The log's own topics take the name that clients may not; adopted ones keep their data."""
+    world = World()
+    world.fs.make_directory(DATA / "__consumer_offsets-0")
+    world.fs.sync_directory(DATA)
+    manager = world.open_manager()
+    compact = {"cleanup.policy": "compact"}
+    adopted = manager.update_topic("__consumer_offsets", compact, internal=True)
+    assert adopted.is_internal
+    config = manager.log(TopicPartition("__consumer_offsets", 0)).config
+    assert (config.is_compacted, config.deletes) == (True, False)
+    _, created = manager.create_topic("__transaction_state", 2, compact, internal=True)
+    assert created
+    assert manager.log(TopicPartition("__transaction_state", 1)).config.is_compacted
+
+
 # -- delete ------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from engine.cleaner.cleaner import LogCleaner
 from engine.config import CleanerConfig
 from engine.errors import (
     InvalidRequestValue,
+    InvalidTransactionState,
     OffsetBelowLogStart,
     Recovering,
     StorageFull,
@@ -30,6 +31,7 @@ from tests.support.logs import append_values, fill, fill_segments, read_pieces, 
 from tests.unit.engine.manager.test_directories import A, B, opened, restarted
 
 MOST_STEPS = 400
+CONFIG = CleanerConfig(enable=False)
 
 
 def prepared() -> tuple[World, LogManager, list[bytes]]:
@@ -86,6 +88,22 @@ def test_a_partition_moves_and_whoever_holds_the_log_goes_on() -> None:
     ]
     assert lines == [{}, {EVENTS: 6}]
     assert read_values(restarted(world).log(EVENTS)) == values
+
+
+def test_what_was_asked_of_a_log_moves_with_it() -> None:
+    """Whoever listens is told further on, and transactions need their guards still."""
+    _, manager, _ = prepared()
+    log = manager.log(EVENTS)
+    heard: list[int] = []
+    log.listen(heard.append)
+    log.verify_transactions(enabled=True)
+    manager.move_partition(EVENTS, B)
+    append_values(log, b"more")
+    log.commit()
+    assert heard == [7]
+    batch = new_batch(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    with pytest.raises(InvalidTransactionState):
+        log.append(batch)
 
 
 def test_a_move_to_where_the_partition_is_does_nothing() -> None:
@@ -415,7 +433,7 @@ def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
         log.roll()
     log.commit()
     cleaner = LogCleaner(
-        manager, fs=world.fs, clock=world.clock, config=CleanerConfig(enable=False)
+        manager, fs=world.fs, clock=world.clock, config=CONFIG, recorder=world.recorder
     )
     cleaner.start()
     assert cleaner.run_pass() is not None

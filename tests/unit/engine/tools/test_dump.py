@@ -1,6 +1,7 @@
 """The dump: line for line what Kafka's own tool prints, and what it says of damaged files."""
 
 import struct
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +11,14 @@ from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
 from engine.records.batch import stamp_base_offset, stamp_crc
 from engine.records.builder import encode_batch
-from engine.records.header import ATTRIBUTES_POSITION, CONTROL_MASK, CRC_POSITION, parse_header
+from engine.records.compression import compress
+from engine.records.header import (
+    ATTRIBUTES_POSITION,
+    CONTROL_MASK,
+    CRC_POSITION,
+    Codec,
+    parse_header,
+)
 from engine.records.record import Record
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
 from engine.state.producer_snapshot import encode_snapshot
@@ -189,19 +197,34 @@ def test_messages_of_old_formats_are_dumped_with_the_fields_they_have(tmp_path: 
     entries = dumped(write_log(tmp_path, plain, wrapper, at(3, new_batch())))
     assert problems(entries) == []
     crcs = [int.from_bytes(message[12:16], "big") for message in (plain, wrapper)]
+    inner = [
+        zlib.crc32(legacy_message(offset, b"key", value, timestamp=5 + offset)[16:])
+        for offset, value in enumerate((b"", b"12"))
+    ]
     assert lines(entries)[2:7] == [
         (
             f"offset: 0 position: 0 NoTimestampType: -1 size: {len(plain)} magic: 0 "
             f"compresscodec: none crc: {crcs[0]} isvalid: true"
         ),
-        "| offset: 0 NoTimestampType: -1 keySize: 1 valueSize: 5",
+        f"| offset: 0 NoTimestampType: -1 keySize: 1 valueSize: 5 isValid: true crc: {crcs[0]}}}",
         (
             f"offset: 2 position: {len(plain)} CreateTime: 6 size: {len(wrapper)} magic: 1 "
             f"compresscodec: gzip crc: {crcs[1]} isvalid: true"
         ),
-        "| offset: 1 CreateTime: 5 keySize: 3 valueSize: 0",
-        "| offset: 2 CreateTime: 6 keySize: 3 valueSize: 2",
+        f"| offset: 1 CreateTime: 5 keySize: 3 valueSize: 0 isValid: true crc: {inner[0]}}}",
+        f"| offset: 2 CreateTime: 6 keySize: 3 valueSize: 2 isValid: true crc: {inner[1]}}}",
     ]
+
+
+def test_a_message_inside_a_wrapper_has_a_checksum_of_its_own(tmp_path: Path) -> None:
+    """The wrapper is intact, and one of those in it is not."""
+    good, bad = legacy_message(0), bytearray(legacy_message(1))
+    bad[-1] ^= 1
+    content = compress(Codec.GZIP, good + bytes(bad))
+    wrapper = legacy_message(1, None, content, attributes=Codec.GZIP)
+    batch, *records = dumped(write_log(tmp_path, wrapper))[2:]
+    assert batch.fields["isvalid"] is True
+    assert [record.fields["isValid"] for record in records] == [True, False]
 
 
 def test_gaps_between_offsets_are_listed_at_the_end(tmp_path: Path) -> None:

@@ -400,6 +400,7 @@ def test_directories_are_judged_by_their_names() -> None:
         PARTITION / names.PARTITION_METADATA,
         PARTITION / names.LEADER_EPOCH_CHECKPOINT,
         segment_file(30, ".timeindex"),
+        segment_file(30, ".txnindex"),
         segment_file(30, ".snapshot"),
     ],
     ids=lambda path: path.name,

@@ -1,0 +1,137 @@
+"""Partitions on their way to another data directory, one after another, on a thread of their own.
+
+Whoever asks is answered at once and looks at the report later: a move takes as long as its bytes
+take. What a stop finds waiting or half copied is not moved; the next start knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.errors import EngineError, Overloaded, PolicyViolation, Recovering
+from engine.manager.manager import LogManager
+from engine.metrics import Recorder
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+
+class MoveState(enum.Enum):
+    """How far a move is."""
+
+    WAITING = "waiting"
+    COPYING = "copying"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """One move; what is copied are the offsets [first_offset, copied_offset) of those to the end.
+
+    They are -1 until copying has begun; the end goes on while records are appended.
+    """
+
+    log: TopicPartition
+    source: Path
+    target: Path
+    state: MoveState
+    first_offset: int = -1
+    copied_offset: int = -1
+    end_offset: int = -1
+    problem: str | None = None
+    """Why it failed; the partition is where it was."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in {MoveState.DONE, MoveState.FAILED}
+
+
+class PartitionMover:
+    """Moves partitions in the background. Thread-safe; `stop` once."""
+
+    def __init__(self, manager: LogManager, recorder: Recorder, *, max_waiting: int) -> None:
+        self._manager = manager
+        self._recorder = recorder
+        self._max_waiting = max_waiting
+        self._lock = threading.Lock()
+        self._reports: dict[TopicPartition, MoveReport] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-mover")
+        self._is_stopped = False
+
+    def start(self, log: TopicPartition, target: Path) -> MoveReport:
+        """Have a partition moved to a data directory, after those that were asked for before.
+
+        Where it is already, or is going to, nothing is begun. Raises TopicNotFound,
+        PartitionNotFound, InvalidRequestValue if `target` is no data directory, StorageOffline,
+        PolicyViolation while the partition is moved elsewhere, Overloaded if too many wait,
+        Recovering once stopped.
+        """
+        moving = self._manager.log(log)
+        health = self._manager.data_directory(target)
+        health.ensure_online()
+        with self._lock:
+            if self._is_stopped:
+                raise Recovering("the data directories are being closed")
+            known = self._reports.get(log)
+            if known is not None and not known.is_over:
+                if known.target == health.directory:
+                    return known
+                raise PolicyViolation(f"{log} is being moved to {known.target}", log=str(log))
+            source = moving.directory.parent
+            report = MoveReport(log, source, health.directory, MoveState.WAITING)
+            if source == health.directory:
+                return replace(report, state=MoveState.DONE)
+            self._ensure_room()
+            self._reports.pop(log, None)  # the newest are last
+            self._reports[log] = report
+            self._thread.submit(self._run, report)
+        return report
+
+    def report(self, log: TopicPartition) -> MoveReport | None:
+        """Return how the partition's last move is going, or went; None if there is none."""
+        return self._reports.get(log)
+
+    def stop(self) -> None:
+        """Start no more moves, and wait for the one under way, which `LogManager.interrupt` ends.
+
+        May be repeated.
+        """
+        with self._lock:
+            self._is_stopped = True
+        self._thread.shutdown(cancel_futures=True)
+
+    def _ensure_room(self) -> None:
+        over = [log for log, report in self._reports.items() if report.is_over]
+        if len(self._reports) - len(over) >= self._max_waiting:
+            raise Overloaded(f"{self._max_waiting} moves are waiting already")
+        if len(self._reports) >= self._max_waiting:
+            del self._reports[over[0]]
+
+    def _run(self, report: MoveReport) -> None:
+        def note(first_offset: int, copied_offset: int, end_offset: int) -> None:
+            self._reports[report.log] = replace(
+                report,
+                state=MoveState.COPYING,
+                first_offset=first_offset,
+                copied_offset=copied_offset,
+                end_offset=end_offset,
+            )
+
+        problem: str | None = None
+        try:
+            self._manager.move_partition(report.log, report.target, progress=note)
+        except EngineError as error:
+            problem = str(error)
+            _LOG.error("%s was not moved to %s: %s", report.log, report.target, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the report
+            problem = f"{type(error).__name__}: {error}"
+            _LOG.exception("%s was not moved to %s", report.log, report.target)
+        state = MoveState.DONE if problem is None else MoveState.FAILED
+        self._reports[report.log] = replace(self._reports[report.log], state=state, problem=problem)
+        self._recorder.moved(report.log, succeeded=problem is None)

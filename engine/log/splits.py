@@ -1,0 +1,129 @@
+"""Cut a range of offsets into parts of about equal bytes, on the boundaries of batches.
+
+Only indexes are asked, and the log file between two of their entries: a plan costs the same over a
+megabyte and over a terabyte. Everything here works on one snapshot and needs no lock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from engine.log.files import batch_at
+from engine.log.read import readable_end
+from engine.segment.file_records import BatchPosition
+from engine.segment.segment import Segment
+from engine.segment.segments import SegmentSnapshot
+from engine.types import INT64_MAX, OffsetMetadata
+
+
+class Split(NamedTuple):
+    """Offsets from `start_offset` to `end_offset`, exclusive, and what reading them takes."""
+
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    """Of the whole batches that a read of it returns; read_committed leaves some of them out."""
+
+
+class _Place(NamedTuple):
+    """Between two batches: the first offset behind it, and the readable bytes before it."""
+
+    offset: int
+    position: int
+
+
+class Extent:
+    """A range of offsets as bytes in a row: those of its segments, one behind the other."""
+
+    def __init__(
+        self, start_offset: int, end_offset: int, bound: OffsetMetadata, segments: SegmentSnapshot
+    ) -> None:
+        """Look up both ends. The end is neither below the start nor above the bound."""
+        assert start_offset <= end_offset <= bound.offset
+        first = max(0, segments.floor_index(start_offset))
+        last = max(first, segments.floor_index(end_offset))
+        self._segments: Sequence[Segment] = segments.segments[first : last + 1]
+        self._base_offsets = segments.base_offsets[first : last + 1]
+        self._ends = [readable_end(segment, bound) for segment in self._segments]
+        self._starts = [0, *accumulate(self._ends)]
+        start = self._position_of(start_offset)
+        self._start = _Place(start_offset, start)
+        # A batch that holds the last offset goes to this range, though it may end behind it.
+        self._end = _Place(end_offset, max(start, self._position_behind(end_offset - 1)))
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of every batch that holds an offset of the range."""
+        return self._end.position - self._start.position
+
+    def cut(self, parts: int, max_offsets: int | None = None) -> Iterator[Split]:
+        """Yield the range in so many parts of about equal bytes, fewer where batches are large.
+
+        In the order of offsets, without gap or overlap. With `max_offsets` parts are cut further:
+        none spans more offsets, unless one batch does.
+        """
+        limit = INT64_MAX if max_offsets is None else max_offsets
+        start = self._start
+        while start.offset < self._end.offset:
+            stop = self._end
+            if parts > 1:
+                # Of what is left: a batch that is larger than a part spoils no other.
+                stop = self._near(start, start.position + (stop.position - start.position) // parts)
+                parts -= 1
+            while stop.offset - start.offset > limit:
+                middle = self._at(start, start.offset + limit)
+                if middle.offset >= stop.offset:
+                    break
+                yield _split(start, middle)
+                start = middle
+            yield _split(start, stop)
+            start = stop
+
+    def _near(self, after: _Place, position: int) -> _Place:
+        """Return the place nearest to a byte, behind `after`."""
+        index = bisect_right(self._starts, position, hi=len(self._ends)) - 1
+        start, end = self._starts[index], self._ends[index]
+        if position - start >= end:
+            return self._end  # nothing is left but a gap
+        batch = batch_at(self._segments[index], position - start, end)
+        first = _Place(batch.base_offset, start + batch.position)
+        behind = _Place(batch.last_offset + 1, start + batch.end)
+        is_first_nearer = position - first.position <= behind.position - position
+        nearest = first if is_first_nearer and first.offset > after.offset else behind
+        return min(nearest, self._end)
+
+    def _at(self, after: _Place, offset: int) -> _Place:
+        """Return the last place at or before `offset` and behind `after`, else the first one."""
+        index, found = self._locate(offset)
+        start = self._starts[index]
+        if found is None:
+            return _Place(offset, start + self._ends[index])
+        if found.base_offset >= offset:
+            return _Place(offset, start + found.position)
+        if found.base_offset > after.offset:
+            return _Place(found.base_offset, start + found.position)
+        return _Place(found.last_offset + 1, start + found.end)
+
+    def _locate(self, offset: int) -> tuple[int, BatchPosition | None]:
+        """Return the segment of an offset, by its number, and the first batch at or behind it."""
+        index = max(0, bisect_right(self._base_offsets, offset) - 1)
+        return index, self._segments[index].locate(offset, self._ends[index])
+
+    def _position_of(self, offset: int) -> int:
+        """Return where the first batch that holds `offset` or more begins."""
+        index, found = self._locate(offset)
+        return self._starts[index] + (self._ends[index] if found is None else found.position)
+
+    def _position_behind(self, offset: int) -> int:
+        """Return where the batches that hold `offset` or less end."""
+        index, found = self._locate(offset)
+        if found is None:
+            return self._starts[index] + self._ends[index]
+        return self._starts[index] + (found.end if found.base_offset <= offset else found.position)
+
+
+def _split(start: _Place, end: _Place) -> Split:
+    return Split(start.offset, end.offset, end.position - start.position)

@@ -1,0 +1,96 @@
+"""Offsets that were never there are no damage; those that are missing are."""
+
+import pytest
+
+from engine.fs import names
+from engine.manager.manager import LogManager
+from engine.tools.findings import Finding, Severity
+from engine.tools.verify import DirectoryCheck
+from engine.types import AppendOrigin
+from tests.support.builders import EVENTS, World
+from tests.support.damage import rewrite
+from tests.support.logs import append_values, fill, read_records, segment_bases
+from tests.support.segments import batch_at
+from tests.unit.engine.manager.test_directories import A, B, opened, restarted
+
+GAPS = A / str(EVENTS) / names.SEGMENT_GAPS
+
+
+def jumped(world: World) -> LogManager:
+    """A log that was given offsets with a jump from 3 to 10 where a segment begins."""
+    manager = opened(world)
+    size_bytes = 3 * len(batch_at(0))
+    manager.create_topic("events", 1, {"retention.ms": "-1", "segment.bytes": size_bytes})
+    log = manager.log(EVENTS)
+    for offset in (0, 1, 2, 10, 11):
+        log.append(batch_at(offset), origin=AppendOrigin.REPLICATION)
+    log.flush()
+    assert segment_bases(log) == [0, 10]
+    return manager
+
+
+def damages(world: World) -> list[Finding]:
+    return [
+        one
+        for one in DirectoryCheck(world.fs, A).findings()
+        if one.severity is Severity.DAMAGE and one.file.parent == GAPS.parent
+    ]
+
+
+def test_a_jump_that_was_noted_is_no_damage() -> None:
+    """Without the note, what is missing there is told."""
+    world = World()
+    jumped(world).close()
+    assert damages(world) == []
+    world.fs.remove(GAPS)
+    (finding,) = damages(world)
+    assert "offsets 3 to 9 are missing" in finding.detail
+
+
+def test_notes_that_cannot_be_read_are_damage() -> None:
+    """They are made by nobody anew: from now on missing offsets are not noticed."""
+    world = World()
+    jumped(world).close()
+    rewrite(world.fs, GAPS, b"0\n1\nrubbish\n")
+    (finding,) = damages(world)
+    assert finding.file == GAPS
+
+
+def test_a_directory_in_the_place_of_the_notes_is_told_once() -> None:
+    """A person has to move it away; what is missing is then told like anywhere."""
+    world = World()
+    jumped(world).close()
+    world.fs.remove(GAPS)
+    world.fs.make_directory(GAPS)
+    told = [one.detail for one in DirectoryCheck(world.fs, A).findings() if one.file == GAPS]
+    assert told == ["it is a directory where a file belongs: move it away"]
+
+
+def test_an_end_inside_a_batch_is_no_damage() -> None:
+    """A truncation took the batch whole; the next epoch begins where the log ended."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic("events", 1, {"retention.ms": "-1"})
+    log = manager.log(EVENTS)
+    fill(log, batches=2, records=3)
+    log.truncate_to(5)
+    append_values(log, b"behind")
+    manager.close()
+    assert damages(world) == []
+
+
+@pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
+def test_a_jump_moves_with_its_log(*, power_cut: bool) -> None:
+    """In the other directory it is no loss either, and later jumps are noted there."""
+    world = World()
+    manager = jumped(world)
+    manager.move_partition(EVENTS, B)
+    log = manager.log(EVENTS)
+    for offset in (12, 13, 30):
+        log.append(batch_at(offset), origin=AppendOrigin.REPLICATION)
+    assert segment_bases(log) == [0, 10, 12, 30]
+    log.commit()
+    log = restarted(world, power_cut=power_cut).log(EVENTS)
+    offsets = [record.offset for record in read_records(log)]
+    assert offsets == [0, 1, 2, 10, 11, 12, 13, 30]
+    assert log.recovery.damage is None
