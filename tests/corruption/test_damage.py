@@ -323,13 +323,22 @@ CUTS_AT_A_BATCH = (cut_to_nothing,)
     "damage", [d for d in DAMAGES if d not in CUTS_AT_A_BATCH], ids=lambda damage: damage.__name__
 )
 @pytest.mark.parametrize("base_offset", SEGMENTS)
+@pytest.mark.parametrize("has_snapshots", [True, False], ids=["snapshots", "no snapshots"])
 def test_damage_of_a_log_file_is_reported_and_never_served(
-    base_offset: int, damage: Damage
+    base_offset: int, damage: Damage, *, has_snapshots: bool
 ) -> None:
-    """A start tells the place and refuses, or a read does; all other segments go out."""
+    """A start tells the place and refuses, or a read does; all other segments go out.
+
+    Without snapshots the producers are sought in the damaged file too.
+    """
     filled = fill()
     path = segment_file(base_offset, ".log")
     filled.damage(path, damage)
+    if not has_snapshots:
+        fs = filled.world.fs
+        for name in fs.list_directory(PARTITION):
+            if name.endswith(".snapshot"):
+                fs.remove(PARTITION / name)
     found = list(damage_reported(filled))
     for error in found:
         assert error.file == path

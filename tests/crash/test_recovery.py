@@ -7,27 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.checkpoint.gaps import SegmentGap, read_gaps
 from engine.config import LogConfig
+from engine.fs.names import SEGMENT_GAPS
 from engine.log.log import Log
 from engine.metrics import NullRecorder
 from engine.records.batch import BatchView
 from engine.records.builder import build_batch
 from engine.records.header import Codec
-from engine.types import TopicPartition
+from engine.types import AppendOrigin, TopicPartition
 from tests.support.builders import World
 from tests.support.filesystem import PowerCut
 from tests.support.logs import (
     CONFIG,
+    DIRECTORY,
     append_values,
     batches_in,
     fill,
     fill_segments,
     log_path,
     read_pieces,
+    read_records,
     read_values,
     segment_bases,
     with_config,
 )
+from tests.support.segments import batch_at
 from tests.support.time import START_MS
 
 
@@ -114,6 +119,77 @@ def test_a_gap_between_segments_ends_the_log() -> None:
     assert read_values(again) == values[:2]
     assert again.watermarks.log_end_offset == 2
     assert again.recovery.removed_segments == 1
+
+
+def jumped(world: World) -> Log:
+    """A follower's log that jumped from offset 3 to 10 in the moment it rolled."""
+    log = world.open_log(with_config(segment_bytes=3 * len(batch_at(0))))
+    for offset in (0, 1, 2, 10, 11):
+        log.append(batch_at(offset), origin=AppendOrigin.REPLICATION)
+    assert segment_bases(log) == [0, 10]
+    return log
+
+
+@pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
+def test_a_followers_jump_is_no_loss(*, power_cut: bool) -> None:
+    """Nothing was between the segments, and nothing behind the gap is removed."""
+    world = World()
+    jumped(world).commit()
+    for _ in range(2):
+        world.restart(power_cut=power_cut)
+        log = world.open_log(CONFIG)
+        assert [record.offset for record in read_records(log)] == [0, 1, 2, 10, 11]
+        assert log.recovery.damage is None
+        log.flush()
+
+
+def test_a_loss_before_a_followers_jump_still_ends_the_log() -> None:
+    """The gap that was noted begins where the segment ended, and at no offset before."""
+    world = World()
+    log = jumped(world)
+    one = log.segments_info()[0].size_bytes // 3
+    world.restart(power_cut=False)
+    shorten(world, log_path(), 2 * one)
+    again = world.open_log(CONFIG)
+    assert [record.offset for record in read_records(again)] == [0, 1]
+    assert again.recovery.removed_segments == 1
+
+
+def test_gaps_that_cannot_be_read_are_no_loss() -> None:
+    """Better a hole that is not noticed than records that are removed."""
+    world = World()
+    jumped(world).commit()
+    world.restart(power_cut=False)
+    with world.disk.open(DIRECTORY / SEGMENT_GAPS) as file:
+        file.append(b"rubbish")
+    log = world.open_log(CONFIG)
+    assert [record.offset for record in read_records(log)] == [0, 1, 2, 10, 11]
+
+
+def test_a_jump_after_a_truncation_forgets_the_gaps_above() -> None:
+    """What is noted is what the segments show; a gap that was cut off says nothing more."""
+    world = World()
+    log = jumped(world)
+    log.truncate_to(2)
+    for offset in (2, 20):
+        log.append(batch_at(offset), origin=AppendOrigin.REPLICATION)
+    assert segment_bases(log) == [0, 20]
+    assert read_gaps(world.disk, DIRECTORY / SEGMENT_GAPS) == [SegmentGap(3, 20)]
+
+
+def test_a_truncation_inside_a_batch_is_no_loss() -> None:
+    """The batch went whole, the log goes on at the offset: what is committed behind it stays."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=2, records=3)
+    log.truncate_to(5)
+    log.roll()
+    append_values(log, b"behind")
+    log.commit()
+    world.restart(power_cut=True)
+    again = world.open_log(CONFIG)
+    assert [record.offset for record in read_records(again)] == [0, 1, 2, 5]
+    assert again.recovery.damage is None
 
 
 def test_gaps_of_compaction_are_left_alone() -> None:

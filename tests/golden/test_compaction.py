@@ -57,6 +57,7 @@ def compacted_copy(directory: Path, topic: str) -> World:
         fs=world.fs,
         clock=world.clock,
         config=replace(CleanerConfig(), enable=False),
+        recorder=world.recorder,
     )
     cleaner.start()
     report = cleaner.run_pass()

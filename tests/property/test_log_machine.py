@@ -1,178 +1,196 @@
-"""A log on a forgetful disk, driven by rules, against a list that forgets nothing."""
+"""A log on a forgetful disk, driven by rules, against a list that forgets nothing.
+
+After each step every reader's bytes, some of the look-ups and the invariants are compared; a rule
+compares all of them. The model is in `tests.support.log_model`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd, SequenceGap
-from engine.log.log import Log
-from engine.records.builder import build_batch
-from engine.records.header import Codec
-from engine.types import FetchIsolation
-from tests.support.builders import World
-from tests.support.filesystem import PowerCut
-from tests.support.logs import ALL_BYTES, batches_in, read_records, with_config
-
-CONFIG = with_config(
-    segment_bytes=2_000, index_interval_bytes=100, segment_index_bytes=240, retention_ms=600_000
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
 )
-PRODUCERS = 3
-REMEMBERED_BATCHES = 5
 
+from engine.errors import InvalidTransactionState, ProducerFenced, SequenceGap, StorageFull
+from engine.log.log import Log
+from engine.log.results import RemovalReason, RemovedSegment
+from engine.records.builder import build_batch
+from engine.records.control import ControlType, build_end_marker
+from engine.records.header import Codec
+from engine.types import AppendOrigin, FetchIsolation
+from tests.support import log_checks
+from tests.support.compacted_model import adopt_cleaned
+from tests.support.compaction import Compacted
+from tests.support.filesystem import PowerCut
+from tests.support.inodes import UNLIMITED
+from tests.support.log_model import REMEMBERED_BATCHES, LogModel
+from tests.support.logs import ALL_BYTES
 
-@dataclass
-class Batch:
-    """One batch that was appended: what must be read while it is there."""
-
-    base_offset: int
-    values: list[bytes]
-    size_bytes: int
-    producer_id: int = -1
-    sequence: int = -1
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + len(self.values)
-
-
-@dataclass
-class Model:
-    """Everything that was ever appended and not taken back."""
-
-    batches: list[Batch] = field(default_factory=list)
-    log_start: int = 0
-    high_watermark: int = 0
-    end: int = 0
-    remembered: dict[int, list[Batch]] = field(default_factory=dict)
-    """By producer: the batches whose retry must be recognised."""
-
-    def append(self, batch: Batch) -> None:
-        assert batch.base_offset == self.end
-        self.batches.append(batch)
-        self.end = batch.next_offset
-        before = self.remembered.get(batch.producer_id, [])
-        self.remembered[batch.producer_id] = [*before, batch][-REMEMBERED_BATCHES:]
-
-    def cut_at(self, end: int) -> None:
-        assert end in {0, *(batch.next_offset for batch in self.batches)}, "a batch was torn"
-        self.batches = [batch for batch in self.batches if batch.next_offset <= end]
-        self.end = end
-
-    def forget_producers_below(self, offset: int) -> None:
-        """A snapshot holds one batch of each producer, and the log start hides what is below."""
-        self.remembered.clear()
-        for batch in self.batches:
-            if batch.base_offset >= offset:
-                self.remembered[batch.producer_id] = [batch]
-
-    def next_sequence(self, producer_id: int) -> int:
-        sent = [batch for batch in self.batches if batch.producer_id == producer_id]
-        return sent[-1].sequence + len(sent[-1].values) if sent else 0
-
-    def values(self, start: int, end: int) -> list[tuple[int, bytes]]:
-        return [
-            (batch.base_offset + index, value)
-            for batch in self.batches
-            for index, value in enumerate(batch.values)
-            if start <= batch.base_offset + index < end
-        ]
+RETENTION_MS = 600_000
+DELETE_RETENTION_MS = 60_000
+TOPIC = {
+    "segment.bytes": 2_000,
+    "segment.ms": 3_600_000,
+    "index.interval.bytes": 100,
+    "segment.index.bytes": 240,
+    "retention.ms": RETENTION_MS,
+    "delete.retention.ms": DELETE_RETENTION_MS,
+}
+KEYS = (b"ada", b"bob", b"cy", b"dot")
+LAST_IDEMPOTENT = 2
+IDEMPOTENT = st.integers(1, LAST_IDEMPOTENT)
+TRANSACTIONAL = st.integers(LAST_IDEMPOTENT + 1, 5)
+LOOK_UP_STEP = 11
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Appends, rolls, deletions, restarts and power cuts in any order."""
+    """Whatever can be done to a log, in any order."""
 
-    @initialize()
-    def open_empty(self) -> None:
-        self.world = World()
-        self.model = Model()
-        self.log: Log = self.world.open_log(CONFIG)
+    @initialize(policy=st.sampled_from(["delete", "compact,delete"]))
+    def open_empty(self, policy: str) -> None:
         self.numbers = iter(range(1_000_000))
-        self.recovery_point = 0
-        self.log_start = 0
+        self.steps = 0
+        self.model = LogModel()
+        self.compacted = Compacted(overrides={**TOPIC, "cleanup.policy": policy})
+        self.world = self.compacted.world
+        self.saved_log_start = 0
+
+    @property
+    def log(self) -> Log:
+        return self.compacted.log
 
     # -- writing -----------------------------------------------------------------------------
 
-    def build(
-        self, count: int, codec: Codec, producer_id: int = -1, sequence: int = -1
-    ) -> tuple[bytearray, list[bytes]]:
-        values = [b"%07d" % next(self.numbers) * (1 + index % 3) for index in range(count)]
+    def build(self, count: int, **options: Any) -> bytearray:
+        number = next(self.numbers)
         now_ms = self.world.clock.now_ms()
-        batch = build_batch(
-            [(now_ms + index % 5, b"key", value, ()) for index, value in enumerate(values)],
-            codec=codec,
-            producer_id=producer_id,
-            producer_epoch=0 if producer_id >= 0 else -1,
-            base_sequence=sequence,
-        )
-        return batch, values
+        records = []
+        for index in range(count):
+            value = b"%07d" % number * (1 + index % 3)
+            at_ms = now_ms + number * 37 % 2_000 - index % 5 * 400
+            key = KEYS[(number + index) % len(KEYS)]
+            records.append((at_ms, key, None if (number + index) % 6 == 5 else value, ()))
+        return build_batch(records, **options)
+
+    def produce(self, producer_id: int, count: int, **options: Any) -> bytearray:
+        epoch, sequence = self.model.next_sequence(producer_id)
+        defaults = {
+            "producer_epoch": epoch,
+            "base_sequence": sequence,
+            "is_transactional": producer_id > LAST_IDEMPOTENT,
+        }
+        return self.build(count, producer_id=producer_id, **{**defaults, **options})
 
     @rule(count=st.integers(1, 12), codec=st.sampled_from(list(Codec)), is_checked=st.booleans())
     def append(self, count: int, codec: Codec, is_checked: bool) -> None:  # noqa: FBT001 - by name
-        data, values = self.build(count, codec)
-        appended = self.log.append(data, checked=is_checked)
-        self.model.append(Batch(appended.base_offset, values, len(data)))
-
-    @rule(count=st.integers(1, 6), producer_id=st.integers(0, PRODUCERS - 1))
-    def append_idempotently(self, count: int, producer_id: int) -> None:
-        sequence = self.model.next_sequence(producer_id)
-        data, values = self.build(count, Codec.NONE, producer_id, sequence)
-        appended = self.log.append(data)
-        assert not appended.is_duplicate
-        self.model.append(Batch(appended.base_offset, values, len(data), producer_id, sequence))
+        data = self.build(count, codec=codec)
+        self.log.append(data, checked=is_checked)
+        self.model.append(bytes(data))
 
     @rule(counts=st.lists(st.integers(1, 4), min_size=2, max_size=4))
     def append_several_batches_at_once(self, counts: list[int]) -> None:
-        built = [self.build(count, Codec.NONE) for count in counts]
-        appended = self.log.append(bytearray(b"".join(data for data, _ in built)))
-        assert appended.base_offset == self.model.end
-        for data, values in built:
-            self.model.append(Batch(self.model.end, values, len(data)))
+        batches = [self.build(count) for count in counts]
+        data = bytearray(b"".join(batches))
+        appended = self.log.append(data)
+        for batch in batches:
+            self.model.append(bytes(data[: len(batch)]))
+            del data[: len(batch)]
         assert appended.last_offset == self.model.end - 1
 
-    @rule(producer_id=st.integers(0, PRODUCERS - 1), back=st.integers(1, REMEMBERED_BATCHES))
+    @rule(count=st.integers(1, 6), producer_id=IDEMPOTENT | TRANSACTIONAL)
+    def append_of_producer(self, count: int, producer_id: int) -> None:
+        if self.model.may_be_refused(producer_id):
+            return
+        data = self.produce(producer_id, count)
+        assert not self.log.append(data).is_duplicate
+        self.model.append(bytes(data))
+
+    @rule(producer_id=TRANSACTIONAL, commits=st.booleans(), fences=st.booleans())
+    def end_transaction(self, producer_id: int, commits: bool, fences: bool) -> None:  # noqa: FBT001 - by name
+        if not self.model.is_in_transaction(producer_id):
+            return
+        epoch, _ = self.model.next_sequence(producer_id)
+        data = build_end_marker(
+            ControlType.COMMIT if commits else ControlType.ABORT,
+            producer_id=producer_id,
+            producer_epoch=epoch + (fences and not commits),
+            coordinator_epoch=0,
+            timestamp=self.world.clock.now_ms(),
+        )
+        self.log.append(data, origin=AppendOrigin.COORDINATOR)
+        self.model.append_marker(bytes(data), is_abort=not commits)
+
+    @rule(producer_id=IDEMPOTENT | TRANSACTIONAL, count=st.integers(1, 3))
+    def begin_epoch_of_producer(self, producer_id: int, count: int) -> None:
+        epoch, _ = self.model.next_sequence(producer_id)
+        if not self.model.is_in_transaction(producer_id):
+            data = self.produce(producer_id, count, producer_epoch=epoch + 1, base_sequence=0)
+            self.log.append(data)
+            self.model.append(bytes(data))
+
+    @rule(producer_id=IDEMPOTENT | TRANSACTIONAL, back=st.integers(1, REMEMBERED_BATCHES))
     def retry(self, producer_id: int, back: int) -> None:
         sent = self.model.remembered.get(producer_id, [])
         if len(sent) < back:
             return
-        batch = sent[-back]
-        records = [(0, b"key", value, ()) for value in batch.values]
-        data = build_batch(
-            records, producer_id=producer_id, producer_epoch=0, base_sequence=batch.sequence
+        header = sent[-back].header
+        data = self.produce(
+            producer_id,
+            header.last_offset_delta + 1,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
         )
         answer = self.log.append(data)
         assert answer.is_duplicate
-        assert (answer.base_offset, answer.last_offset + 1) == (
-            batch.base_offset,
-            batch.next_offset,
-        )
+        assert answer.base_offset == header.base_offset
+        assert answer.last_offset == header.last_offset
 
-    @rule(producer_id=st.integers(0, PRODUCERS - 1), ahead=st.integers(1, 5))
-    def leave_a_gap(self, producer_id: int, ahead: int) -> None:
+    @rule(producer_id=IDEMPOTENT | TRANSACTIONAL, ahead=st.integers(1, 5))
+    def be_refused(self, producer_id: int, ahead: int) -> None:
+        """A gap, an old epoch and a plain batch within a transaction change nothing."""
         if producer_id not in self.model.remembered:
             return
-        sequence = self.model.next_sequence(producer_id) + ahead
-        data, _ = self.build(1, Codec.NONE, producer_id, sequence)
+        epoch, sequence = self.model.next_sequence(producer_id)
         with pytest.raises(SequenceGap):
-            self.log.append(data)
+            self.log.append(self.produce(producer_id, 1, base_sequence=sequence + ahead))
+        if epoch:
+            with pytest.raises(ProducerFenced):
+                self.log.append(self.produce(producer_id, 1, producer_epoch=epoch - 1))
+        newest = self.model.remembered[producer_id][-1]
+        if newest.is_data_of_transaction and newest.ended_at is None:
+            with pytest.raises(InvalidTransactionState):
+                self.log.append(self.produce(producer_id, 1, is_transactional=False))
+
+    @rule(remaining_bytes=st.integers(0, 60))
+    def append_to_a_full_disk(self, remaining_bytes: int) -> None:
+        self.world.disk.remaining_bytes = remaining_bytes
+        with pytest.raises(StorageFull):
+            self.log.append(self.build(1))
+        self.world.disk.remaining_bytes = UNLIMITED
 
     # -- maintenance -------------------------------------------------------------------------
 
     @rule()
     def commit(self) -> None:
         assert self.log.commit() == self.model.end
-        self.model.high_watermark = self.model.end
+        self.model.commit()
 
     @rule()
     def flush(self) -> None:
         assert self.log.flush() == self.model.end
-        self.model.high_watermark = self.model.end
+        self.model.commit()
 
     @rule()
     def roll(self) -> None:
@@ -181,23 +199,33 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def write_checkpoints(self) -> None:
-        self.recovery_point = self.log.recovery_point
-        self.log_start = self.log.watermarks.log_start_offset
+        self.compacted.manager.checkpoint()
+        self.saved_log_start = self.model.log_start
 
-    @rule(minutes=st.integers(1, 15))
-    def pass_time(self, minutes: int) -> None:
-        self.world.scheduler.advance(minutes * 60_000)
-        self.model.high_watermark = self.log.watermarks.high_watermark  # rolls flush in background
+    @rule(milliseconds=st.sampled_from([1, 1_000, DELETE_RETENTION_MS, RETENTION_MS // 2]))
+    def pass_time(self, milliseconds: int) -> None:
+        self.world.scheduler.advance(milliseconds)
+        self.model.show_up_to(self.log.watermarks.high_watermark)  # rolls flush in the background
 
     @rule()
     def run_retention(self) -> None:
         before = self.log.segments_info()
         removed = self.log.run_retention()
         assert [r.base_offset for r in removed] == [s.base_offset for s in before[: len(removed)]]
-        if removed:
-            assert removed[-1].next_offset <= self.model.high_watermark
-            self.model.log_start = max(self.model.log_start, removed[-1].next_offset)
+        for segment in removed:
+            self.check_removal(segment)
         assert self.log.run_retention(dry_run=True) == []
+
+    def check_removal(self, segment: RemovedSegment) -> None:
+        """It was committed, and old, or below the log start anyway."""
+        assert segment.next_offset <= self.model.high_watermark
+        if segment.reason is RemovalReason.LOG_START:
+            assert segment.next_offset <= self.model.log_start
+            return
+        oldest_ms = self.world.clock.now_ms() - RETENTION_MS
+        for batch in self.model.due(segment.base_offset, segment.next_offset):
+            assert all(timestamp < oldest_ms for _, timestamp, _, _ in batch.records)
+        self.model.log_start = max(self.model.log_start, segment.next_offset)
 
     @precondition(lambda self: self.model.high_watermark > self.model.log_start)
     @rule(data=st.data())
@@ -206,49 +234,84 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.delete_records(before) == before
         self.model.log_start = before
 
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, self.model.end + 1))
+        before = self.model.log_start
+        self.model.commit()
+        self.model.truncate_to(offset)
+        assert self.compacted.manager.truncate(self.log, offset) == self.model.end
+        if not self.model.due(self.model.log_start, self.model.end):
+            self.model.log_start = self.log.watermarks.log_start_offset  # it may start at its end
+            assert self.model.log_start in {before, offset, self.model.end}
+        self.saved_log_start = self.model.log_start
+
+    @precondition(lambda self: self.log.config.is_compacted)
+    @rule(seals=st.booleans())
+    def compact(self, seals: bool) -> None:  # noqa: FBT001 - by name
+        if seals:
+            self.compacted.seal()
+            self.model.commit()
+        self.write_checkpoints()  # what is cleaned below the log start must not come back
+        stable, active = self.log.watermarks.last_stable_offset, self.log.segments[-1].base_offset
+        report = self.compacted.cleaner.clean_now(self.log)
+        assert report.end_offset <= min(stable, active)
+        now_ms = self.world.clock.now_ms()
+        adopt_cleaned(self.model, self.log, now_ms, DELETE_RETENTION_MS, report)
+
     # -- restarts ----------------------------------------------------------------------------
 
-    @rule(power_cut=st.booleans())
-    def stop_and_start(self, power_cut: bool) -> None:  # noqa: FBT001 - by name
-        self.log.flush()
-        self.write_checkpoints()
-        self.log.close()
-        self.world.scheduler.advance(CONFIG.file_delete_delay_ms)
-        self.world.restart(power_cut=power_cut)
-        self.reopen(was_clean=True)
-        assert self.log.watermarks.log_end_offset == self.model.end
+    @rule()
+    def stop_and_start(self) -> None:
+        self.compacted.close()
+        self.model.commit()
+        self.world.restart(power_cut=True)
+        self.saved_log_start = self.model.log_start
+        self.reopen(least=self.model.end)
 
     @rule()
     def kill(self) -> None:
         self.world.restart(power_cut=False)
-        self.reopen()
-        assert self.log.watermarks.log_end_offset == self.model.end
+        self.reopen(least=self.model.end)
 
     @rule(seed=st.none() | st.integers(0, 1_000))
     def cut_power(self, seed: int | None) -> None:
-        self.world.disk.restart(random=None if seed is None else Random(seed))
-        self.world.restart(power_cut=False)
-        self.reopen()
+        self.restart_after_power_cut(seed, least=self.model.high_watermark)
 
     @rule(
         change=st.integers(1, 12),
-        work=st.sampled_from(["append", "roll", "commit", "flush", "retention", "stop"]),
+        work=st.sampled_from(["append", "roll", "commit", "flush", "retention", "compaction"]),
         seed=st.none() | st.integers(0, 1_000),
     )
     def cut_power_in_the_middle(self, change: int, work: str, seed: int | None) -> None:
-        before = self.log.watermarks
+        least = self.model.high_watermark
+        with self.power_cut_before(change):
+            getattr(self, f"work_{work}")()
+        self.restart_after_power_cut(seed, least=least)
+
+    @rule(change=st.integers(1, 16), data=st.data(), seed=st.none() | st.integers(0, 1_000))
+    def cut_power_while_truncating(
+        self, change: int, data: st.DataObject, seed: int | None
+    ) -> None:
+        offset = data.draw(st.integers(0, self.model.end))
+        with self.power_cut_before(change):
+            self.compacted.manager.truncate(self.log, offset)
+        self.saved_log_start = min(self.saved_log_start, offset)
+        least = min(offset, self.model.high_watermark)
+        self.restart_after_power_cut(seed, least=least)
+
+    @contextlib.contextmanager
+    def power_cut_before(self, change: int) -> Iterator[None]:
         with (
             contextlib.suppress(PowerCut),  # it may take fewer changes: then it goes right after it
             self.world.disk.power_cut_before(change, torn=bool(change % 2)),
         ):
-            getattr(self, f"work_{work}")()
-        self.model.high_watermark = before.high_watermark
-        self.cut_power(seed)
+            yield
 
     def work_append(self) -> None:
-        data, values = self.build(8, Codec.NONE)
-        self.model.append(Batch(self.model.end, values, len(data)))  # it may get there or not
+        data = self.build(8)
         self.log.append(data)
+        self.model.append(bytes(data))
 
     def work_roll(self) -> None:
         self.log.roll()
@@ -265,85 +328,79 @@ class LogMachine(RuleBasedStateMachine):
             self.model.log_start = max(self.model.log_start, segment.next_offset)
         self.log.run_retention()
 
-    def work_stop(self) -> None:
-        self.log.close()
+    def work_compaction(self) -> None:
+        if self.log.config.is_compacted:
+            self.write_checkpoints()
+            self.compacted.cleaner.clean_now(self.log)
 
-    def reopen(self, *, was_clean: bool = False) -> None:
+    def restart_after_power_cut(self, seed: int | None, *, least: int) -> None:
+        self.world.disk.restart(random=None if seed is None else Random(seed))
+        self.world.restart(power_cut=False)
+        self.reopen(least=least, has_lost=True)
+
+    def reopen(self, *, least: int, has_lost: bool = False) -> None:
         """Open what is there: a prefix of the list that holds all that was committed."""
-        committed = self.model.high_watermark
-        self.log = self.world.open_log(
-            CONFIG,
-            recovery_point=self.recovery_point,
-            log_start_offset=self.log_start,
-            was_clean=was_clean,
-        )
+        model = self.model
+        self.compacted.open()
         marks = self.log.watermarks
-        assert committed <= marks.high_watermark == marks.log_end_offset <= self.model.end
-        self.model.cut_at(marks.log_end_offset)
-        self.model.high_watermark = marks.high_watermark
-        assert marks.log_start_offset <= max(self.model.log_start, self.log_start)
-        self.model.log_start = marks.log_start_offset
-        self.model.forget_producers_below(marks.log_start_offset)
-        assert self.log.recovery.damage is None or not was_clean
+        end = marks.log_end_offset
+        assert least <= marks.high_watermark == end <= model.end
+        assert has_lost or self.log.recovery.damage is None
+        if end < model.end:
+            model.cut_at(end)
+            model.end = end
+        assert min(self.saved_log_start, end) <= marks.log_start_offset <= model.log_start
+        model.log_start = self.saved_log_start = marks.log_start_offset
+        model.high_watermark = min(model.high_watermark, end)
+        assert model.leader_epoch <= self.log.leader_epoch <= model.leader_epoch + has_lost
+        model.leader_epoch = self.log.leader_epoch
+        if has_lost:
+            now_ms = self.world.clock.now_ms()
+            surely = least if self.log.config.is_compacted else end
+            adopt_cleaned(
+                model, self.log, now_ms, DELETE_RETENTION_MS, None, surely_there_below=surely
+            )
+        model.show_up_to(end)
+        model.forget_producers()
 
     # -- reading -----------------------------------------------------------------------------
 
     @rule(
         data=st.data(),
         max_bytes=st.sampled_from([0, 1, 100, 300, 1_000, 5_000, ALL_BYTES]),
-        isolation=st.sampled_from([FetchIsolation.HIGH_WATERMARK, FetchIsolation.LOG_END]),
+        isolation=st.sampled_from(FetchIsolation),
     )
     def read(self, data: st.DataObject, max_bytes: int, isolation: FetchIsolation) -> None:
         model = self.model
-        offset = data.draw(st.integers(model.log_start, model.end))
-        end_offset = data.draw(st.none() | st.integers(model.log_start, model.end + 2))
-        fetched = self.log.read(
-            offset, max_bytes=max_bytes, isolation=isolation, end_offset=end_offset
+        log_checks.check_read(
+            self.log,
+            model,
+            data.draw(st.integers(model.log_start, model.end)),
+            max_bytes=max_bytes,
+            isolation=isolation,
+            end_offset=data.draw(st.none() | st.integers(model.log_start, model.end + 2)),
         )
-        assert fetched is not None
-        bound = model.end if isolation is FetchIsolation.LOG_END else model.high_watermark
-        due = [b for b in model.batches if offset < b.next_offset and b.next_offset <= bound]
-        if end_offset is not None:
-            due = [] if offset >= end_offset else [b for b in due if b.base_offset < end_offset]
-        expected: list[Batch] = []
-        for batch in due:
-            if expected and sum(b.size_bytes for b in [*expected, batch]) > max_bytes:
-                break
-            expected.append(batch)
-        found = [
-            (record.offset, record.value)
-            for batch in batches_in(fetched.data)
-            for record in batch.records()
-        ]
-        assert fetched.next_offset == (expected[-1].next_offset if expected else offset)
-        first = expected[0].base_offset if expected else 0
-        assert found == (model.values(first, fetched.next_offset) if expected else [])
 
     @rule()
-    def read_outside(self) -> None:
-        with pytest.raises(OffsetBeyondLogEnd):
-            self.log.read(self.model.end + 1, max_bytes=1)
-        if self.model.log_start:
-            with pytest.raises(OffsetBelowLogStart):
-                self.log.read(self.model.log_start - 1, max_bytes=1)
+    def look_up_everything(self) -> None:
+        log_checks.check_look_ups(self.log, self.model, step=1)
+        log_checks.check_outside(self.log, self.model)
 
     @invariant()
     def agrees(self) -> None:
-        if not hasattr(self, "log"):
-            return
-        self.log.check_invariants()
-        marks, model = self.log.watermarks, self.model
-        assert marks.log_start_offset == model.log_start
-        assert marks.high_watermark == model.high_watermark
-        assert marks.log_end_offset == model.end
-
-    @rule()
-    def read_everything(self) -> None:
-        model = self.model
-        assert [(record.offset, record.value) for record in read_records(self.log)] == model.values(
-            model.log_start, model.high_watermark
-        )
+        if hasattr(self, "compacted"):
+            self.steps += 1
+            log_checks.check_marks(self.log, self.model)
+            log_checks.check_whole(self.log, self.model)
+            first = self.steps % LOOK_UP_STEP
+            log_checks.check_look_ups(self.log, self.model, step=LOOK_UP_STEP, first=first)
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=100, stateful_step_count=50)
+TestLogMachine.settings = settings(stateful_step_count=50)
+
+
+@pytest.mark.long
+def test_a_long_life_agrees_too() -> None:
+    """What only many steps lead to is as the model has it."""
+    run_state_machine_as_test(LogMachine, settings=settings(stateful_step_count=100))

@@ -1,0 +1,116 @@
+"""What compaction may take from a log and what it has to, record by record."""
+
+from __future__ import annotations
+
+from engine.cleaner.report import CleaningReport
+from engine.log.log import Log
+from engine.types import INT64_MAX
+from tests.support.log_model import Content, LogModel, Stored
+
+
+def adopt_cleaned(
+    model: LogModel,
+    log: Log,
+    now_ms: int,
+    delete_retention_ms: int,
+    report: CleaningReport | None,
+    *,
+    surely_there_below: int = INT64_MAX,
+) -> None:
+    """Take over what a cleaning left, if it could: all of it may go that a newer record replaces.
+
+    With `report` it must have gone; without one the cleaning was interrupted, or there was none.
+    Batches from `surely_there_below` on may be lost: where compaction may leave gaps, a start takes
+    a segment for whole whose tail never reached the disk, though the name of the next one did.
+    """
+    found = _raw_batches(log)
+    first_base = log.first_segment_base_offset
+    sealed_end = log.segments[-1].base_offset if report is None else report.end_offset
+    newest = _newest(model, 0, sealed_end)
+    replaced = {} if report is None else _newest(model, report.first_dirty_offset, sealed_end)
+    stays: list[Stored] = []
+    for batch in model.batches:
+        base_offset = batch.base_offset
+        data = found.pop(base_offset, None)
+        if data is None and base_offset >= surely_there_below:
+            model.reopen_transactions(batch)
+        elif data is None and batch.next_offset <= model.log_start:
+            stays.append(batch)  # nobody can read it, but its transaction may be undecided
+        elif not first_base <= base_offset < sealed_end:
+            assert base_offset < first_base or data == batch.data
+            stays.append(batch)
+        elif data is None:
+            _ensure_may_go(model, batch)
+            _judge_records(batch, [], now_ms, newest, replaced)
+        else:
+            after = Stored.of(data)
+            _judge_records(batch, after.records, now_ms, newest, replaced)
+            _judge_header(batch, after, now_ms + delete_retention_ms)
+            after.ended_at, after.is_aborted = batch.ended_at, batch.is_aborted
+            stays.append(after)
+    assert not found, "there are batches that nobody appended"
+    model.batches = stays
+
+
+def _judge_records(
+    batch: Stored,
+    kept: list[Content],
+    now_ms: int,
+    newest: dict[bytes | None, int],
+    replaced: dict[bytes | None, int],
+) -> None:
+    """Fail unless what is gone could go and, if anything is `replaced`, what had to go is gone."""
+    assert set(kept) <= set(batch.records), "compaction changed a record"
+    is_over = batch.horizon_ms is not None and batch.horizon_ms <= now_ms
+    for record in batch.records:
+        offset, _, key, value = record
+        if batch.header.is_control:
+            assert record in kept or is_over, "a marker went too early"
+            continue
+        is_gone_for_good = batch.is_aborted or (value is None and is_over)
+        if record not in kept:
+            assert is_gone_for_good or newest[key] > offset, "the newest of a key is lost"
+        elif replaced:
+            assert not is_gone_for_good, "it had to go"
+            assert replaced.get(key, offset) <= offset, "there is a newer one of its key"
+
+
+def _judge_header(before: Stored, after: Stored, new_horizon_ms: int) -> None:
+    for name in (
+        "last_offset",
+        "leader_epoch",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "is_transactional",
+        "is_control",
+    ):
+        assert getattr(before.header, name) == getattr(after.header, name), name
+    if after.records and after.horizon_ms != before.horizon_ms:
+        assert before.horizon_ms is None
+        assert after.horizon_ms == new_horizon_ms
+
+
+def _raw_batches(log: Log) -> dict[int, bytes]:
+    return {
+        header.base_offset: bytes(segment.records.read(position, header.size_bytes))
+        for segment in log.segments
+        for position, header in segment.headers()
+    }
+
+
+def _newest(model: LogModel, start: int, end: int) -> dict[bytes | None, int]:
+    """Return the last offset of each key in a range, as readers of what is committed see it."""
+    return {
+        key: offset
+        for batch in model.batches
+        if not batch.header.is_control and not batch.is_aborted
+        for offset, _, key, _ in batch.records
+        if start <= offset < end
+    }
+
+
+def _ensure_may_go(model: LogModel, batch: Stored) -> None:
+    """The last batch of a producer says where its sequence is: its header stays."""
+    sent = model.remembered.get(batch.header.producer_id)
+    assert not sent or sent[-1].base_offset != batch.base_offset, "a sequence is lost"
