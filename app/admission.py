@@ -1,16 +1,26 @@
 """How much may be at work at once, and whether the service takes requests at all.
 
 Everything that a request can make the process hold is counted here before it is held: requests,
-bytes of bodies, bytes of answers, waiting readers. Belongs to the event loop.
+bytes of bodies, bytes of answers, waiting readers, tails. Belongs to the event loop.
 """
 
 from __future__ import annotations
 
 import enum
+import resource
+import sys
+from pathlib import Path
+from typing import Final
 
 from app.problems import Draining
 from app.settings import Settings
-from engine.errors import Overloaded, Recovering
+from engine.errors import Overloaded, PolicyViolation, Recovering
+
+FILES_OF_PARTITION: Final = 6
+"""Open files of a new partition, the first segment's, and one to spare."""
+
+SPARE_FILES: Final = 256
+"""Left to rolls, checkpoints and connections when partitions are made."""
 
 
 class Phase(enum.Enum):
@@ -31,6 +41,7 @@ class Admission:
         self.body_bytes = 0
         self.answer_bytes = 0
         self.waiting_readers = 0
+        self.tails = 0
 
     def admit(self) -> Ticket:
         """Let a request in; raises Recovering, Draining or Overloaded."""
@@ -42,6 +53,16 @@ class Admission:
             raise _full("max_in_flight_requests", self._settings.max_in_flight_requests)
         self.requests += 1
         return Ticket(self)
+
+    def ensure_connection(self, count: int) -> None:
+        """Raise Overloaded if so many connections are more than there may be.
+
+        They leave half of the files that the process may open to the logs: a log that cannot open
+        its next segment is offline.
+        """
+        limit = min(self._settings.max_connections, _allowed_files() // 2)
+        if count > limit:
+            raise _full("max_connections", limit)
 
     def ensure_body_bytes(self, size_bytes: int) -> None:
         """Raise Overloaded unless so many more bytes of bodies may be held."""
@@ -62,16 +83,42 @@ class Admission:
         if self.waiting_readers >= self._settings.max_waiting_readers:
             raise _full("max_waiting_readers", self._settings.max_waiting_readers)
 
+    def ensure_tail(self) -> None:
+        """Raise Overloaded unless one more client may tail a log."""
+        if self.tails >= self._settings.max_tails:
+            raise _full("max_tails", self._settings.max_tails)
+
+
+def ensure_files(partitions: int) -> None:
+    """Raise PolicyViolation unless so many more partitions leave files to open for all else.
+
+    A directory that meets "too many open files" amid other work is offline until a restart. Lists
+    the open files, so it is not for the event loop.
+    """
+    spare = _allowed_files() - len(list(Path("/dev/fd").iterdir())) - SPARE_FILES
+    if partitions * FILES_OF_PARTITION > spare:
+        raise PolicyViolation(
+            f"{partitions} partitions more need {FILES_OF_PARTITION} open files each, and "
+            f"{max(spare, 0)} can still be opened; raise the limit of open files (ulimit -n)",
+            limit="open_files",
+        )
+
+
+def _allowed_files() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return files % sys.maxsize  # no limit at all is -1
+
 
 class Ticket:
     """What one request holds; `close` gives all of it back."""
 
-    __slots__ = ("_admission", "_answer_bytes", "_body_bytes", "_waits")
+    __slots__ = ("_admission", "_answer_bytes", "_body_bytes", "_tails", "_waits")
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
         self._body_bytes = 0
         self._answer_bytes = 0
+        self._tails = False
         self._waits = False
 
     def hold_body(self, size_bytes: int) -> None:
@@ -79,6 +126,14 @@ class Ticket:
         self._admission.ensure_body_bytes(size_bytes)
         self._admission.body_bytes += size_bytes
         self._body_bytes += size_bytes
+
+    def settle_body(self, size_bytes: int) -> None:
+        """Count so many bytes of the body as held from now on; raises Overloaded for more."""
+        more = size_bytes - self._body_bytes
+        if more > 0:
+            self._admission.ensure_body_bytes(more)
+        self._admission.body_bytes += more
+        self._body_bytes = size_bytes
 
     def hold_answer(self, size_bytes: int) -> None:
         """Count bytes of the answer that are about to be held; raises Overloaded."""
@@ -106,9 +161,19 @@ class Ticket:
             self._admission.requests += 1
             self._waits = False
 
+    def tail(self) -> None:
+        """Become a tail for good instead of a request at work; raises Overloaded."""
+        self._admission.ensure_tail()
+        self._admission.tails += 1
+        self._admission.requests -= 1
+        self._tails = True
+
     def close(self) -> None:
         self.resume()
-        self._admission.requests -= 1
+        if self._tails:
+            self._admission.tails -= 1
+        else:
+            self._admission.requests -= 1
         self._admission.body_bytes -= self._body_bytes
         self._admission.answer_bytes -= self._answer_bytes
 

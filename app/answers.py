@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from starlette.responses import Response
 
 from engine.types import Buffer
+
+_LOG = logging.getLogger(__name__)
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -24,7 +28,19 @@ JSON: Final = b"application/json"
 NDJSON: Final = b"application/x-ndjson"
 PROBLEM: Final = b"application/problem+json"
 RECORD_BATCH: Final = b"application/vnd.kafka.recordbatch.v2"
+ARROW: Final = b"application/vnd.apache.arrow.stream"
+BINARY: Final = b"application/octet-stream"
 NO_STORE: Final = (b"cache-control", b"no-store")
+FOREVER: Final = {
+    "private": (b"cache-control", b"private, max-age=31536000, immutable"),
+    "public": (b"cache-control", b"public, max-age=31536000, immutable"),
+}
+"""By the setting `cache_visibility`, as below."""
+REVALIDATED: Final = {
+    "private": (b"cache-control", b"private, no-cache"),
+    "public": (b"cache-control", b"public, no-cache"),
+}
+"""Kept by a cache, and asked for again at every use."""
 
 
 class Answer(NamedTuple):
@@ -35,20 +51,29 @@ class Answer(NamedTuple):
     body: Buffer
 
 
+Coder: TypeAlias = Callable[[Answer], Awaitable[Answer]]
+CODER: Final = "tidelog.coded"
+"""Where the scope of a request has what chooses the content coding of its answer."""
+
+
 def json_answer(body: bytes, *, status: int = 200, headers: Headers | None = None) -> Answer:
     """Return a JSON answer that no cache keeps."""
     return Answer(status, [(b"content-type", JSON), NO_STORE, *(headers or ())], body)
 
 
 class AnswerResponse(Response):
-    """An answer as what a route returns; sent exactly as the fast lane sends it."""
+    """An answer as what a route returns; sent exactly as the fast lane sends it.
+
+    The scope's `tidelog.coded`, if it is there, has the last word on it.
+    """
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(status_code=answer.status)
         self.answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI
-        await send_answer(send, self.answer)
+        coded: Coder | None = scope.get(CODER)
+        await send_answer(send, self.answer if coded is None else await coded(self.answer))
 
 
 def etag_of(leader_epoch: int, log_end_offset: int, last_batch_crc: int) -> bytes:
@@ -74,3 +99,40 @@ async def send_answer(send: Send, answer: Answer, trace: bytes | None = None) ->
             sent += SEND_BYTES
         body = view[sent:]
     await send({"type": "http.response.body", "body": body})
+
+
+class StreamedAnswer(NamedTuple):
+    """An answer whose body is made while it is sent; it is `size_bytes` long, or breaks off."""
+
+    status: int
+    headers: Headers
+    size_bytes: int
+    pieces: AsyncGenerator[Buffer]
+
+
+class StreamedResponse(Response):
+    """A streamed answer as what a route returns.
+
+    Where the body cannot be made to its end, the connection is broken: no client takes a part for
+    the whole.
+    """
+
+    def __init__(self, answer: StreamedAnswer) -> None:
+        super().__init__(status_code=answer.status)
+        self.answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI
+        status, headers, size_bytes, pieces = self.answer
+        sent = 0
+        headers = [*headers, (b"content-length", b"%d" % size_bytes)]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    sent += len(piece)
+        except Exception:  # noqa: BLE001  # whatever it is, the client must notice and nobody else can
+            _LOG.exception("%s breaks off at byte %d of %d", scope["path"], sent, size_bytes)
+            return
+        if sent == size_bytes:  # else the client went away
+            await send({"type": "http.response.body", "body": b""})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from app.client import commands
+from app.key_commands import keys
 from engine.errors import EngineError
+from engine.fs.filesystem import PosixFileSystem
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -25,6 +27,7 @@ app = typer.Typer(
 )
 
 commands.register(app)
+app.add_typer(keys, name="keys")
 
 
 @app.command()
@@ -36,20 +39,36 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
     *,
+    gone: Annotated[
+        list[Path] | None,
+        typer.Option(help="A data directory that will not come back; what lay there is lost."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Speak https, with this certificate and its chain (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The certificate's private key (PEM).")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Ask clients for certificates that these signed (PEM).")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback without credentials.")
     ] = False,
 ) -> None:
     """Run the service in the foreground."""
-    if not insecure and not is_loopback(host):
-        _refuse(
-            f"{host} can be reached from other machines and no credentials are configured: "
-            "listen on 127.0.0.1, or say --insecure if something in front keeps others out"
-        )
+    from app.auth.security import has_credentials
     from app.logging_setup import configure_logging
     from app.server import run
 
-    settings = _settings(data_dir)
+    tls = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
+    settings = _settings(data_dir, gone, tls)
+    if not (insecure or is_loopback(host) or has_credentials(settings, PosixFileSystem())):
+        _refuse(
+            f"{host} can be reached from other machines and no credentials are configured: make a "
+            "key with `tidelog keys create`, listen on 127.0.0.1, or say --insecure if something "
+            "in front keeps others out"
+        )
     configure_logging(settings.log_level)
     try:
         failure = run(settings, host=host, port=port)
@@ -77,16 +96,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _settings(data_dirs: list[Path] | None) -> Settings:
+def _settings(
+    data_dirs: list[Path] | None, gone: list[Path] | None, tls: dict[str, Path | None]
+) -> Settings:
     from pydantic import ValidationError
 
     from app.settings import Settings
 
     try:
-        if not data_dirs:
-            return Settings()
-        first, *more = data_dirs
-        return Settings(data_directory=first, more_data_directories=tuple(more))
+        given: dict[str, Any] = {"gone_directories": tuple(gone)} if gone else {}
+        if data_dirs:
+            first, *more = data_dirs
+            given |= {"data_directory": first, "more_data_directories": tuple(more)}
+        given |= {name: path for name, path in tls.items() if path is not None}
+        return Settings(**given)
     except ValidationError as error:
         _refuse(f"the settings are not valid: {error}")
 

@@ -6,10 +6,18 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from engine.log.log import Log
 
 SWEEP_SECONDS = 1.0
+
+Settle: TypeAlias = Callable[[Exception | None], None]
+"""Told once how the wait ended: with None, or with why nothing more will come."""
+
+_Waiter: TypeAlias = tuple[int, float, Settle]
+"""The end that is waited for, the time on the loop's clock when it is too late, whom to tell."""
 
 
 class CommitTimedOut(Exception):
@@ -49,20 +57,32 @@ class Commits:
         The future fails with StorageError if the flush failed, with CommitTimedOut if it never
         came.
         """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        return future if self.when(log, end_offset, partial(_resolve, future)) else None
+
+    def when(self, log: Log, end_offset: int, settle: Settle) -> bool:
+        """Have `settle` called when everything below `end_offset` is on disk; False if it is.
+
+        It is called once, later and on the loop: with None, or with the error of `wait`'s future.
+        It may not raise.
+        """
         if log.watermarks.high_watermark >= end_offset:
-            return None
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+            return False
+        loop = self._loop
+        assert loop is not None, "whoever waits was let in after `attach`"
+        if log.health.is_offline:  # the flush that failed has told only who waited by then
+            loop.call_soon(settle, log.health.offline_error())
+            return True
         waiters = self._waiters.get(log)
         if waiters is None:
             waiters = self._waiters[log] = deque()
-        waiters.append((end_offset, loop.time() + self._timeout_seconds, future))
+        waiters.append((end_offset, loop.time() + self._timeout_seconds, settle))
         if not self._asks:
             self._asks = True
             loop.call_soon(self._ask)
         if self._sweeper is None:
             self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
-        return future
+        return True
 
     def _ask(self) -> None:
         self._asks = False
@@ -80,9 +100,8 @@ class Commits:
     def abandon(self, logs: Sequence[Log], error: Exception) -> None:
         """Fail everyone who waits on these logs and wake their readers."""
         for log in logs:
-            for _, _, future in self._waiters.pop(log, ()):
-                if not future.done():
-                    future.set_exception(error)
+            for _, _, settle in self._waiters.pop(log, ()):
+                settle(error)
             self._on_moved(log)
 
     def _call(self, work: Callable[..., None], *arguments: object) -> None:
@@ -93,15 +112,13 @@ class Commits:
 
     def _settle(self, moved: Sequence[tuple[Log, int]]) -> None:
         for log, high_watermark in moved:
-            waiters = self._waiters.get(log)
-            if waiters is not None:
-                remaining = deque(
-                    waiter for waiter in waiters if not _settled(waiter, high_watermark)
-                )
-                if remaining:
-                    self._waiters[log] = remaining
-                else:
-                    del self._waiters[log]
+            waiters = self._waiters.pop(log, ())
+            remaining = deque(waiter for waiter in waiters if waiter[0] > high_watermark)
+            if remaining:
+                self._waiters[log] = remaining
+            for end_offset, _, settle in waiters:
+                if end_offset <= high_watermark:
+                    settle(None)
             self._on_moved(log)
 
     def _sweep(self) -> None:
@@ -110,24 +127,18 @@ class Commits:
         now = loop.time()
         for log, waiters in list(self._waiters.items()):
             while waiters and waiters[0][1] <= now:
-                _, _, future = waiters.popleft()
-                if not future.done():
-                    future.set_exception(
-                        CommitTimedOut(f"the disk has not confirmed {log.topic_partition} in time")
-                    )
+                _, _, settle = waiters.popleft()
+                settle(CommitTimedOut(f"the disk has not confirmed {log.topic_partition} in time"))
             if not waiters:
                 del self._waiters[log]
         again = bool(self._waiters)
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep) if again else None
 
 
-_Waiter = tuple[int, float, "asyncio.Future[None]"]
-
-
-def _settled(waiter: _Waiter, high_watermark: int) -> bool:
-    end_offset, _, future = waiter
-    if end_offset > high_watermark:
-        return False
-    if not future.done():
+def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():  # who waited was called off
+        return
+    if error is None:
         future.set_result(None)
-    return True
+    else:
+        future.set_exception(error)

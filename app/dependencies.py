@@ -32,6 +32,9 @@ M = TypeVar("M", bound=BaseModel)
 RECORD_TYPES: Final = (JSON, NDJSON)
 BATCH_TYPES: Final = (RECORD_BATCH, b"application/octet-stream")
 _CODECS: Final = {"gzip": Codec.GZIP, "zstd": Codec.ZSTD}
+CODINGS: Final = (b"zstd", b"gzip")
+"""What answers can be coded with, the smaller result first."""
+_BARELY: Final = 0.0001  # no coding is allowed without a word, and what is named is liked better
 _DIGESTS: Final = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
 _DIGEST: Final = re.compile(r"\s*([a-z0-9-]+)=:([A-Za-z0-9+/=]*):\s*")
 
@@ -51,31 +54,27 @@ async def collect_body(
     """
     if declared is not None and declared > limit[1]:
         raise _too_large(limit, declared)
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise ClientGone
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        _hold(ticket, limit, len(body), len(body))
-        return body
-    _hold(ticket, limit, len(body), len(body))
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            return await _collect_rest(receive, ticket, limit, bytearray(body))
+            return await _collect(receive, ticket, limit)
     except TimeoutError:
         raise RequestTimedOut(f"the body did not arrive within {timeout_ms} ms") from None
 
 
-async def _collect_rest(
-    receive: Receive, ticket: Ticket, limit: tuple[str, int], body: bytearray
-) -> bytearray:
+async def _collect(receive: Receive, ticket: Ticket, limit: tuple[str, int]) -> Body:
+    body: Body = b""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         chunk: bytes = message.get("body", b"")
         _hold(ticket, limit, len(chunk), len(body) + len(chunk))
-        body += chunk
+        if not body:
+            body = chunk
+        else:
+            if isinstance(body, bytes):
+                body = bytearray(body)
+            body += chunk
         if not message.get("more_body"):
             return body
 
@@ -182,6 +181,24 @@ def negotiate(header: bytes | None, offered: tuple[bytes, ...]) -> bytes:
         return best
     names = [name.decode() for name in offered]
     raise NotAcceptable("none of the accepted media types can be made here", accepted=names)
+
+
+def codings_of(header: bytes | None) -> tuple[bytes | None, ...]:
+    """Return the content codings that Accept-Encoding allows, the best liked first.
+
+    None is no coding at all, and the only one if nothing is said or nothing is allowed. Among
+    equals the smaller answer comes first.
+    """
+    if header is None:
+        return (None,)
+    weights = _weights(header)
+    rest = weights.get(b"*", 0.0)
+    likings: list[tuple[bytes | None, float]] = [
+        (coding, weights.get(coding, rest)) for coding in CODINGS
+    ]
+    likings.append((None, weights.get(b"identity", weights.get(b"*", _BARELY))))
+    likings.sort(key=lambda liking: -liking[1])
+    return tuple(coding for coding, weight in likings if weight > 0) or (None,)
 
 
 def _weights(header: bytes) -> Mapping[bytes, float]:

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from app.answers import AnswerResponse
 from app.commits import CommitTimedOut
+from app.kafka_rest_v2.errors import error_answer, is_for_proxies
+from app.kafka_rest_v2.router import router as kafka_rest_v2
 from app.lifespan import lifespan
 from app.middleware import App, Frame
 from app.openapi import document
@@ -27,14 +30,25 @@ from app.problems import (
     MethodNotAllowed,
     RouteNotFound,
     ServiceError,
+    kind_of,
     problem_answer,
 )
 from app.routes import ROUTERS
+from app.routes.shared import identify
 from app.settings import Settings
 from app.tail import ClientGone
 from engine.errors import EngineError
 
+ALL_ROUTERS: Final = (*ROUTERS, kafka_rest_v2)
+
 CLIENT_CLOSED_REQUEST: Final = 499  # nobody reads it; it is what the access log shows
+
+DOCS_POLICY: Final = (
+    "default-src 'none'; connect-src 'self'; frame-ancestors 'none'; "
+    "img-src https://fastapi.tiangolo.com data:; "
+    "script-src https://cdn.jsdelivr.net 'unsafe-inline'; style-src https://cdn.jsdelivr.net"
+)
+"""The page of the operations loads its program from a CDN, and talks to nobody but us."""
 
 _AS_SENT: Final = "/%!$&'()*+,;=:@"  # `instance` is a URI: the path as sent, without bare bytes
 
@@ -57,12 +71,13 @@ def create_api(service: Service, on_failure: Callable[[], None] | None = None) -
         description="On disk it is Apache Kafka's log, byte for byte. Committed means on disk.",
         lifespan=life,
         redirect_slashes=False,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
     )
+    api.add_route("/docs", _docs, include_in_schema=False)
     api.state.service = service
-    for router in ROUTERS:
-        api.include_router(router)
+    for router in ALL_ROUTERS:
+        api.include_router(router, dependencies=[Depends(identify)])
     for kind in (EngineError, ServiceError, CommitTimedOut, Exception):
         api.add_exception_handler(kind, _explain)
     api.add_exception_handler(RequestValidationError, _explain_validation)
@@ -83,13 +98,23 @@ def framed(api: FastAPI, service: Service) -> App:
     return Frame(api, service)
 
 
+async def _docs(_request: Request) -> Response:
+    """Show every operation, to try in a browser."""
+    page = get_swagger_ui_html(openapi_url="/openapi.json", title="tidelog")
+    page.headers["content-security-policy"] = DOCS_POLICY
+    return page
+
+
 def _ignore() -> None:
     """Nobody has to be told."""
 
 
 async def _explain(request: Request, error: Exception) -> Response:
+    service: Service = request.app.state.service
+    service.telemetry.explained(kind_of(error).code)
+    explain = error_answer if is_for_proxies(request.scope["path"]) else problem_answer
     return AnswerResponse(
-        problem_answer(
+        explain(
             error,
             path=quote(request.scope["raw_path"].partition(b"?")[0], safe=_AS_SENT),
             trace=dict(request.scope["headers"]).get(b"traceparent"),
@@ -132,11 +157,11 @@ async def _explain_http(request: Request, error: Exception) -> Response:
 def _methods_of(request: Request, error: HTTPException) -> set[str]:
     """Return every method of a path; the framework names those of the first route it met."""
     methods = set(dict(error.headers or {})["Allow"].split(", "))
-    for router in ROUTERS:
+    for router in ALL_ROUTERS:
         for route in router.routes:
             if isinstance(route, APIRoute) and route.path_regex.match(request.scope["path"]):
                 methods |= route.methods or set()
-    return methods
+    return methods | {"HEAD"} if "GET" in methods else methods
 
 
 async def _say_nothing(_request: Request, _error: Exception) -> Response:

@@ -1,6 +1,6 @@
 """The ASGI callable in front: hot paths straight to the operations, everything else to FastAPI.
 
-It understands what clients usually send: the append, read and offsets of one partition, with
+It understands what clients usually send: the append, read, tail and offsets of one partition, with
 ordinary parameters. What it is not sure about it does not judge: FastAPI's routes call the same
 operations, so the answer is the same, byte for byte, and a test says so.
 """
@@ -11,20 +11,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from app.answers import Answer, Receive, Scope, Send, send_answer
-from app.middleware import App, log_access
+from app.answers import Answer, Message, Receive, Scope, Send, send_answer
+from app.auth.audit import CALLER_KEY
+from app.auth.security import peer_of
+from app.middleware import App
 from app.operations.append import append_batches, append_records
+from app.operations.coding import coded
 from app.operations.exchange import Exchange
 from app.operations.offsets import get_offsets
 from app.operations.read import read_batches, read_records
 from app.operations.service import MAX_PLACES, Service, Target
-from app.problems import problem_answer
+from app.operations.tailing import TailSession, open_tail
+from app.problems import kind_of, problem_answer
 from app.tail import ClientGone
-from app.translate.calls import FAST_APPEND_CALLS, fast_read_call
+from app.translate.calls import FAST_APPEND_CALLS, fast_read_call, fast_tail_call
 from app.translate.receipts import Place
 from engine.errors import EngineError
 
-_HOT: Final = frozenset({"records", "batches", "offsets"})
+_HOT: Final = frozenset({"records", "batches", "offsets", "tail"})
 
 
 class FastLane:
@@ -75,31 +79,55 @@ class FastLane:
         head: Mapping[bytes, bytes] = dict(scope["headers"])
         trace = head.get(b"traceparent")
         exchange: Exchange | None = None
-        status = 0
+        status = sent_bytes = 0
         try:
             try:
-                exchange = Exchange(service, head, receive)
+                caller = service.security.authorize(
+                    work.operation, place.topic, scope["headers"], peer_of(scope)
+                )
+                scope[CALLER_KEY] = caller
+                exchange = Exchange(service, head, receive, caller)
                 answer = await work.run(exchange, place, work.call)
             except ClientGone:
                 return
             except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
                 answer = problem_answer(error, path=scope["path"], trace=trace)
+                service.telemetry.explained(kind_of(error).code)
+            if isinstance(answer, TailSession):
+                assert exchange is not None, "a tail was opened with it"
+                status = answer.status
+                await _stream(answer, exchange, scope, send)
+                return
             status = answer.status
+            answer = await coded(service, head, answer)
+            sent_bytes = len(answer.body)
             await send_answer(send, answer, trace)
         finally:
             if exchange is not None:
+                exchange.caller.sent(sent_bytes)
                 exchange.close()
             seconds = perf_counter() - started
-            service.telemetry.answered(work.operation, status, seconds)
-            if service.settings.access_log:
-                log_access(scope, status, seconds)
+            service.journal.answered(
+                work.operation, status, seconds, sent_bytes=sent_bytes, scope=scope
+            )
+
+
+async def _stream(session: TailSession, exchange: Exchange, scope: Scope, send: Send) -> None:
+    """Send a tail; what goes out counts for its caller as it goes."""
+
+    async def counted(message: Message) -> None:
+        exchange.caller.sent(len(message.get("body", b"")))
+        await send(message)
+
+    trace = exchange.head.get(b"traceparent")
+    await session.run(scope, send if exchange.caller.meter is None else counted, trace)
 
 
 class _Work(NamedTuple):
     """What is to be done: an operation's id, its function, and its parsed parameters."""
 
     operation: str
-    run: Callable[[Exchange, Place, Any], Awaitable[Answer]]
+    run: Callable[[Exchange, Place, Any], Awaitable[Answer | TailSession]]
     call: object
 
 
@@ -115,9 +143,11 @@ def _work_of(kind: str, method: str, query: bytes) -> _Work | None:
         return None
     if kind == "offsets":
         return None if query else _GET_OFFSETS
-    call = fast_read_call(query)
+    call = fast_tail_call(query) if kind == "tail" else fast_read_call(query)
     if call is None:
         return None
+    if kind == "tail":
+        return _Work("tailRecords", open_tail, call)
     if kind == "records":
         return _Work("readRecords", read_records, call)
     return _Work("readBatches", read_batches, call)

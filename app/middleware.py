@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from app.answers import Message, Receive, Scope, Send
+from app.answers import CODER, Message, Receive, Scope, Send
+from app.auth.audit import CALLER_KEY
+from app.operations.coding import coded
 from app.operations.service import Service
-
-_LOG = logging.getLogger("app.access")
 
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -29,15 +30,25 @@ class Frame:
             return
         started = perf_counter()
         scope["path"] = _path_of(scope)
-        trace = dict(scope["headers"]).get(b"traceparent")
-        status = 0
+        head = dict(scope["headers"])
+        trace = head.get(b"traceparent")
+        scope[CODER] = partial(coded, self._service, head)
+        method = scope["method"]
+        if method == "HEAD":
+            scope, receive, send = _as_get(scope, receive, send)
+        status = sent_bytes = 0
 
         async def framed(message: Message) -> None:
-            nonlocal status
+            nonlocal status, sent_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if trace is not None:
                     message["headers"] = [*message["headers"], (b"traceparent", trace)]
+            else:
+                size_bytes = len(message.get("body", b""))
+                sent_bytes += size_bytes
+                if (caller := scope.get(CALLER_KEY)) is not None:
+                    caller.sent(size_bytes)
             await send(message)
 
         try:
@@ -49,23 +60,39 @@ class Frame:
             seconds = perf_counter() - started
             route = scope.get("route")
             operation = getattr(route, "operation_id", None) or "other"
-            self._service.telemetry.answered(operation, status, seconds)
-            if self._service.settings.access_log:
-                log_access(scope, status, seconds)
+            asked = {**scope, "method": method}
+            self._service.journal.answered(
+                operation, status, seconds, sent_bytes=sent_bytes, scope=asked
+            )
 
 
-def log_access(scope: Scope, status: int, seconds: float) -> None:
-    """Write one line about a request that was answered."""
-    _LOG.info(
-        "%s %s %d",
-        scope["method"],
-        scope["path"],
-        status,
-        extra={
-            "duration_ms": round(seconds * 1000, 3),
-            "client": (scope.get("client") or ("",))[0],
-        },
-    )
+def _as_get(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
+    """Return the request and its way back as those of a GET of which only the head is sent.
+
+    Once that is out the client is gone for whoever makes the body: an answer that would not end
+    ends. A HEAD has no ranges (RFC 9110, 14.2).
+    """
+    has_answered = asyncio.Event()
+
+    async def receive_until_answered() -> Message:
+        coming = asyncio.ensure_future(receive())
+        answered = asyncio.ensure_future(has_answered.wait())
+        try:
+            await asyncio.wait({coming, answered}, return_when=asyncio.FIRST_COMPLETED)
+            return coming.result() if coming.done() else {"type": "http.disconnect"}
+        finally:
+            coming.cancel()
+            answered.cancel()
+
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            has_answered.set()
+            await send(message)
+            await send({"type": "http.response.body", "body": b""})
+
+    headers = [header for header in scope["headers"] if header[0] != b"range"]
+    asked = {**scope, "method": "GET", "headers": headers}
+    return asked, receive_until_answered, send_head
 
 
 def _path_of(scope: Scope) -> str:

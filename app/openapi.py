@@ -9,27 +9,60 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from app.auth.rules import RULES, Reach
 from app.problems import INTERNAL, KINDS
+from schemas.directories import MovePartition
+from schemas.examples import EXAMPLES
 from schemas.fetch import RecordOut
+from schemas.fetch_many import FetchRequest
+from schemas.groups import PutGroupOffset
+from schemas.kafka_rest_v2 import (
+    KafkaRestError,
+    KafkaRestOffsets,
+    KafkaRestPartition,
+    KafkaRestProduce,
+    KafkaRestProduced,
+    KafkaRestRecord,
+    KafkaRestTopic,
+)
 from schemas.maintenance import DeleteRecords, TruncateLog
 from schemas.problems import Problem
 from schemas.produce import RecordIn, RecordsIn
 from schemas.producers import EndTransaction
+from schemas.splits import SplitRequest
+from schemas.tail import EndEvent, OffsetsEvent, RecordsEvent, TailEnd, TailOffsets
 from schemas.topics import PutTopic, UpdateTopic
 
 Json: TypeAlias = dict[str, Any]
 
 PROBLEM_TYPE: Final = "application/problem+json"
+PROXY_TYPE: Final = "application/vnd.kafka.v2+json"
 READ_BY_HAND: Final = (
     PutTopic,
     UpdateTopic,
     DeleteRecords,
     TruncateLog,
+    MovePartition,
     EndTransaction,
+    SplitRequest,
+    FetchRequest,
+    PutGroupOffset,
     RecordsIn,
     RecordIn,
     RecordOut,
+    RecordsEvent,
+    OffsetsEvent,
+    EndEvent,
+    TailOffsets,
+    TailEnd,
     Problem,
+    KafkaRestError,
+    KafkaRestOffsets,
+    KafkaRestPartition,
+    KafkaRestProduce,
+    KafkaRestProduced,
+    KafkaRestRecord,
+    KafkaRestTopic,
 )
 """Models of bodies that operations read or write themselves, which FastAPI does not meet."""
 
@@ -44,6 +77,11 @@ TAGS: Final = (
         "description": "Roll, flush, retention, deletion, truncation, compaction",
     },
     {"name": "producers", "description": "Identities, outcomes of appends, ends of transactions"},
+    {"name": "groups", "description": "Where readers are, stored for them, and how far behind"},
+    {
+        "name": "kafka-rest-v2",
+        "description": "For clients of Confluent REST Proxy, Karapace, Strimzi's bridge, Redpanda",
+    },
     {"name": "service", "description": "Health, metrics and limits"},
 )
 
@@ -58,10 +96,13 @@ def document(app: FastAPI) -> Json:
             description=app.description,
             routes=app.routes,
             tags=[dict(tag) for tag in TAGS],
+            servers=[{"url": "/", "description": "The service that served this document"}],
             license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         )
         _add_models(made)
+        _add_examples(made)
         _share_problems(made)
+        _add_security(made)
         app.openapi_schema = made
     return app.openapi_schema
 
@@ -79,6 +120,17 @@ def _add_models(made: Json) -> None:
     made["components"]["schemas"] = dict(sorted(schemas.items()))
 
 
+def _add_examples(made: Json) -> None:
+    """Show in each JSON answer what it looks like."""
+    for path in made["paths"].values():
+        for operation in path.values():
+            for response in operation["responses"].values():
+                content = response.get("content", {}).get("application/json", {})
+                model = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+                if model in EXAMPLES and "example" not in content:
+                    content["example"] = EXAMPLES[model]
+
+
 def _share_problems(made: Json) -> None:
     """Move every error response to a component, with an example for each code it can carry."""
     shared: dict[str, Json] = {}
@@ -88,12 +140,20 @@ def _share_problems(made: Json) -> None:
             for status, response in list(responses.items()):
                 content = response.get("content", {})
                 if PROBLEM_TYPE in content:
-                    name = HTTPStatus(int(status)).phrase.replace(" ", "").replace("-", "")
+                    name = _named(status)
                     shared[name] = _problem_response(int(status))
+                    responses[status] = {"$ref": f"#/components/responses/{name}"}
+                elif PROXY_TYPE in content and int(status) >= 400:
+                    name = f"KafkaRest{_named(status)}"
+                    shared[name] = response
                     responses[status] = {"$ref": f"#/components/responses/{name}"}
                 elif "HTTPValidationError" in str(content):
                     del responses[status]
     made["components"]["responses"] = dict(sorted(shared.items()))
+
+
+def _named(status: str) -> str:
+    return HTTPStatus(int(status)).phrase.replace(" ", "").replace("-", "")
 
 
 def _problem_response(status: int) -> Json:
@@ -123,8 +183,39 @@ def _problem_response(status: int) -> Json:
             }
         },
     }
-    if any(kind.headers for kind in kinds.values()):
+    if status == 429 or any(kind.headers for kind in kinds.values()):
         response["headers"] = {
             "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
         }
+    if status in {401, 403}:
+        response["headers"] = {
+            "WWW-Authenticate": {
+                "description": "What is missing (RFC 6750); 403s of fenced producers have none",
+                "schema": {"type": "string"},
+            }
+        }
     return response
+
+
+def _add_security(made: Json) -> None:
+    """Say what credentials there are, and which scope each operation asks of them."""
+    made["components"]["securitySchemes"] = {
+        "bearer": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key (`tidelog keys create`), or a JWT of the issuer configured",
+        },
+        "clientCertificate": {
+            "type": "mutualTLS",
+            "description": "A certificate whose subject has scopes in the settings",
+        },
+    }
+    # A service that only listens on loopback asks for none, unless they are configured.
+    made["security"] = [{"bearer": []}, {"clientCertificate": []}, {}]
+    for path in made["paths"].values():
+        for operation in path.values():
+            rule = RULES[operation["operationId"]]
+            if rule.reach is Reach.OPEN:
+                operation["security"] = []
+            elif rule.scopes:
+                operation["x-required-scopes"] = list(rule.scopes)

@@ -66,8 +66,24 @@ class DigestMismatch(ServiceError):
     """The body is not the one its Content-Digest was made of."""
 
 
+class GroupNotFound(ServiceError):
+    """No offset is stored for this group."""
+
+
+class CursorNotFound(ServiceError):
+    """The group has stored no offset for this partition."""
+
+
+class RangeNotSatisfiable(ServiceError):
+    """The part of a file that was asked for is not there."""
+
+
 class RequestTimedOut(ServiceError):
     """The body did not arrive in time."""
+
+
+class IdempotencyKeyReused(ServiceError):
+    """The key has been used for another request."""
 
 
 class PreconditionRequired(ServiceError):
@@ -76,6 +92,35 @@ class PreconditionRequired(ServiceError):
 
 class AppendOutcomeUnknown(CommitTimedOut, ServiceError):
     """The disk has not confirmed an append whose outcome can be asked for."""
+
+
+class Unauthenticated(ServiceError):
+    """No credentials, or none that are known."""
+
+
+class Forbidden(ServiceError):
+    """The credentials do not allow it."""
+
+
+class QuotaExceeded(ServiceError):
+    """The principal has used up what it may use."""
+
+
+class CredentialsUnavailable(ServiceError):
+    """Whether the credentials are good cannot be told at the moment."""
+
+
+class AppendBrokeOff(ServiceError):
+    """A body that is appended in parts ended early, for a cause that decides status and code.
+
+    The facts say how far it got. Once something is written the same request must not be repeated.
+    """
+
+    def __init__(self, cause: Exception, *, has_written: bool, **facts: object) -> None:
+        headers = cause.headers if isinstance(cause, ServiceError) else None
+        super().__init__(str(cause), headers=headers, **facts)
+        self.cause = cause
+        self.has_written = has_written
 
 
 class Draining(ServiceError):
@@ -106,7 +151,17 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     ),
     UnsupportedMediaType: Kind(415, "unsupported_media_type", "Unsupported media type"),
     DigestMismatch: Kind(422, "corrupt_batch", "The digest does not match", retryable=True),
+    IdempotencyKeyReused: Kind(
+        422, "idempotency_key_reused", "The key belongs to another request"
+    ),
     PreconditionRequired: Kind(428, "precondition_required", "A condition is needed here"),
+    Unauthenticated: Kind(401, "unauthenticated", "Credentials are needed"),
+    Forbidden: Kind(403, "forbidden", "The credentials do not allow this"),
+    QuotaExceeded: Kind(429, "quota_exceeded", "A quota is used up", retryable=True),
+    CredentialsUnavailable: Kind(
+        503, "credentials_unavailable", "The issuer's keys are not known yet",
+        retryable=True, headers=_RETRY,
+    ),
     Draining: Kind(503, "draining", "The service is stopping", retryable=True, headers=_RETRY),
     CommitTimedOut: Kind(
         504, "append_outcome_unknown", "The disk has not confirmed the append",
@@ -128,6 +183,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.OffsetBeyondLogEnd: Kind(
         416, "offset_beyond_log_end", "The offset is not there yet", retryable=True
     ),
+    RangeNotSatisfiable: Kind(416, "range_not_satisfiable", "There is no such part of the file"),
     _E.UnexpectedAppendOffset: Kind(409, "unexpected_offset", "Bytes start below the log end"),
     _E.SequenceGap: Kind(409, "sequence_gap", "The sequence is not the next one"),
     _E.ProducerFenced: Kind(403, "producer_fenced", "A newer producer epoch has written"),
@@ -138,9 +194,11 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.ProducerNotFound: Kind(404, "producer_not_found", "No such producer"),
     _E.TopicNotFound: Kind(404, "topic_not_found", "No such topic"),
     _E.PartitionNotFound: Kind(404, "partition_not_found", "No such partition"),
+    GroupNotFound: Kind(404, "group_not_found", "No such group"),
+    CursorNotFound: Kind(404, "group_offset_not_found", "The group stores no such offset"),
     _E.SegmentNotFound: Kind(404, "segment_not_found", "No such segment"),
     _E.TopicConflict: Kind(409, "topic_conflict", "The topic exists and differs"),
-    _E.PreconditionFailed: Kind(412, "precondition_failed", "The log end is not where expected"),
+    _E.PreconditionFailed: Kind(412, "precondition_failed", "A condition does not hold"),
     _E.LogReplaced: Kind(409, "log_replaced", "The log is not the one of this URL"),
     _E.Overloaded: Kind(
         503, "overloaded", "A bounded queue is full", retryable=True, headers=_RETRY
@@ -175,6 +233,8 @@ assert not _MISSING, f"every engine error needs a status: {_MISSING}"
 
 def kind_of(error: Exception) -> Kind:
     """Return the kind of the nearest class that has one; an unexpected error is internal."""
+    if isinstance(error, AppendBrokeOff):
+        return kind_of(error.cause)
     for ancestor in type(error).__mro__:
         kind = KINDS.get(ancestor)
         if kind is not None:
@@ -184,6 +244,9 @@ def kind_of(error: Exception) -> Kind:
 
 def problem_members(error: Exception) -> dict[str, object]:
     """Return what the document says about the error itself, without where and when."""
+    if isinstance(error, AppendBrokeOff):
+        told = {**problem_members(error.cause), **error.facts()}
+        return told | {"retryable": False, "side_effects": "unknown"} if error.has_written else told
     kind = kind_of(error)
     members: dict[str, object] = {
         "type": f"urn:tidelog:problem:{kind.code}",
@@ -219,7 +282,7 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     kind = kind_of(error)
     members = problem_members(error)
     members["instance"] = path
-    members["trace_id"] = _trace_id(trace)
+    members["trace_id"] = trace_id_of(trace) or secrets.token_hex(16)
     if kind.status >= 500 and kind.status != 503:
         _LOG.error("%s: %s", path, error, exc_info=error, extra={"trace_id": members["trace_id"]})
     headers: Headers = [(b"content-type", PROBLEM), NO_STORE, *kind.headers]
@@ -228,15 +291,19 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     return Answer(kind.status, headers, msgspec.json.encode(members, enc_hook=_encode))
 
 
-def _trace_id(trace: bytes | None) -> str:
+def trace_id_of(trace: bytes | None) -> str | None:
+    """Return the trace id of a traceparent; None without one."""
     pieces = (trace or b"").split(b"-")
     if len(pieces) == 4 and len(pieces[1]) == 32 and pieces[1].isalnum():
         return pieces[1].decode()
-    return secrets.token_hex(16)
+    return None
 
 
 _KAFKA_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
     UnsupportedMediaType: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    Unauthenticated: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    Forbidden: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     DigestMismatch: ErrorCode.CORRUPT_MESSAGE,
     CommitTimedOut: ErrorCode.REQUEST_TIMED_OUT,
     AppendOutcomeUnknown: ErrorCode.REQUEST_TIMED_OUT,

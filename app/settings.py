@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -19,6 +19,12 @@ MIB: Final = 1024 * 1024
 _ENGINE: Final = EngineConfig()
 
 Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+
+SignatureAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+"""Asymmetric ones: with a shared secret, whoever checks tokens could make them."""
 
 
 class Settings(BaseSettings):
@@ -34,11 +40,17 @@ class Settings(BaseSettings):
     more_data_directories: tuple[Path, ...] = ()
     """Further disks, as JSON: partitions are spread over all; one that fails goes alone."""
 
+    gone_directories: tuple[Path, ...] = ()
+    """Data directories, as JSON, that will not come back: without them a start is refused else."""
+
     log_level: str = "info"
     """debug, info, warning or error."""
 
     access_log: bool = False
     """One line a request; costs about a tenth of the small-append rate."""
+
+    tracing: bool = False
+    """A span a request for OpenTelemetry (`tidelog[otel]`); the `OTEL_…` variables say where to."""
 
     max_header_bytes: Positive = 64 * 1024
     """Line and headers of a request, give or take one read of the socket; beyond it 400."""
@@ -70,6 +82,9 @@ class Settings(BaseSettings):
     max_page_size: Positive = 1_000
     """Topics of one page."""
 
+    max_metric_partitions: Positive = 1_000
+    """Partitions with series of their own at /metrics; of the others only their topics' sums."""
+
     max_in_flight_requests: Positive = 4_096
     """Requests at work at once, long polls aside; beyond it 503."""
 
@@ -81,6 +96,68 @@ class Settings(BaseSettings):
 
     max_waiting_readers: Positive = 10_000
     """Long polls that wait at once; beyond it 503."""
+
+    max_tails: Positive = 5_000
+    """Clients that tail at once; beyond it 503."""
+
+    max_tail_ms: Positive = 3_600_000
+    """A tail ends then and its client comes again, as EventSource does by itself: load and
+    credentials are looked at anew."""
+
+    max_tail_event_bytes: Positive = MIB
+    """An event of a tail ends with the record that passes this."""
+
+    max_fetch_partitions: Positive = 1_000
+    """Partitions of one fetchMany; each costs a look at its log for every wake-up of the wait."""
+
+    tail_fetch_bytes: Positive = 64 * 1024
+    """`max_bytes` of an event of a tail that names none; what waits for a slow client is one."""
+
+    tail_heartbeat_ms: Positive = 15_000
+    """A tail that has nothing to tell says so this often: proxies and clients see it lives."""
+
+    tail_retry_ms: Positive = 1_000
+    """How long EventSource waits before it connects again."""
+
+    tail_stall_timeout_ms: Positive = 30_000
+    """A tail that takes nothing for so long is closed, after as long again by force."""
+
+    max_stream_part_bytes: Positive = MIB
+    """Lines of a body with `stream=true` that are committed together; a longer line goes alone."""
+
+    max_stream_parts_in_flight: Positive = 4
+    """Parts of one such body that may wait for the disk; then its client waits, too."""
+
+    stream_linger_ms: Positive = 50
+    """Whole lines of such a body wait so long for more; then they are committed."""
+
+    stream_idle_timeout_ms: Positive = 60_000
+    """Such a body may take as long as it likes, but something has to come within this time."""
+
+    max_idempotency_keys: Positive = 50_000
+    """Answers kept for requests with an Idempotency-Key; beyond it the oldest is forgotten."""
+
+    max_idempotency_bytes: Positive = 32 * MIB
+    """Memory of those answers; beyond it the oldest is forgotten."""
+
+    max_idempotency_age_ms: Positive = 3_600_000
+    """A repetition that comes later than this is a new request."""
+
+    max_connections: Positive = 20_000
+    """Connections open at once, never more than half of the files the process may open; beyond it
+    503."""
+
+    max_pipelined_requests: Positive = 128
+    """Requests that wait behind one of their connection; those beyond get no answer."""
+
+    head_timeout_ms: Positive = 30_000
+    """The line and headers of a request that have not arrived by then are refused."""
+
+    send_timeout_ms: Positive = 60_000
+    """A client that takes nothing of its answer for so long is cut off."""
+
+    linger_timeout_ms: Positive = 5_000
+    """What a client still sends of a request that was refused is passed over so long."""
 
     body_timeout_ms: Positive = 30_000
     """A body that has not arrived by then is refused."""
@@ -94,6 +171,22 @@ class Settings(BaseSettings):
     inline_read_bytes: Annotated[int, Field(ge=0)] = 32 * 1024
     """JSON reads of more stored bytes are rendered on a worker thread."""
 
+    min_coded_bytes: Positive = 1024
+    """Shorter JSON answers are never compressed, whatever Accept-Encoding says."""
+
+    download_chunk_bytes: Positive = 256 * 1024
+    """A download reads and holds so much of a file at a time, or one batch if that is larger."""
+
+    default_split_bytes: Positive = 64 * MIB
+    """`target_bytes` of a plan that says nothing of bytes or splits."""
+
+    max_splits: Positive = 10_000
+    """Splits of one plan: each costs a look into an index, and some hundred bytes."""
+
+    cache_visibility: Literal["private", "public"] = "private"
+    """Who may keep what is cacheable; `public` lets a shared cache answer without asking here who
+    is allowed to read."""
+
     write_threads: Positive = 2
     """Threads for large appends."""
 
@@ -102,6 +195,9 @@ class Settings(BaseSettings):
 
     admin_threads: Positive = 2
     """Threads for administrative work: creating, deleting, flushing, listing."""
+
+    max_compactions: Positive = 16
+    """Compactions on demand at work and waiting for each other; beyond it 503."""
 
     commit_interval_ms: Positive = _ENGINE.commit_interval_ms
     """Latest flush after the oldest unflushed byte, whatever the acks."""
@@ -121,8 +217,88 @@ class Settings(BaseSettings):
     max_partitions_per_topic: Positive = _ENGINE.max_partitions_per_topic
     """Each partition costs file descriptors and memory."""
 
+    max_waiting_moves: Positive = _ENGINE.max_waiting_moves
+    """Moves of partitions between data directories that wait at once; beyond it 503."""
+
     max_topics: Positive = _ENGINE.max_topics
     """Topics of one data directory."""
+
+    offsets_topic_partitions: Positive = 50
+    """Of the topic that keeps group offsets, when the first is stored; 50 is Kafka's."""
+
+    max_groups: Positive = 10_000
+    """Groups with stored offsets; one more is refused."""
+
+    max_group_offsets: Positive = 100_000
+    """Stored offsets of all groups together; each costs some 600 bytes of memory."""
+
+    max_offsets_per_group: Positive = 10_000
+    """Stored offsets of one group: listing them and their lag takes some 5 µs each."""
+
+    max_group_metadata_bytes: Annotated[int, Field(ge=0, le=32_767)] = 4_096
+    """What a group may note beside one offset; Kafka's offset.metadata.max.bytes."""
+
+    max_credential_bytes: Positive = 8 * 1024
+    """Largest Authorization header; a longer one is refused unread."""
+
+    api_keys_check_interval_ms: Positive = 1_000
+    """How often the file of API keys is looked at: a revoked key works no longer than that."""
+
+    jwks: str = ""
+    """File or https address of the keys that sign bearer tokens (RFC 7517); none: no tokens."""
+
+    jwt_issuer: str = ""
+    """The `iss` that a token must have; needed with `jwks`."""
+
+    jwt_audience: str = ""
+    """The `aud` that a token must have, so that one made for another service is not taken here;
+    needed with `jwks`."""
+
+    jwt_algorithms: tuple[SignatureAlgorithm, ...] = get_args(SignatureAlgorithm)
+    """How tokens may be signed, as JSON; never with a shared secret."""
+
+    jwt_scope_claim: str = "scope"
+    """The claim with the scopes: a list, or a string with spaces between them."""
+
+    jwt_leeway_ms: NotNegative = 30_000
+    """How far the clocks of issuer and service may be apart."""
+
+    jwks_refresh_interval_ms: Positive = 300_000
+    """How often the issuer's keys are fetched, whether or not a token asks for one unknown."""
+
+    jwks_retry_interval_ms: Positive = 10_000
+    """Earliest next fetch after one that failed, or for a token with a key that is not known."""
+
+    jwks_fetch_limit_ms: Positive = 5_000
+    """A fetch of the issuer's keys takes no longer."""
+
+    tls_cert: Path | None = None
+    """Certificate and its chain, PEM; with it the service speaks https only."""
+
+    tls_key: Path | None = None
+    """Private key of the certificate, PEM, not encrypted."""
+
+    tls_client_ca: Path | None = None
+    """Who signs clients' certificates, PEM. A certificate is asked for then, not demanded: what is
+    done with it is `client_certificates`, and a key or token will do instead."""
+
+    client_certificates: dict[str, tuple[str, ...]] = {}
+    """Scopes by the subject of a client's certificate (RFC 4514), as JSON."""
+
+    open_metrics: bool = False
+    """Let /metrics be read without credentials where everything else needs them."""
+
+    cors_origins: tuple[str, ...] = ()
+    """Origins, as JSON, whose pages may call the service from a browser; `*` is all."""
+
+    quota_requests_per_second: NotNegative = 0
+    """Requests of one principal; 0 is no limit. An API key may have rates of its own."""
+
+    quota_bytes_in_per_second: NotNegative = 0
+    """Bytes of bodies that one principal sends; 0 is no limit."""
+
+    quota_bytes_out_per_second: NotNegative = 0
+    """Bytes of answers to one principal; 0 is no limit."""
 
     default_topic_config: dict[str, str] = {}
     """Overrides, as JSON, for every topic that does not set the key itself."""
@@ -143,6 +319,8 @@ class Settings(BaseSettings):
             max_partitions_per_topic=self.max_partitions_per_topic,
             max_topics=self.max_topics,
             default_topic_config=canonical(self.default_topic_config),
+            gone_directories=self.gone_directories,
+            max_waiting_moves=self.max_waiting_moves,
         )
 
     def limits(self) -> dict[str, int]:
@@ -153,5 +331,6 @@ class Settings(BaseSettings):
 _LIMITS: Final = tuple(
     name
     for name in Settings.model_fields
-    if name.startswith(("max_", "default_fetch_")) or name.endswith("_timeout_ms")
+    if name.startswith(("max_", "default_fetch_", "quota_", "tail_"))
+    or name.endswith("_timeout_ms")
 )

@@ -1,73 +1,175 @@
-"""The long poll: readers at the end of a log, woken when the readable end moves."""
+"""Readers at the end of a log: woken when its readable end moves, or when their client hangs up."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 from app.answers import Receive
 from engine.log.log import Log
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class ClientGone(Exception):
     """The client hung up; there is nobody to answer."""
 
 
-class Tail:
-    """Who waits at the end of which log. Belongs to the event loop."""
+class Watch:
+    """A reader that waits, again and again, until somebody wakes it: a commit, time, its client.
 
-    def __init__(self) -> None:
-        self._waiters: dict[Log, set[asyncio.Future[None]]] = {}
+    What happens while it does not wait is not lost: its next wait ends at once.
+    """
 
-    @property
-    def waiting(self) -> int:
-        """How many readers wait."""
-        return sum(map(len, self._waiters.values()))
+    __slots__ = ("_tail", "_timer", "_waiter", "_woken")
 
-    def wake(self, log: Log) -> None:
-        """Wake every reader of this log to look again."""
-        for future in self._waiters.pop(log, ()):
-            future.set_result(None)
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self._woken = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def wake_all(self) -> None:
-        """Wake everybody: the service drains."""
-        for log in list(self._waiters):
-            self.wake(log)
+    async def wait(self) -> None:
+        """Return when it is woken, or has been since it last waited."""
+        if not self._woken:
+            self._waiter = asyncio.get_running_loop().create_future()
+            self._tail.waiting += 1
+            try:
+                await self._waiter
+            finally:
+                self._tail.waiting -= 1
+                self._waiter = None
+        self._woken = False
 
-    async def wait(self, log: Log, timeout_seconds: float, gone: asyncio.Future[None]) -> None:
-        """Return when the log moved, the time is over or the client is gone, whichever is first."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(log, set()).add(future)
-        try:
-            await asyncio.wait(
-                {future, gone}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            self._forget(log, future)
+    def wake(self) -> None:
+        """Have it look again."""
+        self._woken = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
-    def _forget(self, log: Log, future: asyncio.Future[None]) -> None:
-        waiters = self._waiters.get(log)
-        if waiters is not None:
-            waiters.discard(future)
-            if not waiters:
-                del self._waiters[log]
+    def wake_by(self, time: float) -> None:
+        """Have it woken at this time of the loop at the latest, and perhaps earlier."""
+        if self._timer is None or self._timer.when() > time:
+            self.close()
+            self._timer = asyncio.get_running_loop().call_at(time, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def close(self) -> None:
+        """Forget the time."""
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Departure:
-    """Knows when the client hangs up: `async with Departure(receive) as departure`."""
+    """Knows when the client hangs up: `with Departure(receive) as departure`."""
+
+    __slots__ = ("_receive", "_task", "_watch", "is_gone")
 
     def __init__(self, receive: Receive) -> None:
+        self.is_gone = False
         self._receive = receive
+        self._watch: Watch | None = None
 
-    async def __aenter__(self) -> asyncio.Future[None]:
-        self._watch = asyncio.ensure_future(self._until_disconnect())
-        return self._watch
+    def __enter__(self) -> Self:
+        self._task = asyncio.ensure_future(self._until_disconnect())
+        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self._watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._watch
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._task.cancel()  # not waited for: a thousand readers may be answered in this turn
+
+    def wakes(self, watch: Watch) -> None:
+        """Have this reader woken when the client hangs up, or now if it has."""
+        self._watch = watch
+        if self.is_gone:
+            watch.wake()
 
     async def _until_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self.is_gone = True
+        if self._watch is not None:
+            self._watch.wake()
+
+
+class Tail:
+    """Who waits at the end of which log. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        """How many readers wait."""
+        self._watches: dict[Log, dict[Watch, None]] = {}
+
+    def wake(self, log: Log) -> None:
+        """Wake every reader of this log to look again, in the order in which they came."""
+        for watch in self._watches.get(log, ()):
+            watch.wake()
+
+    def wake_all(self) -> None:
+        """Wake everybody: the service drains."""
+        for log in self._watches:
+            self.wake(log)
+
+    @contextmanager
+    def watch(self, logs: Sequence[Log], departure: Departure) -> Iterator[Watch]:
+        """Yield what is woken when one of the logs moves, or the client goes."""
+        watch = Watch(self)
+        departure.wakes(watch)
+        for log in logs:
+            self._watches.setdefault(log, {})[watch] = None
+        try:
+            yield watch
+        finally:
+            watch.close()
+            for log in logs:
+                self._forget(log, watch)
+
+    def _forget(self, log: Log, watch: Watch) -> None:
+        watches = self._watches.get(log, {})
+        watches.pop(watch, None)
+        if not watches:
+            self._watches.pop(log, None)
+
+
+class Shared(Generic[K, V]):
+    """What many readers want in one turn of the loop is made once for all of them.
+
+    Readers who are woken together and stand at the same place share what the first one makes, or
+    what is being made. Nothing is kept beyond that.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[K, V] = {}
+        self._making: dict[K, asyncio.Task[V]] = {}
+
+    def get(self, key: K) -> V | None:
+        """Return what was made of this key in the present turn."""
+        return self._made.get(key)
+
+    def put(self, key: K, made: V) -> None:
+        """Share this with the readers who look in the present turn."""
+        if not self._made:
+            asyncio.get_running_loop().call_soon(self._made.clear)
+        self._made[key] = made
+
+    async def join(self, key: K, make: Callable[[], Coroutine[None, None, V]]) -> V:
+        """Return what `make` makes, or has already begun to make of this key for another reader.
+
+        It is finished even if its reader goes: others may wait for it.
+        """
+        making = self._making.get(key)
+        if making is None:
+            making = self._making[key] = asyncio.create_task(make())
+            making.add_done_callback(lambda _: self._making.pop(key))
+        return await asyncio.shield(making)

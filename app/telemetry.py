@@ -1,7 +1,6 @@
 """What is counted, and how it is told to Prometheus.
 
-Names follow Kafka's beans (`kafka.log:type=Log,name=Size` is `tidelog_log_size_bytes`). Gauges of
-a log are read when somebody scrapes, so they cost an append nothing.
+Names follow Kafka's beans; docs/metrics.md has them side by side.
 """
 
 from __future__ import annotations
@@ -9,8 +8,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
+from time import monotonic
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,8 +20,8 @@ from prometheus_client.metrics_core import (
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.registry import Collector
 
-from engine.log.log import Log
 from engine.types import TopicPartition
 
 BUCKETS_SECONDS: Final = (
@@ -52,24 +52,29 @@ class Histogram:
 class Telemetry:
     """The engine's recorder and the service's own counters, as one Prometheus collector.
 
-    `answered` belongs to the event loop; the recorder's methods may be called from any thread.
+    `answered`, `explained` and `tail_ended` belong to the event loop; the recorder's methods may be
+    called from any thread.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, int]] = Counter()
         self._durations: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self._problems: Counter[str] = Counter()
+        self._tail_ends: Counter[str] = Counter()
         self._topics: Counter[tuple[str, str]] = Counter()
         self._events: Counter[str] = Counter()
         self._flushes = Histogram()
-        self._logs: Callable[[], Iterable[Log]] = tuple
+        self._cleaner: dict[str, float] = {}
+        self._cleaner_looked_at = monotonic()
+        self._uncleanable: dict[str, tuple[int, int]] = {}
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def watch_logs(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """Read the gauges of these logs at each scrape."""
-        self._logs = logs
+    def include(self, collector: Collector) -> None:
+        """Show what this collector yields, too, at each scrape."""
+        self._registry.register(collector)
 
     def gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """Read this value at each scrape."""
@@ -83,6 +88,14 @@ class Telemetry:
         """Count one answer of the service."""
         self._requests[operation, status] += 1
         self._durations[operation].observe(seconds)
+
+    def explained(self, code: str) -> None:
+        """Count one problem document by its code."""
+        self._problems[code] += 1
+
+    def tail_ended(self, reason: str) -> None:
+        """Count one tail by why it ended."""
+        self._tail_ends[reason] += 1
 
     # What the engine reports; see engine.metrics.Recorder.
 
@@ -120,6 +133,44 @@ class Telemetry:
     def directory_offline(self, directory: str) -> None:
         self._count("offline_directories")
 
+    def compacted(
+        self,
+        log: TopicPartition,
+        *,
+        read_bytes: int,
+        written_bytes: int,
+        duration_ms: int,
+        map_utilization: float,
+    ) -> None:
+        with self._lock:
+            self._events["compactions"] += 1
+            self._cleaner |= {
+                "recopy_percent": 100 * written_bytes / read_bytes if read_bytes else 0.0,
+                "max_clean_time_secs": duration_ms / 1000,
+                "max_buffer_utilization_percent": 100 * map_utilization,
+            }
+
+    def cleaner_looked(self, *, dirty_ratio: float, delay_ms: int) -> None:
+        with self._lock:
+            self._cleaner_looked_at = monotonic()
+            self._cleaner |= {
+                "max_dirty_percent": 100 * dirty_ratio,
+                "max_compaction_delay_secs": delay_ms / 1000,
+            }
+
+    def uncleanable(self, directory: str, *, logs: int, size_bytes: int) -> None:
+        with self._lock:
+            self._uncleanable[directory] = (logs, size_bytes)
+
+    def cleaner_io(self, *, size_bytes: int) -> None:
+        self._count("cleaner_io_bytes", size_bytes)
+
+    def cleaner_died(self) -> None:
+        self._count("cleaner_dead_threads")
+
+    def moved(self, log: TopicPartition, *, succeeded: bool) -> None:
+        self._count("moves" if succeeded else "failed_moves")
+
     def _count(self, event: str, amount: int = 1) -> None:
         with self._lock:
             self._events[event] += amount
@@ -130,9 +181,9 @@ class Telemetry:
         """Yield every metric; called by Prometheus' registry."""
         yield from self._collect_requests()
         yield from self._collect_engine()
+        yield from self._collect_cleaner()
         for name, (documentation, value) in self._gauges.items():
             yield GaugeMetricFamily(f"tidelog_{name}", documentation, value=value())
-        yield from self._collect_logs()
 
     def _collect_requests(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
@@ -141,6 +192,18 @@ class Telemetry:
         for (operation, status), count in list(self._requests.items()):
             requests.add_metric([operation, str(status)], count)
         yield requests
+        problems = CounterMetricFamily(
+            "tidelog_problems", "Errors answered, by the code of their document", labels=["code"]
+        )
+        for code, count in list(self._problems.items()):
+            problems.add_metric([code], count)
+        yield problems
+        tail_ends = CounterMetricFamily(
+            "tidelog_tail_ends", "Tails that ended, by the reason", labels=["reason"]
+        )
+        for reason, count in list(self._tail_ends.items()):
+            tail_ends.add_metric([reason], count)
+        yield tail_ends
         durations = HistogramMetricFamily(
             "tidelog_request_seconds", "From the request's head to its answer", labels=["operation"]
         )
@@ -167,23 +230,24 @@ class Telemetry:
             sum_value=flush_sum,
         )
 
-    def _collect_logs(self) -> Iterator[Metric]:
-        families = {
-            name: GaugeMetricFamily(
-                f"tidelog_log_{name}", documentation, labels=["topic", "partition"]
-            )
-            for name, documentation in _LOG_GAUGES.items()
-        }
-        for log in self._logs():
-            labels = [log.topic_partition.topic, str(log.topic_partition.partition)]
-            marks = log.watermarks
-            families["size_bytes"].add_metric(labels, log.size_bytes)
-            families["start_offset"].add_metric(labels, marks.log_start_offset)
-            families["high_watermark"].add_metric(labels, marks.high_watermark)
-            families["last_stable_offset"].add_metric(labels, marks.last_stable_offset)
-            families["end_offset"].add_metric(labels, marks.log_end_offset)
-            families["recovery_point"].add_metric(labels, log.recovery_point)
-        yield from families.values()
+    def _collect_cleaner(self) -> Iterator[Metric]:
+        with self._lock:
+            figures, uncleanable = dict(self._cleaner), dict(self._uncleanable)
+            idle_ms = 1000 * (monotonic() - self._cleaner_looked_at)
+        figures["time_since_last_run_ms"] = idle_ms
+        for name, documentation in _CLEANER_GAUGES.items():
+            value = figures.get(name, 0.0)
+            yield GaugeMetricFamily(f"tidelog_cleaner_{name}", documentation, value=value)
+        labels = ["log_directory"]
+        partitions, stuck = (
+            GaugeMetricFamily(f"tidelog_cleaner_{name}", documentation, labels=labels)
+            for name, documentation in _UNCLEANABLE_GAUGES.items()
+        )
+        for directory, (logs, size_bytes) in uncleanable.items():
+            partitions.add_metric([directory], logs)
+            stuck.add_metric([directory], size_bytes)
+        yield partitions
+        yield stuck
 
 
 _TOPIC_COUNTERS: Final = {
@@ -202,13 +266,24 @@ _EVENT_COUNTERS: Final = {
     "damaged_segments": "Segments whose tail was damaged, not merely torn",
     "corrupt_reads": "Damage met while reading",
     "offline_directories": "Data directories that take no more writes (OfflineLogDirectoryCount)",
+    "compactions": "Rounds of compaction",
+    "moves": "Partitions that were moved to another data directory",
+    "failed_moves": "Moves that came to nothing",
+    "cleaner_io_bytes": "Bytes that compaction read and wrote (Kafka's Throttler, cleaner-io)",
+    "cleaner_dead_threads": "Cleaner threads that ended before they were stopped (DeadThreadCount)",
 }
 
-_LOG_GAUGES: Final = {
-    "size_bytes": "Bytes of all segments (Kafka's Size)",
-    "start_offset": "First offset (Kafka's LogStartOffset)",
-    "high_watermark": "End of what is flushed and readable, exclusive",
-    "last_stable_offset": "End of what read_committed sees, exclusive",
-    "end_offset": "End of the log, exclusive (Kafka's LogEndOffset)",
-    "recovery_point": "Start-up believes what lies below",
+_CLEANER_GAUGES: Final = {
+    "recopy_percent": "Bytes written of those read by the last compaction (cleaner-recopy-percent)",
+    "max_clean_time_secs": "How long the last compaction took",
+    "max_buffer_utilization_percent": "How much of the offset map the last compaction took",
+    "max_dirty_percent": "Greatest share of dirty bytes in a compacted log",
+    "max_compaction_delay_secs": "How long a record has waited past max.compaction.lag.ms",
+    "time_since_last_run_ms": "Since the cleaner last looked for something to do",
+}
+"""Named as Kafka's gauges of LogCleaner and LogCleanerManager."""
+
+_UNCLEANABLE_GAUGES: Final = {
+    "uncleanable_partitions_count": "Logs that are not compacted until restart",
+    "uncleanable_bytes": "Dirty bytes of those logs",
 }

@@ -52,3 +52,11 @@ class Marks(Model):
     """The end of what is flushed to disk: readers see nothing beyond it."""
     last_stable_offset: Count
     log_end_offset: Count
+
+
+class PageParameters(Model):
+    """Which page of a list in the order of names."""
+
+    page_size: Annotated[int, Field(ge=1)] = 100
+    page_token: Annotated[str, Field(max_length=1000)] | None = None
+    """`next_page_token` of the page before."""

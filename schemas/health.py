@@ -18,6 +18,9 @@ class Recovery(Model):
 
     opened_logs: int
     total_logs: int
+    loaded_group_logs: int
+    """Logs of the offsets topic whose group offsets have been read, after all are open."""
+    total_group_logs: int
 
 
 class Readiness(Model):

@@ -10,6 +10,16 @@ from schemas.base import Model
 from schemas.common import INT64_MAX, Count, Int64, Marks, Offset, PartitionNumber
 
 
+class SegmentFiles(Model):
+    """Where the files of a segment can be downloaded."""
+
+    log: str
+    index: str
+    timeindex: str
+    txnindex: str | None
+    """Null where no transaction was aborted."""
+
+
 class Segment(Model):
     """One segment of a log; `next_offset` is exclusive."""
 
@@ -19,6 +29,8 @@ class Segment(Model):
     largest_timestamp: Int64
     """-1 if no record has a time."""
     is_active: bool
+    files: SegmentFiles | None
+    """Null for a segment below the log start that waits for its removal."""
 
 
 class SegmentList(Model):

@@ -20,6 +20,13 @@ class AppendParameters(Model):
     """0 and 1: when it is in the log and the page cache (202, 201); all: when it is on disk."""
 
 
+class AppendRecordsParameters(AppendParameters):
+    """What an append of records to one partition takes besides."""
+
+    stream: bool = False
+    """NDJSON of any length, committed in parts while it arrives; each part is one batch."""
+
+
 class HeaderIn(Model):
     """One header of a record; its value is text unless `encoding` says otherwise."""
 
@@ -70,6 +77,9 @@ class AppendReceipt(Model):
     log_start_offset: Count
     high_watermark: Count
     log_end_offset: Count
+    lines: int | None = None
+    """With `stream=true`: all lines of the body, blank ones too. Records of others may lie between
+    its offsets then."""
 
 
 class RecordOutcome(Model):

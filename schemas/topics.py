@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Model
-from schemas.common import INT32_MAX, Count, Int64, Marks, PartitionNumber
+from schemas.common import INT32_MAX, Count, Int64, Marks, PageParameters, PartitionNumber
 
 ConfigText = str | int | float | bool
 PartitionCount = Annotated[int, Field(ge=1, le=INT32_MAX, examples=[4])]
@@ -89,10 +89,7 @@ class PartitionList(Model):
     partitions: list[Partition]
 
 
-class ListParameters(Model):
+class ListParameters(PageParameters):
     """Which page of topics."""
 
     prefix: Annotated[str, Field(max_length=249)] = ""
-    page_size: Annotated[int, Field(ge=1)] = 100
-    page_token: Annotated[str, Field(max_length=1000)] | None = None
-    """`next_page_token` of the page before."""

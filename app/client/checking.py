@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from app.client.failures import Failure
 from app.client.terminal import Terminal
+from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.fs.filesystem import PosixFileSystem
 from engine.tools.findings import Checked, Finding
 from engine.tools.repair import carry_out, plan_repair
 from engine.tools.verify import DirectoryCheck
+from engine.topic_keys import canonical
+
+_Json = dict[str, str | int | float | bool]
+_NOWHERE: Final = Path("nowhere")
 
 
 class ProblemsFound(Failure):
@@ -26,37 +34,69 @@ class ProblemsFound(Failure):
         self.advice = advice
 
 
-def check_directory(terminal: Terminal, directory: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The data directories of one log, and what its service works with."""
+
+    directories: tuple[Path, ...]
+    gone: tuple[Path, ...] = ()
+    topic_defaults: str = "{}"
+    """As JSON: what topics are that do not say otherwise."""
+
+    @property
+    def config(self) -> EngineConfig:
+        """Failure if the defaults make no sense."""
+        try:
+            return EngineConfig(
+                default_topic_config=canonical(
+                    msgspec.json.decode(self.topic_defaults, type=_Json)
+                ),
+                gone_directories=self.gone,
+            )
+        except (msgspec.MsgspecError, EngineError) as error:
+            raise Failure(f"the defaults of topics make no sense: {error}") from error
+
+    @property
+    def root(self) -> Path:
+        """Below which files are named; several directories have none."""
+        return self.directories[0] if len(self.directories) == 1 else _NOWHERE
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.directories))
+
+
+def check_directories(terminal: Terminal, subject: Subject) -> None:
     """Tell every finding as it is met; Failure if one is a problem."""
     problems = 0
-    with _readable(directory):
-        check = DirectoryCheck(PosixFileSystem(), directory)
+    with _readable(subject):
+        check = DirectoryCheck(PosixFileSystem(), subject.directories, subject.config)
         with terminal.progress("checking") as meter:
             for finding in check.findings():
                 problems += finding.is_problem
-                _tell(terminal, finding, directory)
+                _tell(terminal, finding, subject)
                 meter.advance(1)
     told = {"kind": "summary", "problems": problems, **asdict(check.checked)}
     terminal.result(told, _summary(check.checked))
     if problems:
         raise ProblemsFound(
-            f"{problems} problem(s) in {directory}",
-            f"`tidelog repair --dry-run {directory}` tells what can be put right.",
+            f"{problems} problem(s) in {subject}",
+            f"`tidelog repair --dry-run {subject}` tells what can be put right.",
         )
 
 
-def repair_directory(terminal: Terminal, directory: Path, *, dry_run: bool, cut: bool) -> None:
+def repair_directories(terminal: Terminal, subject: Subject, *, dry_run: bool, cut: bool) -> None:
     """Tell every step and, unless it is a dry run, take it; Failure if problems are left."""
     fs = PosixFileSystem()
-    with _readable(directory):
-        plan = plan_repair(fs, directory, cut=cut)
+    directories, config = subject.directories, subject.config
+    with _readable(subject):
+        plan = plan_repair(fs, directories, config, cut=cut)
         for step in plan.steps():
             told = {"kind": "step", "file": str(step.file), "what": step.what}
-            terminal.result(told, step.sentence(directory))
+            terminal.result(told, step.sentence(subject.root))
         if dry_run or plan.refusals:
-            _leave(terminal, directory, plan.refusals or plan.beyond_repair)
+            _leave(terminal, subject, plan.refusals or plan.beyond_repair)
             return
-        for log, recovery in carry_out(fs, directory, plan).items():
+        for log, recovery in carry_out(fs, directories, plan, config).items():
             if recovery.recovered_segments:
                 sentence = (
                     f"{log}: {recovery.recovered_segments} segments rebuilt, "
@@ -65,23 +105,23 @@ def repair_directory(terminal: Terminal, directory: Path, *, dry_run: bool, cut:
                 )
                 told = {"kind": "opened", "log": str(log), **asdict(recovery)}
                 terminal.result(told, sentence)
-        _leave(terminal, directory, plan_repair(fs, directory).problems)
+        _leave(terminal, subject, plan_repair(fs, directories, config).problems)
 
 
 @contextmanager
-def _readable(directory: Path) -> Iterator[None]:
+def _readable(subject: Subject) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
         raise  # whoever reads has seen enough
     except OSError as error:
-        place = error.filename or directory
+        place = error.filename or subject
         raise Failure(f"{place} cannot be read: {error.strerror or error}") from error
     except EngineError as error:
         raise Failure(str(error)) from error
 
 
-def _tell(terminal: Terminal, finding: Finding, directory: Path) -> None:
+def _tell(terminal: Terminal, finding: Finding, subject: Subject) -> None:
     told = {
         "kind": finding.severity.value,
         "file": str(finding.file),
@@ -89,17 +129,17 @@ def _tell(terminal: Terminal, finding: Finding, directory: Path) -> None:
         "offset": finding.offset,
         "detail": finding.detail,
     }
-    terminal.result(told, finding.sentence(directory))
+    terminal.result(told, finding.sentence(subject.root))
 
 
-def _leave(terminal: Terminal, directory: Path, left: Iterable[Finding]) -> None:
+def _leave(terminal: Terminal, subject: Subject, left: Iterable[Finding]) -> None:
     """Tell what a repair does not put right, and fail if that is anything."""
     findings = tuple(left)
     for finding in findings:
-        _tell(terminal, finding, directory)
+        _tell(terminal, finding, subject)
     if findings:
         raise ProblemsFound(
-            f"{len(findings)} problem(s) in {directory} need a person",
+            f"{len(findings)} problem(s) in {subject} need a person",
             "Restore damaged files from a copy, or use --cut and lose what lies behind damage.",
         )
 

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
+from app.client.access import EVERYBODY, Access
 from app.client.failures import Failure, Interrupted, Refused, Unreachable, refused
 
 DEFAULT_SERVER: Final = "http://127.0.0.1:8080"
@@ -69,6 +70,7 @@ class Connection:
         self,
         url: str,
         *,
+        access: Access = EVERYBODY,
         patience_s: float = DEFAULT_PATIENCE_S,
         notice: Callable[[str], None] | None = None,
         transport: httpx.BaseTransport | None = None,
@@ -82,6 +84,8 @@ class Connection:
         self._pause = pause or self._stopped.wait
         self._now = now
         self.uses_environment = not _is_loopback(self.url)  # no proxy on the way to oneself
+        if access.api_key and self.uses_environment and self.url.startswith("http:"):
+            self._notice(f"the API key goes to {self.url} unencrypted: use https")
         self._has_answered = False
         self._is_out = False
         self._is_closed = False
@@ -91,6 +95,8 @@ class Connection:
             base_url=self.url,
             transport=transport,
             trust_env=self.uses_environment,
+            headers=access.headers(),
+            verify=access.verification() or True,
             timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=_MOST_CONNECTIONS),
         )
@@ -143,7 +149,7 @@ class Connection:
                 if self._now() + wait_s > give_up_at:
                     raise
                 self._tell_outage(failure)
-                self._wait(wait_s)
+                self.wait(wait_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             else:
                 self._tell_recovery()
@@ -196,7 +202,8 @@ class Connection:
             return failure.is_retryable
         return self._has_answered
 
-    def _wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
+        """Pause; raise `Interrupted` if the connection was closed meanwhile."""
         self._pause(seconds)
         if self._stopped.is_set():
             raise Interrupted

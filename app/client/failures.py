@@ -33,7 +33,9 @@ _ADVICE: Final = {
     "recovering": "The service is still reading its logs: /readyz tells how far it is.",
     "storage_full": "Make room on the service's disk, then try again.",
     "storage_offline": "The service's disk failed: see its log, then restart it.",
-    "unauthenticated": "The service wants credentials.",
+    "unauthenticated": "Set TIDELOG_API_KEY; `tidelog keys create` makes a key.",
+    "forbidden": "Another key may be allowed to: `tidelog keys list` tells what each may do.",
+    "quota_exceeded": "Wait a moment, or ask for a larger quota ({limit} is {limit_value}).",
 }
 
 

@@ -7,16 +7,18 @@ for the flush round that carries it; no thread waits.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final, NamedTuple
 
 from app.answers import Answer, Body
 from app.commits import CommitTimedOut
 from app.operations.exchange import Exchange
+from app.operations.idempotency import Finish, fingerprint, key_of
 from app.operations.service import Service
 from app.problems import AppendOutcomeUnknown, MalformedRequest
 from app.translate.calls import AppendCall, with_headers
-from app.translate.receipts import Place, append_headers, receipt_body
+from app.translate.receipts import Place, header_list, receipt_body, receipt_head
 from app.translate.records_in import new_records, parse_records
 from engine.errors import InvalidRecord, UnsupportedMagic
 from engine.log.results import Appended
@@ -33,62 +35,202 @@ from engine.types import NO_PRODUCER_ID
 
 STATUS: Final = {"0": 202, "1": 201, "all": 201}
 
+_PLAIN: Final = AppendCall()[1:]
+"""What a call asks for beside its acks, if it asks for nothing."""
+
+
+class Receipt(NamedTuple):
+    """The answer to an append, its header lines ready for the wire: without the length, each ended.
+
+    The same bytes on every lane: `as_answer` takes the lines apart.
+    """
+
+    status: int
+    head: bytes
+    body: bytes
+
+    def as_answer(self) -> Answer:
+        return Answer(self.status, header_list(self.head), self.body)
+
+
+class Append(ABC):
+    """One append of one request, in steps that do not wait: who calls them, waits in between.
+
+    Making one judges the headers. `run` puts a body into the log, on this thread; when everything
+    below `end_offset` is on disk, if `call` asks for that, `receipt` tells what was done.
+    """
+
+    kind: ClassVar[bytes]
+    """Where what was appended can be read: the last piece of that path."""
+
+    is_checked: ClassVar[bool]
+    """Whether our own builder makes the batch, so that the log need not look into it."""
+
+    __slots__ = ("_appended", "_service", "call", "place")
+
+    _appended: Appended
+
+    def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
+        self._service = exchange.service
+        self.place = place
+        self.call = with_headers(call, exchange.head)
+
+    @abstractmethod
+    def is_light(self, body: Body) -> bool:
+        """Whether the body may be appended on the event loop; else it belongs on a worker."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the log has nothing to judge: no producer, no condition, no foreign bytes."""
+        return self.is_checked and self.call[1:] == _PLAIN
+
+    @abstractmethod
+    def batch(self, body: Body) -> bytearray:
+        """Return what the body puts into the log, or raise what is wrong with it."""
+
+    def run(self, body: Body, *, wakes: bool) -> None:
+        """Put the body into the log, or raise what is wrong with it: all of it, or nothing."""
+        batch = self.batch(body)
+        checked = self.is_checked
+        self.took(
+            _append(self._service, self.place, self.call, batch, checked=checked, wakes=wakes)
+        )
+
+    def took(self, appended: Appended) -> None:
+        """Note what the log did."""
+        self._appended = appended
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        """The id and the sequence that ask for the outcome later; the id may be none."""
+        return self.call.producer_id, self.call.base_sequence
+
+    @property
+    def end_offset(self) -> int:
+        """One past the last offset of what was appended."""
+        return self._appended.last_offset + 1
+
+    def receipt(self) -> Receipt:
+        """Return what was done, and where the log is now."""
+        appended, place, acks = self._appended, self.place, self.call.acks
+        marks = place.log.watermarks
+        status = 200 if appended.is_duplicate else STATUS[acks]
+        head = receipt_head(place, appended, marks, self.kind)
+        return Receipt(status, head, receipt_body(place, appended, marks, acks))
+
+    def explained(self, error: Exception) -> Exception:
+        """Return the error of the wait; with the URL that tells the outcome, if there is one."""
+        producer_id, sequence = self.producer
+        if not isinstance(error, CommitTimedOut) or producer_id == NO_PRODUCER_ID:
+            return error
+        url = f"{self.place.path.decode()}producers/{producer_id}/appends/{sequence}"
+        headers = {"link": f'<{url}>; rel="status"'}
+        return AppendOutcomeUnknown(str(error), headers=headers, outcome=url)
+
+
+class RecordsAppend(Append):
+    """The records of a JSON or NDJSON body, as one batch."""
+
+    kind = b"records"
+    is_checked = True
+
+    __slots__ = ("_is_ndjson",)
+
+    def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
+        self._is_ndjson = exchange.brings_ndjson()
+        super().__init__(exchange, place, call)
+
+    def is_light(self, body: Body) -> bool:
+        return len(body) <= self._service.settings.inline_append_bytes
+
+    def batch(self, body: Body) -> bytearray:
+        service = self._service
+        records = parse_records(
+            body,
+            is_ndjson=self._is_ndjson,
+            max_records=service.settings.max_records_per_request,
+        )
+        config = self.place.log.config
+        made = new_records(records, now_ms=service.clock.now_ms(), config=config)
+        return _build(self.place, self.call, made)
+
+
+class BatchesAppend(Append):
+    """Record batches exactly as the client encoded them."""
+
+    kind = b"batches"
+    is_checked = False
+
+    __slots__ = ("_data",)
+
+    _data: bytearray
+
+    def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
+        exchange.ensure_batches()
+        super().__init__(exchange, place, call)
+        if self.call.producer_id != NO_PRODUCER_ID:
+            raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
+
+    def is_light(self, body: Body) -> bool:
+        return len(body) <= self._service.settings.inline_append_bytes and not _is_compressed(body)
+
+    def batch(self, body: Body) -> bytearray:
+        _ensure_magic(body)
+        self._data = body if isinstance(body, bytearray) else bytearray(body)  # stamped in place
+        return self._data
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        header = parse_header(self._data)
+        return header.producer_id, header.base_sequence
+
 
 async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
     """Append the records of a JSON or NDJSON body as one batch."""
-    service = exchange.service
-    is_ndjson = exchange.brings_ndjson()
-    call = with_headers(call, exchange.head)
-    body = await exchange.body()
-    if len(body) <= service.settings.inline_append_bytes:
-        appended = _append_records(service, place, call, body, is_ndjson=is_ndjson, wakes=False)
-    else:
-        appended = await service.workers.write(
-            lambda: _append_records(service, place, call, body, is_ndjson=is_ndjson, wakes=True)
-        )
-    try:
-        return await _receipt(service, place, call, appended, b"records")
-    except CommitTimedOut as error:
-        raise _with_link(error, place, call.producer_id, call.base_sequence) from None
+    return await _serve(exchange, RecordsAppend(exchange, place, call))
 
 
 async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
     """Append record batches exactly as the client encoded them: all of them, or none."""
-    service = exchange.service
-    exchange.ensure_batches()
-    call = with_headers(call, exchange.head)
-    if call.producer_id != NO_PRODUCER_ID:
-        raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
+    return await _serve(exchange, BatchesAppend(exchange, place, call))
+
+
+async def _serve(exchange: Exchange, append: Append) -> Answer:
+    key = key_of(exchange.head, exchange.caller.name)
     body = await exchange.body()
-    _ensure_magic(body)
-    data = body if isinstance(body, bytearray) else bytearray(body)  # stamped in place
-    if len(data) <= service.settings.inline_append_bytes and not _is_compressed(data):
-        appended = _append_bytes(service, place, call, data, checked=False, wakes=False)
+    if key is not None:
+        return await _append_once(exchange, append, body, key)
+    await _run(append, exchange.service, body)
+    return await _answer(append, exchange.service)
+
+
+async def _append_once(exchange: Exchange, append: Append, body: Body, key: bytes) -> Answer:
+    """Append unless a request with this key has; a repetition gets the first one's answer."""
+    service = exchange.service
+
+    async def begin() -> Finish:
+        await _run(append, service, body)
+        return lambda: _answer(append, service)
+
+    question = (append.place.path, append.kind, append.call, exchange.head.get(b"content-type"))
+    asked = await fingerprint(service.workers, body, question)
+    return await service.idempotency.answer_once(key, asked, begin)
+
+
+async def _run(append: Append, service: Service, body: Body) -> None:
+    if append.is_light(body):
+        append.run(body, wakes=False)
     else:
-        appended = await service.workers.write(
-            lambda: _append_bytes(service, place, call, data, checked=False, wakes=True)
-        )
-    try:
-        return await _receipt(service, place, call, appended, b"batches")
-    except CommitTimedOut as error:
-        header = parse_header(data)
-        raise _with_link(error, place, header.producer_id, header.base_sequence) from None
+        await service.workers.write(lambda: append.run(body, wakes=True))
 
 
-def _append_records(
-    service: Service,
-    place: Place,
-    call: AppendCall,
-    body: Body,
-    *,
-    is_ndjson: bool,
-    wakes: bool,
-) -> Appended:
-    records = parse_records(
-        body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request
-    )
-    made = new_records(records, now_ms=service.clock.now_ms(), config=place.log.config)
-    return append_new(service, place, call, made, wakes=wakes)
+async def _answer(append: Append, service: Service) -> Answer:
+    if append.call.acks == "all":
+        try:
+            await service.on_disk(append.place.log, append.end_offset)
+        except CommitTimedOut as error:
+            raise append.explained(error) from None
+    return append.receipt().as_answer()
 
 
 def append_new(
@@ -100,8 +242,12 @@ def append_new(
     wakes: bool,
 ) -> Appended:
     """Build one batch, in the codec the topic asks for, and append it."""
+    return _append(service, place, call, _build(place, call, records), checked=True, wakes=wakes)
+
+
+def _build(place: Place, call: AppendCall, records: Sequence[NewRecord]) -> bytearray:
     codec, level = _codec_of(place)
-    batch = build_batch(
+    return build_batch(
         records,
         codec=codec,
         level=level,
@@ -109,10 +255,9 @@ def append_new(
         producer_epoch=call.producer_epoch,
         base_sequence=call.base_sequence,
     )
-    return _append_bytes(service, place, call, batch, checked=True, wakes=wakes)
 
 
-def _append_bytes(
+def _append(
     service: Service,
     place: Place,
     call: AppendCall,
@@ -156,28 +301,7 @@ def _ensure_magic(body: Body) -> None:
         raise UnsupportedMagic(f"the first batch has magic {magic}; 2 is taken here", magic=magic)
 
 
-def _is_compressed(data: bytearray) -> bool:
+def _is_compressed(data: Body) -> bool:
     """Whether the first batch has a codec; a body too short to tell is refused by the log."""
     position = ATTRIBUTES_POSITION + 1
     return len(data) > position and bool(data[position] & CODEC_MASK)
-
-
-async def _receipt(
-    service: Service, place: Place, call: AppendCall, appended: Appended, kind: bytes
-) -> Answer:
-    if call.acks == "all":
-        await service.on_disk(place.log, appended.last_offset + 1)
-    marks = place.log.watermarks
-    status = 200 if appended.is_duplicate else STATUS[call.acks]
-    headers = append_headers(place, appended, marks, kind)
-    return Answer(status, headers, receipt_body(place, appended, marks, call.acks))
-
-
-def _with_link(
-    error: CommitTimedOut, place: Place, producer_id: int, sequence: int
-) -> CommitTimedOut:
-    """Return the error with the URL that tells the outcome, if the append has a producer."""
-    if producer_id == NO_PRODUCER_ID:
-        return error
-    url = f"{place.path.decode()}producers/{producer_id}/appends/{sequence}"
-    return AppendOutcomeUnknown(str(error), headers={"link": f'<{url}>; rel="status"'}, outcome=url)

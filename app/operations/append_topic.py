@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from app.answers import Answer, Body, json_answer
 from app.commits import CommitTimedOut
 from app.operations.append import STATUS, append_new
 from app.operations.exchange import Exchange
+from app.operations.idempotency import Finish, fingerprint, key_of
 from app.operations.service import Service
 from app.problems import kind_of, problem_members
 from app.translate.calls import AppendCall, ensure_no_conditions
@@ -29,48 +30,95 @@ INLINE_RECORDS: Final = 256
 """More new records than these are built into a batch on a worker."""
 
 
-class _Spread(NamedTuple):
+class Spread(NamedTuple):
     """The partition of each record in input order, and the records of each partition."""
 
     chosen: Sequence[int]
     parts: Mapping[int, Sequence[NewRecord]]
 
 
-class _Written(NamedTuple):
+class Written(NamedTuple):
     """A part that is in its log."""
 
     place: Place
     appended: Appended
 
 
-_Outcome = _Written | Exception
+Outcome: TypeAlias = Written | Exception
 
 
 async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall) -> Answer:
     """Append records to the partitions that Kafka's partitioner picks for their keys."""
     service = exchange.service
-    partitions = service.manager.topic(topic).partitions
+    partitions = service.topic(topic).partitions
     config = service.places(topic)[0].log.config
     is_ndjson = exchange.brings_ndjson()
     ensure_no_conditions(exchange.head)
+    key = key_of(exchange.head, exchange.caller.name)
     body = await exchange.body()
-    sticky = service.sticky_partition(topic, partitions)
 
-    def spread() -> _Spread:
-        made = _new_records(service, config, body, is_ndjson=is_ndjson)
-        return _spread(made, partitions, sticky)
+    async def begin() -> Finish:
+        sticky = service.sticky_partition(topic, partitions)
 
-    if len(body) <= service.settings.inline_append_bytes:
-        spreading = spread()
-    else:
-        spreading = await service.workers.write(spread)
-    outcomes: dict[int, _Outcome] = {}
-    for partition, part in spreading.parts.items():
-        outcomes[partition] = await _append_part(service, topic, partition, call, part)
-    if call.acks == "all":
-        for partition, outcome in outcomes.items():
-            outcomes[partition] = await _on_disk(service, outcome)
-    return _answer(topic, call, spreading, outcomes)
+        def spread() -> Spread:
+            made = _new_records(service, config, body, is_ndjson=is_ndjson)
+            return _spread(made, partitions, sticky)
+
+        if len(body) <= service.settings.inline_append_bytes:
+            spreading = spread()
+        else:
+            spreading = await service.workers.write(spread)
+        written = await _write_parts(service, topic, call, spreading.parts)
+
+        async def finish() -> Answer:
+            return _answer(topic, call, spreading, await _settle(service, call, written))
+
+        return finish
+
+    if key is None:
+        finish = await begin()
+        return await finish()
+    question = (topic, call, exchange.head.get(b"content-type"))
+    asked = await fingerprint(service.workers, body, question)
+    return await service.idempotency.answer_once(key, asked, begin)
+
+
+async def append_parts(
+    service: Service, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
+) -> dict[int, Outcome]:
+    """Append one batch a partition and wait for the disk if asked; tell what became of each.
+
+    Raises what the first one met if none is in its log.
+    """
+    return await _settle(service, call, await _write_parts(service, topic, call, parts))
+
+
+async def _write_parts(
+    service: Service, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
+) -> dict[int, Outcome]:
+    """Append one batch a partition; raise what the first one met if none is in its log."""
+    outcomes = {
+        partition: await _append_part(service, topic, partition, call, part)
+        for partition, part in parts.items()
+    }
+    return _ensure_any(outcomes)
+
+
+async def _settle(
+    service: Service, call: AppendCall, outcomes: Mapping[int, Outcome]
+) -> dict[int, Outcome]:
+    """Wait for the disk if asked; raise what the first one met if none is on it."""
+    if call.acks != "all":
+        return dict(outcomes)
+    return _ensure_any(
+        {partition: await _on_disk(service, outcome) for partition, outcome in outcomes.items()}
+    )
+
+
+def _ensure_any(outcomes: dict[int, Outcome]) -> dict[int, Outcome]:
+    if not any(isinstance(outcome, Written) for outcome in outcomes.values()):
+        raise next(outcome for outcome in outcomes.values() if isinstance(outcome, Exception))
+    return outcomes
 
 
 def _new_records(
@@ -83,7 +131,7 @@ def _new_records(
     return new_records(records, now_ms=service.clock.now_ms(), config=config)
 
 
-def _spread(records: Sequence[NewRecord], partitions: int, sticky: int) -> _Spread:
+def _spread(records: Sequence[NewRecord], partitions: int, sticky: int) -> Spread:
     """Deal the records out; those without a key go to the sticky partition."""
     chosen: list[int] = []
     parts: dict[int, list[NewRecord]] = defaultdict(list)
@@ -92,27 +140,27 @@ def _spread(records: Sequence[NewRecord], partitions: int, sticky: int) -> _Spre
         partition = sticky if key is None else partition_of(bytes(key), partitions)
         chosen.append(partition)
         parts[partition].append(record)
-    return _Spread(chosen, parts)
+    return Spread(chosen, parts)
 
 
 async def _append_part(
     service: Service, topic: str, partition: int, call: AppendCall, records: Sequence[NewRecord]
-) -> _Outcome:
+) -> Outcome:
     try:
         place = service.place(topic, partition)
         if len(records) <= INLINE_RECORDS:
-            return _Written(place, append_new(service, place, call, records, wakes=False))
+            return Written(place, append_new(service, place, call, records, wakes=False))
         appended = await service.workers.write(
             lambda: append_new(service, place, call, records, wakes=True)
         )
     except EngineError as error:
         return error
-    return _Written(place, appended)
+    return Written(place, appended)
 
 
-async def _on_disk(service: Service, outcome: _Outcome) -> _Outcome:
+async def _on_disk(service: Service, outcome: Outcome) -> Outcome:
     """Wait until a part that was written is on disk; return what went wrong if it never is."""
-    if isinstance(outcome, _Written):
+    if isinstance(outcome, Written):
         committed = service.commits.wait(outcome.place.log, outcome.appended.last_offset + 1)
         try:
             if committed is not None:
@@ -123,21 +171,19 @@ async def _on_disk(service: Service, outcome: _Outcome) -> _Outcome:
 
 
 def _answer(
-    topic: str, call: AppendCall, spread: _Spread, outcomes: Mapping[int, _Outcome]
+    topic: str, call: AppendCall, spread: Spread, outcomes: Mapping[int, Outcome]
 ) -> Answer:
-    """Answer for several partitions; if all of them failed, raise what the first one met."""
+    """Answer for several partitions, of which at least one was written."""
     written = {
         partition: outcome
         for partition, outcome in sorted(outcomes.items())
-        if isinstance(outcome, _Written)
+        if isinstance(outcome, Written)
     }
     failed = {
         partition: outcome
         for partition, outcome in outcomes.items()
         if isinstance(outcome, Exception)
     }
-    if not written:
-        raise next(iter(failed.values()))
     receipts = [
         receipt_body(place, appended, place.log.watermarks, call.acks)
         for place, appended in written.values()
@@ -153,7 +199,7 @@ def _answer(
 
 
 def _entries(
-    spread: _Spread, written: Mapping[int, _Written], failed: Mapping[int, Exception]
+    spread: Spread, written: Mapping[int, Written], failed: Mapping[int, Exception]
 ) -> list[bytes]:
     """Return one object a record in input order: its offset, or what went wrong."""
     next_offsets = {

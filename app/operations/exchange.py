@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.admission import Ticket
-from app.answers import JSON, NDJSON, Body, Receive
+from app.answers import ARROW, JSON, NDJSON, Body, Message, Receive
+from app.auth.principal import ANONYMOUS, Principal
 from app.dependencies import (
     BATCH_TYPES,
     RECORD_TYPES,
@@ -18,6 +19,7 @@ from app.dependencies import (
 )
 from app.operations.service import Service
 from app.problems import MalformedRequest
+from app.translate.arrow_out import has_arrow
 
 CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 
@@ -25,18 +27,39 @@ CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 class Exchange:
     """What fast lane and routes hand to an operation. `close` when the answer has been sent."""
 
-    __slots__ = ("_ticket", "head", "receive", "service")
+    __slots__ = ("_receive", "_ticket", "caller", "head", "service")
 
-    def __init__(self, service: Service, head: Mapping[bytes, bytes], receive: Receive) -> None:
-        """Admit the request; raises Recovering, Draining or Overloaded."""
+    def __init__(
+        self,
+        service: Service,
+        head: Mapping[bytes, bytes],
+        receive: Receive | None = None,
+        caller: Principal = ANONYMOUS,
+    ) -> None:
+        """Admit the request; raises Recovering, Draining or Overloaded.
+
+        Without `receive` there is no body here: the hot lane collects it from the parser.
+        """
         self._ticket = service.admission.admit()
         self.service = service
         self.head = head
-        self.receive = receive
+        self.caller = caller
+        self._receive = receive
 
     @property
     def ticket(self) -> Ticket:
         return self._ticket
+
+    @property
+    def receive(self) -> Receive:
+        assert self._receive is not None, "whoever collects the body asks for none here"
+        return self._receive if self.caller.meter is None else self._receive_metered
+
+    async def _receive_metered(self) -> Message:
+        assert self._receive is not None, "looked at before"
+        message = await self._receive()
+        self.caller.received(len(message.get("body", b"")))
+        return message
 
     def close(self) -> None:
         """Give back everything the request holds."""
@@ -92,9 +115,10 @@ class Exchange:
         """Raise UnsupportedMediaType unless the body is said to be record batches."""
         media_type_of(self.head.get(b"content-type"), BATCH_TYPES)
 
-    def wants_ndjson(self) -> bool:
-        """Whether NDJSON is wanted; raises NotAcceptable if neither that nor JSON is."""
-        return negotiate(self.head.get(b"accept"), RECORD_TYPES) == NDJSON
+    def wanted_records(self) -> bytes:
+        """Return the media type in which records are wanted; raises NotAcceptable if none is."""
+        offered = (*RECORD_TYPES, ARROW) if has_arrow() else RECORD_TYPES
+        return negotiate(self.head.get(b"accept"), offered)
 
     def ensure_takes_batches(self) -> None:
         """Raise NotAcceptable if the client would not take record batches."""

@@ -8,9 +8,11 @@ from app.answers import Answer, etag_of, json_answer
 from app.operations.service import Service
 from app.problems import PreconditionRequired
 from app.translate.calls import parse_etag
-from app.translate.receipts import Place, shown_marks, to_json
+from app.translate.receipts import Place, file_path, shown_marks, to_json
 from engine.errors import OffsetBeyondLogEnd
+from engine.log.files import FileKind
 from engine.log.log import Log
+from engine.log.results import SegmentInfo
 from schemas.common import Marks
 from schemas.maintenance import CompactionReport
 
@@ -18,7 +20,8 @@ MARKS: Final = Marks.model_fields.keys()
 
 
 async def list_segments(service: Service, place: Place) -> Answer:
-    """Return the segments of a log, oldest first."""
+    """Return the segments of a log, oldest first, and where to download their files."""
+    log_start_offset = place.log.watermarks.log_start_offset
     segments = await service.administer(place.log.segments_info)
     shown = [
         {
@@ -27,11 +30,25 @@ async def list_segments(service: Service, place: Place) -> Answer:
             "size_bytes": segment.size_bytes,
             "largest_timestamp": segment.largest_timestamp,
             "is_active": segment.is_active,
+            "files": _files(place, segment, log_start_offset),
         }
         for segment in segments
     ]
     body = {"topic": place.topic, "partition": place.partition, "segments": shown}
     return json_answer(to_json(body))
+
+
+def _files(
+    place: Place, segment: SegmentInfo, log_start_offset: int
+) -> dict[str, str | None] | None:
+    if segment.next_offset <= log_start_offset and not segment.is_active:
+        return None
+    return {
+        kind.value: file_path(place, segment.base_offset, kind).decode()
+        if kind is not FileKind.TRANSACTION_INDEX or segment.has_transactions
+        else None
+        for kind in FileKind
+    }
 
 
 async def roll_segment(service: Service, place: Place) -> Answer:
@@ -85,7 +102,8 @@ async def truncate_log(
     def truncate() -> None:
         # Whoever waits for the disk is answered first: afterwards the mark is lower again.
         service.commits.committed([(log, log.commit())])
-        log_end_offset = log.truncate_to(to_offset, expected_tag=expected)
+        manager = service.runtime.manager
+        log_end_offset = manager.truncate(log, to_offset, expected_tag=expected)
         if to_offset > log_end_offset:
             raise OffsetBeyondLogEnd(
                 f"offset {to_offset} is beyond the log end {log_end_offset}",
@@ -103,7 +121,7 @@ async def truncate_log(
 async def compact_log(service: Service, place: Place) -> Answer:
     """Compact a log now, however little of it is dirty; raises PolicyViolation unless it may be."""
     log = place.log
-    report = await service.administer(lambda: service.runtime.cleaner.clean_now(log))
+    report = await service.workers.compact(lambda: service.runtime.cleaner.clean_now(log))
     figures = {name: getattr(report, name) for name in CompactionReport.model_fields.keys() - MARKS}
     return json_answer(to_json({**_marks(log), **figures}))
 

@@ -8,17 +8,28 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from app.admission import Admission, Phase
+from app.auth.security import Security
 from app.commits import Commits
+from app.deliveries import Deliveries
+from app.gauges import LogGauges
+from app.groups.offsets import GroupOffsets
+from app.journal import Journal, log_access
 from app.offload import Workers
+from app.operations.found import Found
+from app.operations.idempotency import IdempotencyWindow
 from app.settings import Settings
-from app.tail import Tail
+from app.tail import Shared, Tail
 from app.telemetry import Telemetry
+from app.tracing import Tracing
+from app.translate.calls import ReadCall
+from app.translate.events import Page
 from app.translate.receipts import Place
 from engine.clock import Clock, SystemClock
 from engine.errors import PartitionNotFound, TopicNotFound
 from engine.fs.filesystem import FileSystem, PosixFileSystem
 from engine.log.log import Log
 from engine.manager.manager import LogManager
+from engine.manager.topics import Topic
 from engine.runtime import Runtime
 from engine.types import TopicPartition
 
@@ -54,18 +65,28 @@ class Service:
         self.clock: Clock = clock or SystemClock()
         self.admission = Admission(settings)
         self.telemetry = Telemetry()
+        self.journal = Journal(self.telemetry)
         self.tail = Tail()
+        self.reads: Shared[tuple[Log, int, int, ReadCall], Found] = Shared()
+        self.tail_pages: Shared[tuple[Log, int, int, ReadCall], Page] = Shared()
+        self.deliveries = Deliveries(stall_timeout_ms=settings.tail_stall_timeout_ms)
         self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
         self.workers = Workers(settings)
+        self.idempotency = IdempotencyWindow(settings, self.clock)
+        self.stopping = asyncio.Event()
+        """Set when the service drains: whoever would go on for long ends now."""
+        fs = fs or PosixFileSystem()
+        self.security = Security(settings, clock=self.clock, fs=fs)
         self.runtime = Runtime(
             settings.data_directories,
             settings.engine_config(),
-            fs=fs or PosixFileSystem(),
+            fs=fs,
             clock=self.clock,
             recorder=self.telemetry,
             on_commit=self.commits.committed,
             on_failure=self.commits.failed,
         )
+        self.groups = GroupOffsets(self.runtime, settings, self.clock)
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
         self._places: dict[tuple[str, int], Place] = {}
@@ -74,6 +95,11 @@ class Service:
         self.targets: dict[str, Target] = {}
         """What the fast lane remembers of paths; see `Target`."""
         self._gauges()
+        if settings.access_log:
+            self.journal.observe(log_access)
+        self._tracing = Tracing.from_environment() if settings.tracing else None
+        if self._tracing is not None:
+            self.journal.observe(self._tracing.record)
 
     @property
     def manager(self) -> LogManager:
@@ -83,9 +109,10 @@ class Service:
     async def open(self) -> None:
         """Open all logs on a thread of their own; requests are answered 503 until it is done."""
         self._loop = asyncio.get_running_loop()
+        await self.security.open()
         self.commits.attach(self._loop, self.runtime.committer.wake)
         await asyncio.to_thread(self.runtime.open)
-        self.telemetry.watch_logs(self.manager.logs)
+        await asyncio.to_thread(self.groups.load)
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.manager.topics())})
@@ -98,22 +125,32 @@ class Service:
             self._loop.call_soon_threadsafe(self.drain)
 
     def drain(self) -> None:
-        """Refuse new requests and let long polls answer now; those at work end normally."""
+        """Refuse new requests, answer long polls and end tails; those at work end normally."""
         self.admission.phase = Phase.DRAINING
         self.tail.wake_all()
+        self.deliveries.hurry()
+        self.stopping.set()
 
     async def close(self) -> None:
         """Flush, write checkpoints and the clean-shutdown marker, and end all threads."""
         self.drain()
+        await self.security.close()
         await asyncio.to_thread(self.runtime.close)
         self.workers.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     def readiness(self) -> dict[str, object]:
         """Return whether requests are served, and why not."""
         phase = self.admission.phase
         if phase is Phase.RECOVERING:
             progress = self.manager.recovery_progress
-            recovery = {"opened_logs": progress.opened_logs, "total_logs": progress.total_logs}
+            recovery = {
+                "opened_logs": progress.opened_logs,
+                "total_logs": progress.total_logs,
+                "loaded_group_logs": self.groups.progress.loaded_logs,
+                "total_group_logs": self.groups.progress.total_logs,
+            }
             return {"status": phase.value, "recovery": recovery}
         health = self.manager.health
         if phase is Phase.READY and health.is_offline:
@@ -123,11 +160,23 @@ class Service:
             return {"status": phase.value, "detail": f"offline: {', '.join(failed)}"}
         return {"status": phase.value}
 
+    def topic(self, name: str) -> Topic:
+        """Return one topic that clients may name; raises TopicNotFound, for internal ones too."""
+        topic = self.manager.topic(name)
+        if topic.is_internal:
+            raise TopicNotFound(f"topic {name!r} is internal and not served by name", topic=name)
+        return topic
+
+    def _unopened(self) -> int:
+        progress = self.manager.recovery_progress
+        return progress.total_logs - progress.opened_logs
+
     def place(self, topic: str, partition: int) -> Place:
         """Return one partition; raises TopicNotFound or PartitionNotFound."""
         key = (topic, partition)
         place = self._places.get(key)
         if place is None:
+            self.topic(topic)
             log = self.manager.log(TopicPartition(topic, partition))
             if len(self._places) >= MAX_PLACES:
                 self._places.clear()
@@ -137,7 +186,7 @@ class Service:
     def places(self, topic: str) -> list[Place]:
         """Return the partitions of a topic that are here; raises TopicNotFound."""
         found = []
-        for partition in range(self.manager.topic(topic).partitions):
+        for partition in range(self.topic(topic).partitions):
             try:
                 found.append(self.place(topic, partition))
             except PartitionNotFound:
@@ -169,10 +218,24 @@ class Service:
         return await self.workers.administer(work)
 
     def _gauges(self) -> None:
+        self.telemetry.include(
+            LogGauges(
+                logs=self.manager.logs,
+                directories=lambda: self.manager.directories,
+                clock=self.clock,
+                max_partitions=self.settings.max_metric_partitions,
+            )
+        )
         gauge = self.telemetry.gauge
+        gauge("remaining_logs_to_recover", "While starting: logs not open yet", self._unopened)
         admission = self.admission
         gauge("in_flight_requests", "Requests at work", lambda: admission.requests)
         gauge("in_flight_body_bytes", "Bytes of bodies held", lambda: admission.body_bytes)
         gauge("in_flight_answer_bytes", "Bytes of answers held", lambda: admission.answer_bytes)
-        gauge("waiting_readers", "Long polls that wait", lambda: self.tail.waiting)
+        gauge("waiting_readers", "Long polls that wait", lambda: admission.waiting_readers)
+        gauge("tail_clients", "Clients that tail a partition", lambda: admission.tails)
+        gauge("slow_tails", "Of these, who takes nothing", lambda: self.deliveries.slow)
+        window = self.idempotency
+        gauge("idempotency_keys", "Answers kept for repetitions", lambda: window.kept_count)
+        gauge("idempotency_bytes", "Memory of those answers", lambda: window.kept_bytes)
         gauge("waiting_appends", "Appends that wait for the disk", lambda: self.commits.waiting)

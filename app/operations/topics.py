@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+import contextlib
 from collections.abc import Mapping
 
+from app.admission import ensure_files
 from app.answers import Answer, json_answer
+from app.commits import CommitTimedOut
+from app.operations.exchange import Exchange
+from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
-from app.problems import MalformedRequest
+from app.translate.paging import decode_token, encode_token
 from app.translate.receipts import Place, to_json
-from engine.errors import PreconditionFailed
+from engine.errors import PreconditionFailed, StorageError
 from engine.manager.topics import Topic
 from engine.topic_keys import effective
 from schemas.topics import PutTopic, UpdateTopic
@@ -19,12 +22,17 @@ from schemas.topics import PutTopic, UpdateTopic
 async def put_topic(service: Service, name: str, wanted: PutTopic, *, create_only: bool) -> Answer:
     """Create the topic, or verify that it is as wanted: 201 or 200."""
     manager = service.manager
+    if name not in manager.topics():
+        await drop_topic_cursors(service, name)  # left by a crash behind its namesake's deletion
 
-    topic, created = await service.administer(
-        lambda: manager.create_topic(
+    def create() -> tuple[Topic, bool]:
+        if name not in manager.topics():
+            _ensure_files(service, wanted.partitions)
+        return manager.create_topic(
             name, partitions=wanted.partitions, overrides=dict(wanted.config)
         )
-    )
+
+    topic, created = await service.administer(create)
     if create_only and not created:
         raise PreconditionFailed(f"topic {name} exists", topic=name)
     location = (b"location", b"/v1/topics/" + name.encode())
@@ -35,15 +43,19 @@ async def put_topic(service: Service, name: str, wanted: PutTopic, *, create_onl
 
 async def get_topic(service: Service, name: str) -> Answer:
     """Describe a topic with the configuration in force."""
-    return json_answer(to_json(_described(service, service.manager.topic(name))))
+    return json_answer(to_json(_described(service, service.topic(name))))
 
 
 async def update_topic(service: Service, name: str, patch: UpdateTopic) -> Answer:
     """Apply a merge patch to the configuration, and add partitions."""
     manager = service.manager
-    topic = await service.administer(
-        lambda: manager.update_topic(name, changes=dict(patch.config), partitions=patch.partitions)
-    )
+
+    def update() -> Topic:
+        if patch.partitions is not None:
+            _ensure_files(service, patch.partitions - service.topic(name).partitions)
+        return manager.update_topic(name, changes=dict(patch.config), partitions=patch.partitions)
+
+    topic = await service.administer(update)
     return json_answer(to_json(_described(service, topic)))
 
 
@@ -52,16 +64,33 @@ async def delete_topic(service: Service, name: str) -> Answer:
     manager = service.manager
     await service.administer(lambda: manager.delete_topic(name))
     service.forget(name)
+    with contextlib.suppress(StorageError, CommitTimedOut):  # making the topic anew asks again
+        await drop_topic_cursors(service, name)
     return Answer(204, [], b"")
 
 
-def list_topics(service: Service, *, prefix: str, page_size: int, page_token: str | None) -> Answer:
-    """Return one page of topics in the order of their names; a broker's own are left out."""
-    after = "" if page_token is None else _decode_token(page_token)
+def _ensure_files(service: Service, partitions: int) -> None:
+    """Refuse what too many files would be open for, unless the engine refuses it anyway."""
+    if partitions <= service.settings.max_partitions_per_topic:
+        ensure_files(partitions)
+
+
+def list_topics(
+    exchange: Exchange, *, prefix: str, page_size: int, page_token: str | None
+) -> Answer:
+    """Return one page of the topics that the caller may see, in the order of their names.
+
+    A broker's own are left out.
+    """
+    service, caller = exchange.service, exchange.caller
+    after = "" if page_token is None else decode_token(page_token)
     names = sorted(
         name
         for name, topic in service.manager.topics().items()
-        if name.startswith(prefix) and name > after and not topic.is_internal
+        if name.startswith(prefix)
+        and name > after
+        and not topic.is_internal
+        and caller.may_see(name)
     )
     page = names[: min(page_size, service.settings.max_page_size)]
     topics = service.manager.topics()
@@ -75,7 +104,7 @@ def list_topics(service: Service, *, prefix: str, page_size: int, page_token: st
         if name in topics
     ]
     more = len(names) > len(page)
-    token = _encode_token(page[-1]) if more else None
+    token = encode_token(page[-1]) if more else None
     return json_answer(to_json({"topics": shown, "next_page_token": token}))
 
 
@@ -123,16 +152,3 @@ def _described(service: Service, topic: Topic) -> Mapping[str, object]:
             name: {"value": entry.value, "source": entry.source} for name, entry in values.items()
         },
     }
-
-
-def _encode_token(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
-
-
-def _decode_token(token: str) -> str:
-    try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        raise MalformedRequest(
-            "page_token is not one that a list answer gave", parameter="page_token"
-        ) from None

@@ -44,6 +44,10 @@ async def append_batches(
     dependencies=[READ_HEADERS],
     responses={
         200: {"description": "Whole batches as stored", "content": {MEDIA_TYPE: {"schema": BYTES}}},
+        206: {
+            "description": "The part of immutable batches that Range asks for",
+            "content": {MEDIA_TYPE: {"schema": BYTES}},
+        },
         304: {"description": "Immutable batches that the client has"},
         **problems(404, 406, 409, 410, 416),
     },

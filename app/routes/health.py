@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from app.admission import Phase
 from app.answers import NO_STORE, Answer, AnswerResponse, json_answer
-from app.routes.shared import ServiceDep, answers
+from app.routes.shared import ServiceDep, answers, problems
 from app.translate.receipts import to_json
 from schemas.health import Limits, Liveness, Readiness
 
@@ -46,7 +46,8 @@ async def get_readiness(service: ServiceDep) -> AnswerResponse:
         200: {
             "description": "Prometheus' text format",
             "content": {"text/plain": {"schema": {"type": "string"}}},
-        }
+        },
+        **problems(),
     },
 )
 async def get_metrics(service: ServiceDep) -> AnswerResponse:
@@ -57,7 +58,9 @@ async def get_metrics(service: ServiceDep) -> AnswerResponse:
 
 
 @router.get(
-    "/v1/limits", operation_id="getLimits", responses=answers(200, Limits, "Limits by name")
+    "/v1/limits",
+    operation_id="getLimits",
+    responses=answers(200, Limits, "Limits by name") | problems(),
 )
 async def get_limits(service: ServiceDep) -> AnswerResponse:
     """Tell every limit by the name that the 413 and 503 answers use."""

@@ -1,4 +1,4 @@
-"""Segments, roll, flush, retention, deletion of records, truncation, compaction."""
+"""Roll, flush, retention, deletion of records, truncation, compaction."""
 
 from __future__ import annotations
 
@@ -18,23 +18,11 @@ from schemas.maintenance import (
     RetentionParameters,
     RetentionReport,
     RollReport,
-    SegmentList,
     TruncateLog,
     TruncateReport,
 )
 
 router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}")
-
-
-@router.get(
-    "/segments",
-    operation_id="listSegments",
-    tags=["segments"],
-    responses={**answers(200, SegmentList, "The segments, oldest first"), **problems(404)},
-)
-async def list_segments(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
-    """List the segments of a log."""
-    return AnswerResponse(await operations.list_segments(exchange.service, place))
 
 
 @router.post(

@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from app.answers import AnswerResponse
-from app.operations import append, append_topic, read
+from app.operations import append, append_topic, read, stream_append
 from app.routes.shared import (
     APPEND_HEADERS,
     READ_HEADERS,
+    TOPIC_APPEND_HEADERS,
     ExchangeDep,
     PlaceDep,
     TopicPath,
@@ -19,7 +20,12 @@ from app.routes.shared import (
 )
 from app.translate.calls import AppendCall, read_call
 from schemas.fetch import ReadRecordsParameters, RecordPage
-from schemas.produce import AppendParameters, AppendReceipt, TopicAppendReceipt
+from schemas.produce import (
+    AppendParameters,
+    AppendReceipt,
+    AppendRecordsParameters,
+    TopicAppendReceipt,
+)
 
 router = APIRouter(prefix="/v1/topics")
 
@@ -52,6 +58,7 @@ APPENDED = {
     "/{topic}/records",
     operation_id="appendTopicRecords",
     tags=["produce"],
+    dependencies=[TOPIC_APPEND_HEADERS],
     status_code=201,
     responses={
         **answers(201, TopicAppendReceipt, "Appended"),
@@ -78,10 +85,16 @@ async def append_topic_records(
     openapi_extra=RECORDS_BODY,
 )
 async def append_records(
-    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[AppendParameters, Query()]
+    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[AppendRecordsParameters, Query()]
 ) -> AnswerResponse:
-    """Append records to one partition as one batch: all of it, or nothing."""
+    """Append records to one partition as one batch: all of it, or nothing.
+
+    With `stream=true` an NDJSON body may have any length: it is committed in parts while it
+    arrives, and the answer, or the problem document, says up to which line.
+    """
     call = AppendCall(parameters.acks)
+    if parameters.stream:
+        return AnswerResponse(await stream_append.append_stream(exchange, place, call))
     return AnswerResponse(await append.append_records(exchange, place, call))
 
 
@@ -97,7 +110,15 @@ async def append_records(
             "content": {
                 "application/x-ndjson": {
                     "schema": {"type": "string", "description": "One RecordOut a line"}
-                }
+                },
+                "application/vnd.apache.arrow.stream": {
+                    "schema": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "Columns offset, timestamp, key, value and headers; "
+                        "406 where the service has no PyArrow",
+                    }
+                },
             },
         },
         304: {"description": "An immutable page that the client has"},
@@ -110,6 +131,6 @@ async def read_records(
     place: PlaceDep,
     parameters: Annotated[ReadRecordsParameters, Query()],
 ) -> AnswerResponse:
-    """Read records as JSON or NDJSON, waiting for new ones if `max_wait_ms` says so."""
+    """Read records as JSON, NDJSON or Arrow, waiting for new ones if `max_wait_ms` says so."""
     call = read_call(parameters, request.scope["query_string"])
     return AnswerResponse(await read.read_records(exchange, place, call))

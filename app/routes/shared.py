@@ -8,6 +8,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Depends, Header, Path, Request
 
+from app.auth.audit import CALLER_KEY
+from app.auth.principal import Principal
+from app.auth.security import peer_of, refuse_credentials_in
 from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.translate.receipts import Place
@@ -25,9 +28,25 @@ def _service(request: Request) -> Service:
 ServiceDep = Annotated[Service, Depends(_service)]
 
 
-async def _exchange(request: Request, service: ServiceDep) -> AsyncIterator[Exchange]:
+async def identify(request: Request, service: ServiceDep) -> Principal:
+    """Return who asks; raises what `Security.authorize` does. Every route depends on it."""
+    scope, security = request.scope, service.security
+    refuse_credentials_in(scope["query_string"])
+    operation: str | None = scope["route"].operation_id
+    caller = security.identify(operation, scope["headers"], peer_of(scope))
+    scope[CALLER_KEY] = caller  # before it may be refused: the audit log tells who tried
+    security.admit(caller, operation, request.path_params.get("topic"))
+    return caller
+
+
+CallerDep = Annotated[Principal, Depends(identify)]
+
+
+async def _exchange(
+    request: Request, service: ServiceDep, caller: CallerDep
+) -> AsyncIterator[Exchange]:
     """Admit the request; what it holds is given back when its answer has been sent."""
-    exchange = Exchange(service, dict(request.scope["headers"]), request.receive)
+    exchange = Exchange(service, dict(request.scope["headers"]), request.receive, caller)
     try:
         yield exchange
     finally:
@@ -47,8 +66,12 @@ async def _place(
 PlaceDep = Annotated[Place, Depends(_place)]
 
 
+IDEMPOTENCY_KEY: Final = "A repetition under the same key gets the first answer; 422 if it differs"
+
+
 async def _append_headers(
     *,
+    idempotency_key: Annotated[str | None, Header(description=IDEMPOTENCY_KEY)] = None,
     producer_id: Annotated[
         str | None, Header(description="Idempotent append; all three Producer-* headers or none")
     ] = None,
@@ -69,6 +92,12 @@ async def _append_headers(
     """Document the headers of an append; the operation reads them itself."""
 
 
+async def _topic_append_headers(
+    idempotency_key: Annotated[str | None, Header(description=IDEMPOTENCY_KEY)] = None,
+) -> None:
+    """Document the header of an append over partitions; the operation reads it itself."""
+
+
 async def _read_headers(
     if_none_match: Annotated[
         str | None, Header(description="The ETag of an immutable answer: 304 without a look")
@@ -78,12 +107,13 @@ async def _read_headers(
 
 
 APPEND_HEADERS: Final = Depends(_append_headers)
+TOPIC_APPEND_HEADERS: Final = Depends(_topic_append_headers)
 READ_HEADERS: Final = Depends(_read_headers)
 
 
 def problems(*statuses: int) -> Responses:
     """Return documentation of errors; each status is one shared component of the document."""
-    everywhere = (400, 500, 503)
+    everywhere = (400, 401, 403, 429, 500, 503)
     return {
         status: {
             "description": HTTPStatus(status).phrase,

@@ -33,7 +33,7 @@ async def list_topics(
 ) -> AnswerResponse:
     """List topics in the order of their names; a broker's internal ones are left out."""
     answer = operations.list_topics(
-        exchange.service,
+        exchange,
         prefix=parameters.prefix,
         page_size=parameters.page_size,
         page_token=parameters.page_token,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+from urllib.parse import urlencode
 
 from app.problems import MalformedRequest
 from engine.log.results import LogTag
@@ -22,6 +23,8 @@ from engine.types import (
     FetchIsolation,
 )
 from schemas.fetch import ReadParameters, ReadRecordsParameters
+from schemas.fetch_many import PartitionFetch
+from schemas.tail import TailParameters
 
 
 class AppendCall(NamedTuple):
@@ -123,6 +126,52 @@ def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
     return call
 
 
+def tail_call(parameters: TailParameters, query: bytes) -> ReadCall:
+    """Return the call of a tail."""
+    return ReadCall(
+        parse_offset(parameters.offset),
+        parameters.max_bytes,
+        isolation=FetchIsolation(parameters.isolation),
+        on_out_of_range=parameters.on_out_of_range,
+        log_id=parameters.log_id,
+        encoding=parameters.encoding,
+        offsets_as_text=parameters.offsets == "string",
+        query=query,
+    )
+
+
+def resumed(call: ReadCall, head: Mapping[bytes, bytes]) -> ReadCall:
+    """Return the call of a tail that goes on behind the last event its client has seen.
+
+    Whatever the URL says: EventSource repeats it. An empty id is that of no event; raises
+    MalformedRequest for one that no event has.
+    """
+    last_event_id = head.get(b"last-event-id")
+    if not last_event_id:
+        return call
+    if not last_event_id.isdigit() or len(last_event_id) > 19:
+        raise MalformedRequest("Last-Event-ID is an offset", header="last-event-id")
+    return call._replace(start=OffsetSpec(_within(int(last_event_id), "last-event-id")))
+
+
+def fetch_call(wanted: PartitionFetch) -> ReadCall:
+    """Return the call that reads one partition of a fetch; its query is that of readBatches."""
+    query = {
+        name: value
+        for name, value in wanted.model_dump(exclude_defaults=True).items()
+        if name not in {"topic", "partition", "offset", "log_id"}
+    }
+    return ReadCall(
+        parse_offset(str(wanted.offset)),
+        wanted.max_bytes,
+        end_offset=wanted.end_offset,
+        isolation=FetchIsolation(wanted.isolation),
+        on_out_of_range=wanted.on_out_of_range,
+        log_id=wanted.log_id,
+        query=urlencode(query).encode(),
+    )
+
+
 _READ_NUMBERS: Final = {
     b"max_bytes": "max_bytes",
     b"min_bytes": "min_bytes",
@@ -161,6 +210,16 @@ def fast_read_call(query: bytes) -> ReadCall | None:
     if values.get("isolation") is FetchIsolation.LOG_END:
         return None
     return ReadCall(start, query=query, **values)  # type: ignore[arg-type]  # the table ties names to types
+
+
+_NOT_OF_TAILS: Final = (b"min_bytes", b"max_wait_ms", b"end_offset")
+
+
+def fast_tail_call(query: bytes) -> ReadCall | None:
+    """Return the call of a tail's usual query string; None if FastAPI had better look at it."""
+    if any(name in query for name in _NOT_OF_TAILS):
+        return None
+    return fast_read_call(query)
 
 
 FAST_APPEND_CALLS: Final[Mapping[bytes, AppendCall]] = {

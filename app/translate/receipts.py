@@ -6,13 +6,15 @@ The models in `schemas` describe these bytes; the contract tests hold the two to
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 
 import msgspec
 
-from app.answers import NO_STORE, Headers, etag_of
+from app.answers import BINARY, Headers, etag_of
 from app.translate.calls import ReadCall
 from app.translate.records_out import Rendered
+from app.translate.selection import ACCEPT_RANGES
+from engine.fs.names import log_name
+from engine.log.files import FileKind, SegmentFile
 from engine.log.log import Log
 from engine.log.results import Appended, Fetched, LogTag, ReadEnd
 from engine.state.watermarks import Watermarks
@@ -33,7 +35,7 @@ class Place:
             topic.encode(),
             partition,
         )
-        self.page_prefix = b'{"topic":"%b","partition":%d,"records":[' % (topic.encode(), partition)
+        self.page_prefix = b'{"topic":"%b","partition":%d,"records":' % (topic.encode(), partition)
 
 
 def receipt_body(place: Place, appended: Appended, marks: Watermarks, acks: str) -> bytes:
@@ -56,23 +58,44 @@ def receipt_body(place: Place, appended: Appended, marks: Watermarks, acks: str)
     )
 
 
-def append_headers(place: Place, appended: Appended, marks: Watermarks, kind: bytes) -> Headers:
-    """Return the headers of a receipt: where to read what was written, and the marks."""
-    tag = appended.tag
-    log_id = place.log.log_id.encode()
+def stream_receipt_body(
+    place: Place, appended: Appended, marks: Watermarks, acks: str, lines: int
+) -> bytes:
+    """Return the receipt of a body that was appended in parts."""
+    whole = receipt_body(place, appended, marks, acks)
+    return b'%b,"lines":%d}' % (whole[:-1], lines)
+
+
+def receipt_head(place: Place, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
+    """Return the header lines of a receipt: where to read what was written, and the marks."""
+    epoch, end_offset, crc = appended.tag
+    path, log_id = place.path, place.log.log_id.encode()
     next_offset = appended.last_offset + 1
-    location = b"%b%b?offset=%d&end_offset=%d&log_id=%b" % (
-        place.path, kind, appended.base_offset, next_offset, log_id,
+    return (
+        b"content-type: application/json\r\n"
+        b"cache-control: no-store\r\n"
+        b"location: %b%b?offset=%d&end_offset=%d&log_id=%b\r\n"
+        b'etag: "%d-%d-%08x"\r\n'
+        b"log-start-offset: %d\r\n"
+        b"log-high-watermark: %d\r\n"
+        b"log-last-stable-offset: %d\r\n"
+        b"log-end-offset: %d\r\n"
+        b"log-next-offset: %d\r\n"
+        b"log-leader-epoch: %d\r\n"
+        b'link: <%b%b?offset=%d&log_id=%b>; rel="next"\r\n'
+    ) % (
+        path, kind, appended.base_offset, next_offset, log_id,
+        epoch, end_offset, crc,
+        marks.log_start_offset, marks.high_watermark, marks.last_stable_offset,
+        marks.log_end_offset, next_offset, epoch,
+        path, kind, next_offset, log_id,
     )  # fmt: skip
-    link = b'<%b%b?offset=%d&log_id=%b>; rel="next"' % (place.path, kind, next_offset, log_id)
-    return [
-        (b"content-type", b"application/json"),
-        NO_STORE,
-        (b"location", location),
-        (b"etag", etag_of(*tag)),
-        *mark_headers(marks, tag.leader_epoch, next_offset),
-        (b"link", link),
-    ]
+
+
+def header_list(head: bytes) -> Headers:
+    """Return header lines, each with its end, as ASGI has them."""
+    lines = head.split(b"\r\n")[:-1]
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
 
 
 def mark_headers(marks: Watermarks, leader_epoch: int, next_offset: int) -> Headers:
@@ -123,12 +146,12 @@ def offsets_headers(marks: Watermarks, tag: LogTag) -> Headers:
 
 def page_body(
     place: Place, fetched: Fetched, rendered: Rendered, next_offset: int, *, as_text: bool
-) -> bytes:
-    """Return a page of records as one JSON object."""
+) -> bytearray:
+    """Return a page of records as one JSON object: what was rendered, with the rest around it."""
     marks = fetched.watermarks
     number = b'"%d"' if as_text else b"%d"
     template = (
-        b'],"next_offset":N,"log_start_offset":N,"high_watermark":N,'
+        b',"next_offset":N,"log_start_offset":N,"high_watermark":N,'
         b'"last_stable_offset":N,"log_end_offset":N,"leader_epoch":%d}'
     ).replace(b"N", number)
     suffix = template % (
@@ -139,12 +162,38 @@ def page_body(
         marks.log_end_offset,
         fetched.leader_epoch,
     )
-    return b"".join((place.page_prefix, b",".join(rendered.records), suffix))
+    text = rendered.text
+    text[:0] = place.page_prefix
+    text += suffix
+    return text
 
 
-def lines_body(records: Iterable[bytes]) -> bytes:
-    """Return records as NDJSON."""
-    return b"".join(part for record in records for part in (record, b"\n"))
+def file_path(place: Place, base_offset: int, kind: FileKind) -> bytes:
+    """Return the path at which a file of a segment can be downloaded."""
+    return b"%bsegments/%d/%b" % (place.path, base_offset, kind.value.encode())
+
+
+def file_etag(place: Place, base_offset: int, kind: FileKind, file: SegmentFile) -> bytes:
+    """Return the strong tag of a file as it is shown: other bytes have another one."""
+    log_id = place.log.log_id.encode()
+    parts = (log_id, base_offset, kind.value.encode(), file.version.encode())
+    return b'"%b.%d.%b.%b"' % parts
+
+
+def file_headers(place: Place, base_offset: int, kind: FileKind, file: SegmentFile) -> Headers:
+    """Return the headers of a download but for its length, its tag and caching."""
+    name = log_name(base_offset).removesuffix(FileKind.LOG.value) + kind.value
+    headers: Headers = [
+        (b"content-type", BINARY),
+        (b"content-disposition", b'attachment; filename="%b"' % name.encode()),
+        ACCEPT_RANGES,
+        *mark_headers(file.marks, place.log.leader_epoch, file.next_offset),
+    ]
+    has_next = file.next_offset < file.marks.high_watermark
+    if has_next and kind is not FileKind.TRANSACTION_INDEX:
+        path = file_path(place, file.next_offset, kind)
+        headers.append((b"link", b'<%b>; rel="next"' % path))
+    return headers
 
 
 def read_headers(
@@ -199,16 +248,20 @@ def is_immutable(
     return next_offset <= bound
 
 
-def immutable_etag(call: ReadCall, media_type: bytes) -> bytes | None:
+def immutable_etag(
+    call: ReadCall, media_type: bytes, marks: Watermarks | None = None
+) -> bytes | None:
     """Return the strong tag that an immutable answer to this call has; None if it can have none.
 
-    It is made of the question alone, so that a 304 needs no look at the data.
+    It is made of the question, so that a 304 needs no look at the data, and of the marks if the
+    answer tells them: equal strong tags mean equal bytes.
     """
     if call.log_id is None or call.start.offset is None or call.explain:
         return None
     if call.on_out_of_range != "error":  # then the log start decides, and it moves
         return None
-    question = b"\n".join((call.query, media_type))
+    told = b"" if marks is None else str(marks).encode()
+    question = b"\n".join((call.query, media_type, told))
     digest = hashlib.blake2s(question, digest_size=12).hexdigest()
     return b'"%b.%d.%b"' % (call.log_id.encode(), call.start.offset, digest.encode())
 

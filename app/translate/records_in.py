@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final, Literal, NoReturn
+from typing import Annotated, Final, Literal, NamedTuple, NoReturn, Self, cast
 
 import msgspec
 from msgspec import Raw
@@ -26,6 +26,7 @@ from engine.types import INT64_MAX
 Encoding = Literal["json", "utf8", "base64"]
 
 _ABSENT: Final = Raw()
+_UNBOUNDED: Final = TimestampBounds(0, INT64_MAX)
 _NULL: Final = b"null"
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
@@ -96,29 +97,63 @@ def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) 
     """
     made: list[NewRecord] = []
     faults: list[dict[str, object]] = []
-    requires_keys = config.is_compacted
-    bounds = None if config.uses_append_time else timestamp_bounds(config, now_ms)
+    rules = _Rules.of(config, now_ms)
+    earliest, latest = rules.bounds
     for index, record in enumerate(records):
+        # Most records have a string for a key and say nothing of encodings: no calls for those,
+        # and no copy of the value, which the builder takes from the body.
+        key, value, timestamp = bytes(record.key), record.value, record.timestamp
+        if timestamp is None:
+            timestamp = now_ms
+        if (
+            key[:1] == b'"'
+            and _BACKSLASH not in key
+            and len(value) > len(_NULL)
+            and record.key_encoding is None
+            and record.value_encoding is None
+            and not record.headers
+            and earliest <= timestamp <= latest
+        ):
+            made.append((timestamp, key[1:-1], cast("memoryview", value), ()))  # a buffer, too
+            continue
         try:
-            key = _content(record.key, record.key_encoding, "key")
-            if key is None and requires_keys:
-                _refuse_null_key()
-            value = _value(record)
-            headers = _headers(record.headers) if record.headers else ()
-            timestamp = record.timestamp
-            if timestamp is None:
-                timestamp = now_ms
-            elif bounds is not None and not bounds.earliest <= timestamp <= bounds.latest:
-                _refuse_timestamp(timestamp, bounds)
+            made.append(_new_record(record, rules))
         except _Fault as fault:
             faults.append(fault.at(index))
             if len(faults) == MAX_ERRORS_LISTED:
                 break
-        else:
-            made.append((timestamp, key, value, headers))
     if faults:
         _refuse(faults)
     return made
+
+
+class _Rules(NamedTuple):
+    """What the topic asks of records, and the time of those that have none."""
+
+    now_ms: int
+    requires_keys: bool
+    bounds: TimestampBounds
+
+    @classmethod
+    def of(cls, config: LogConfig, now_ms: int) -> Self:
+        is_timed = not config.uses_append_time
+        bounds = timestamp_bounds(config, now_ms) if is_timed else _UNBOUNDED
+        return cls(now_ms, config.is_compacted, bounds)
+
+
+def _new_record(record: RecordIn, rules: _Rules) -> NewRecord:
+    """Return one record ready for a batch, or raise what is wrong with it."""
+    key = _content(record.key, record.key_encoding, "key")
+    if key is None and rules.requires_keys:
+        _refuse_null_key()
+    value = _value(record)
+    headers = _headers(record.headers) if record.headers else ()
+    timestamp = record.timestamp
+    if timestamp is None:
+        return rules.now_ms, key, value, headers
+    if not rules.bounds.earliest <= timestamp <= rules.bounds.latest:
+        _refuse_timestamp(timestamp, rules.bounds)
+    return timestamp, key, value, headers
 
 
 def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
@@ -203,6 +238,11 @@ def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> No
     if body.count(b"{") <= max_records:
         return
     count = body.count(b"\n") + 1 if is_ndjson else len(_RAW_BODY.decode(body).records)
+    ensure_count(count, max_records=max_records)
+
+
+def ensure_count(count: int, *, max_records: int) -> None:
+    """Raise TooLarge if a request has more records than are taken apart at once."""
     if count > max_records:
         raise TooLarge(
             f"{count} records are more than max_records_per_request ({max_records})",

@@ -1,150 +1,197 @@
-"""Stored batches to JSON: records joined from bytes, fields in an encoding that can show them."""
+"""Stored batches to JSON: many records at a time, fields in an encoding that can show them.
+
+What a record looks like is one struct, and msgspec writes a chunk of them at once. Whether the
+values of a chunk are JSON is asked once for all of them; only where one is not, or is null, is each
+looked at alone.
+"""
 
 from __future__ import annotations
 
-from binascii import b2a_base64
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from itertools import repeat
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Raw
 
-from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt
-from engine.records.batch import BatchView
+from app.translate.stored import Records, StoredRecords, View
 from engine.records.header import BatchHeader, TimestampType
 from engine.records.record import Headers
-from engine.records.scan import iter_headers
-from engine.types import INT64_MAX, Buffer
+from engine.types import Buffer
 
-Shown: TypeAlias = tuple[bytes, bytes]
-"""A field as JSON, and the name of the encoding it is shown in."""
+Content: TypeAlias = Raw | str | bytes | None
+"""A field as msgspec writes it: JSON as it is, text, bytes as base64."""
 
-_RAW: Final = msgspec.json.Decoder(msgspec.Raw)
-_encode = msgspec.json.encode
+Shown: TypeAlias = tuple[Content, str]
+"""A field, and the name of the encoding it is shown in."""
+
+ShownAll: TypeAlias = tuple[Sequence[Content], Iterable[str]]
+
+_RAW: Final = msgspec.json.Decoder(Raw)
+_RAWS: Final = msgspec.json.Decoder(list[Raw])
+_ENCODER: Final = msgspec.json.Encoder()
+_COMMA: Final = ord(",")
 _NOT_PLAIN: Final = frozenset(b"n \t\r\n")
+_NO_HEADERS: Final[list[_HeaderOut]] = []
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """What of the stored batches is to be shown, and how. Ends are exclusive."""
+class _HeaderOut(msgspec.Struct, gc=False):
+    key: str
+    value: Content
+    encoding: str
 
-    start: int
-    end: int = INT64_MAX
-    max_records: int = INT64_MAX
-    max_answer_bytes: int = INT64_MAX
-    limit_bytes: int = INT64_MAX
-    encoding: str | None = None
-    offsets_as_text: bool = False
-    is_ndjson: bool = False
+
+class _RecordOut(msgspec.Struct, gc=False):
+    """The members of a record, in the order in which they are written; `RecordOut` of `schemas`."""
+
+    offset: int | str
+    timestamp: int
+    timestamp_type: str
+    key: Content
+    key_encoding: str
+    value: Content
+    value_encoding: str
+    headers: list[_HeaderOut]
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """Records as JSON objects, and where the next read starts if they did not all fit."""
+    """Records as they go into an answer, and where the next read starts if they did not all fit."""
 
-    records: list[bytes]
+    text: bytearray
+    """A JSON array of records, or one record a line; whoever makes an answer of it may extend it,
+    so that megabytes are written once."""
+    count: int
     next_offset: int | None
     """None if everything was shown: the read's own end is the place to go on."""
 
 
 def render_records(data: Buffer, view: View) -> Rendered:
-    """Return the records of whole batches from `view.start` on, control batches left out.
-
-    Raises StoredDataCorrupt if a batch is not what its header says: it was checked on the way in,
-    so that is damage.
-    """
-    renderer = _Renderer(view)
-    for position, header in iter_headers(data):
-        if header.is_control or header.next_offset <= view.start:
+    """Return the records of whole batches that the view wants; raises as `StoredRecords`."""
+    stored = StoredRecords(data, view)
+    renderer = _LinesRenderer(view) if view.is_ndjson else _ArrayRenderer(view)
+    for header, records in stored:
+        size_before = renderer.size_bytes
+        renderer.add(header, records)
+        if renderer.size_bytes < view.max_answer_bytes:
             continue
-        try:
-            stopped_at = renderer.add(BatchView(data, position), header)
-        except (CorruptBatch, InvalidRecord) as error:
-            raise StoredDataCorrupt(
-                f"the batch at offset {header.base_offset} cannot be read: {error}",
-                file="",
-                position=position,
-                offset=header.base_offset,
-            ) from error
-        if stopped_at is not None:
-            return Rendered(renderer.records, stopped_at)
-    return Rendered(renderer.records, None)
+        # The record that passes the bound is the last one: from here on they are counted singly.
+        renderer.take_back(size_before)
+        for index, record in enumerate(records):
+            if renderer.size_bytes >= view.max_answer_bytes:
+                stored.stop_at(record.offset, len(records) - index)
+                break
+            renderer.add(header, [record])
+    return Rendered(renderer.close(), stored.count, stored.stopped_at)
 
 
-class _Renderer:
-    """Renders batch after batch until one of the view's bounds is reached."""
+class _Renderer(ABC):
+    """Renders the records of one batch after the other as the view wants them."""
 
     def __init__(self, view: View) -> None:
+        self.text = bytearray()
         self._view = view
-        self.records: list[bytes] = []
-        self._size_bytes = 0
-        self._keys: dict[bytes | None, Shown] = {}
-        self._show_key = _PREFERRED[view.encoding or "utf8"]
-        self._show_value = _PREFERRED[view.encoding or "json"]
+        self._keys = _PREFERRED[view.encoding or "utf8"]
+        self._values = _PREFERRED[view.encoding or "json"]
 
-    def add(self, batch: BatchView, header: BatchHeader) -> int | None:
-        """Render one batch; return the offset to go on at if a bound was reached inside it."""
-        view = self._view
-        batch.ensure_intact()
-        template = _template(header, offsets_as_text=view.offsets_as_text)
-        records = self.records
-        for offset, timestamp, key, value, headers in batch.records(limit_bytes=view.limit_bytes):
-            if offset < view.start:
-                continue
-            if offset >= view.end:
-                return view.end
-            if len(records) >= view.max_records or self._size_bytes >= view.max_answer_bytes:
-                return offset
-            shown_key, key_encoding = self._keys.get(key) or self._key(key)
-            shown_value, value_encoding = self._show_value(value)
-            if view.is_ndjson and b"\n" in shown_value:
-                shown_value = shown_value.replace(b"\n", b" ")
-            line = template % (
-                offset, timestamp, shown_key, key_encoding, shown_value, value_encoding,
-                self._headers(headers) if headers else b"[]",
-            )  # fmt: skip
-            records.append(line)
-            self._size_bytes += len(line)
-        return None
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """How much was written: each record and what separates it."""
 
-    def _key(self, key: bytes | None) -> Shown:
-        """Show a key; few keys repeat often, so what they look like is kept."""
-        shown = self._show_key(key)
-        if self._view.is_ndjson and b"\n" in shown[0]:
-            shown = shown[0].replace(b"\n", b" "), shown[1]
-        if len(self._keys) < 1024:
-            self._keys[key] = shown
-        return shown
+    @abstractmethod
+    def add(self, header: BatchHeader, records: Records) -> None:
+        """Write these records of one batch."""
 
-    def _headers(self, headers: Headers) -> bytes:
-        parts = []
-        for name, value in headers:
-            shown, encoding = self._show_key(value)
-            if self._view.is_ndjson and b"\n" in shown:
-                shown = shown.replace(b"\n", b" ")
-            parts.append(
-                b'{"key":%b,"value":%b,"encoding":"%b"}' % (_encode(name), shown, encoding)
+    @abstractmethod
+    def take_back(self, size_bytes: int) -> None:
+        """Forget what was added after there were so many bytes."""
+
+    @abstractmethod
+    def close(self) -> bytearray:
+        """Return everything."""
+
+    def _shown(self, header: BatchHeader, records: Records) -> list[_RecordOut]:
+        appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        timestamp_type = "append" if appended else "create"
+        leader_epoch = header.leader_epoch
+        as_text = self._view.offsets_as_text
+        return [
+            _RecordOut(
+                str(record.offset) if as_text else record.offset,
+                record.timestamp,
+                timestamp_type,
+                key,
+                key_encoding,
+                value,
+                value_encoding,
+                self._headers(record.headers) if record.headers else _NO_HEADERS,
+                leader_epoch,
             )
-        return b"[" + b",".join(parts) + b"]"
+            for record, key, key_encoding, value, value_encoding in zip(
+                records,
+                *self._keys.show_all([record.key for record in records]),
+                *self._values.show_all([record.value for record in records]),
+                strict=False,  # encodings repeat without end
+            )
+        ]
+
+    def _headers(self, headers: Headers) -> list[_HeaderOut]:
+        return [_HeaderOut(name, *self._keys.show(value)) for name, value in headers]
 
 
-def _template(header: BatchHeader, *, offsets_as_text: bool) -> bytes:
-    """Return what all records of one batch look like but for their own fields."""
-    appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return b"".join(
-        (
-            b'{"offset":"%d"' if offsets_as_text else b'{"offset":%d',
-            b',"timestamp":%d,"timestamp_type":"',
-            b"append" if appended else b"create",
-            b'","key":%b,"key_encoding":"%b","value":%b,"value_encoding":"%b","headers":%b',
-            b',"leader_epoch":%d}' % header.leader_epoch,
-        )
-    )
+class _ArrayRenderer(_Renderer):
+    """Writes one JSON array, a chunk of records at a time, into one buffer."""
+
+    @property
+    def size_bytes(self) -> int:
+        return max(0, len(self.text) - 1)  # a comma or bracket a record, and one more
+
+    def add(self, header: BatchHeader, records: Records) -> None:
+        # Each chunk is an array: its first bracket replaces the last one of the chunk before, and
+        # then makes room for a comma.
+        text = self.text
+        start = max(0, len(text) - 1)
+        _ENCODER.encode_into(self._shown(header, records), text, start)
+        if start:
+            text[start] = _COMMA
+
+    def take_back(self, size_bytes: int) -> None:
+        del self.text[size_bytes:]
+        if size_bytes:
+            self.text += b"]"
+
+    def close(self) -> bytearray:
+        return self.text or bytearray(b"[]")
+
+
+class _LinesRenderer(_Renderer):
+    """Writes one record a line; a line break inside stored JSON becomes a space."""
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.text)
+
+    def add(self, header: BatchHeader, records: Records) -> None:
+        shown = self._shown(header, records)
+        lines = _ENCODER.encode_lines(shown)
+        if lines.count(b"\n") > len(shown):
+            lines = b"".join(_ENCODER.encode(one).replace(b"\n", b" ") + b"\n" for one in shown)
+        self.text += lines
+
+    def take_back(self, size_bytes: int) -> None:
+        del self.text[size_bytes:]
+
+    def close(self) -> bytearray:
+        return self.text
 
 
 def _as_json(content: bytes | None) -> Shown:
     if content is None:
-        return b"null", b"json"
+        return None, "json"
     try:
         _RAW.decode(content)
         if not content.isascii():
@@ -153,26 +200,66 @@ def _as_json(content: bytes | None) -> Shown:
         return _as_utf8(content)
     if content[0] in _NOT_PLAIN and content.strip() == b"null":
         return _as_utf8(content)  # these four letters are a value; null as JSON is none
-    return content, b"json"
+    return Raw(content), "json"
+
+
+def _all_as_json(contents: Sequence[bytes | None]) -> ShownAll:
+    """Ask once whether all are JSON: between brackets they must be the list of just them.
+
+    Contents that are not JSON might still make a list together, `[1` and `2]` for one; then some
+    element is not as long as what was stored.
+    """
+    try:
+        joined = b"[%b]" % b",".join(contents)  # type: ignore[arg-type]  # a null is a TypeError
+        raws = _RAWS.decode(joined)
+        if not joined.isascii():
+            joined.decode()
+    except (TypeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _each(_as_json, contents)
+    if list(map(len, raws)) != list(map(len, contents)) or b"null" in contents:  # type: ignore[arg-type]  # as above
+        return _each(_as_json, contents)
+    return raws, repeat("json")
 
 
 def _as_utf8(content: bytes | None) -> Shown:
     if content is None:
-        return b"null", b"utf8"
+        return None, "utf8"
     try:
-        return _encode(content.decode()), b"utf8"
+        return content.decode(), "utf8"
     except UnicodeDecodeError:
         return _as_base64(content)
 
 
+def _all_as_utf8(contents: Sequence[bytes | None]) -> ShownAll:
+    try:
+        shown = [None if content is None else content.decode() for content in contents]
+    except UnicodeDecodeError:
+        return _each(_as_utf8, contents)
+    return shown, repeat("utf8")
+
+
 def _as_base64(content: bytes | None) -> Shown:
-    if content is None:
-        return b"null", b"base64"
-    return b'"' + b2a_base64(content, newline=False) + b'"', b"base64"
+    return content, "base64"
 
 
-_PREFERRED: Final[Mapping[str, Callable[[bytes | None], Shown]]] = {
-    "json": _as_json,
-    "utf8": _as_utf8,
-    "base64": _as_base64,
+def _all_as_base64(contents: Sequence[bytes | None]) -> ShownAll:
+    return contents, repeat("base64")
+
+
+def _each(show: Callable[[bytes | None], Shown], contents: Sequence[bytes | None]) -> ShownAll:
+    shown, encodings = zip(*map(show, contents), strict=True)
+    return shown, encodings
+
+
+class _Preference(NamedTuple):
+    """How to show one field, and those of many records."""
+
+    show: Callable[[bytes | None], Shown]
+    show_all: Callable[[Sequence[bytes | None]], ShownAll]
+
+
+_PREFERRED: Final[Mapping[str, _Preference]] = {
+    "json": _Preference(_as_json, _all_as_json),
+    "utf8": _Preference(_as_utf8, _all_as_utf8),
+    "base64": _Preference(_as_base64, _all_as_base64),
 }

@@ -8,7 +8,7 @@ from anyio.lowlevel import checkpoint
 from app.lifespan import lifespan
 from app.operations.service import Service
 from app.settings import Settings
-from engine.errors import DirectoryLocked
+from engine.errors import DirectoryLocked, Recovering
 from tests.support.service import RECORDS, Api, client_of, fast, open_service, running
 
 pytestmark = pytest.mark.anyio
@@ -44,12 +44,32 @@ async def test_a_recovering_service_answers_503(tmp_path: Path) -> None:
     async with client_of(fast(service)) as client:
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (503, "recovering")
-        assert ready.json()["recovery"] == {"opened_logs": 0, "total_logs": 0}
+        assert ready.json()["recovery"] == {
+            "opened_logs": 0,
+            "total_logs": 0,
+            "loaded_group_logs": 0,
+            "total_group_logs": 0,
+        }
         refused = await client.post(RECORDS, json={"records": [{"value": 1}]})
         assert (refused.status_code, refused.json()["code"]) == (503, "recovering")
         assert refused.headers["retry-after"] == "1"
         assert (await client.get("/livez")).status_code == 200
     await service.close()
+
+
+async def test_credentials_do_not_let_in_while_the_logs_are_opened(tmp_path: Path) -> None:
+    """Who is known is told to come back, as long as there is nothing to serve."""
+    service = Service(Settings(data_directory=tmp_path))
+    with pytest.raises(Recovering, match="readyz"):
+        service.admission.admit()
+    await service.close()
+
+
+async def test_a_page_shows_every_operation(api: Api) -> None:
+    """/docs is Swagger's page, allowed to load what it needs and nothing else."""
+    page = await api.client.get("/docs")
+    assert (page.status_code, "swagger-ui" in page.text) == (200, True)
+    assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
 async def test_a_draining_service_answers_503(api: Api) -> None:
@@ -146,9 +166,9 @@ async def test_the_access_log_is_one_line_a_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With access_log every request is logged, on either lane."""
-    caplog.set_level("INFO", logger="app.access")
+    caplog.set_level("INFO", logger="tidelog.access")
     async with running(tmp_path, access_log=True) as api:
         await api.create()
         await api.append(1)
-    lines = [record.getMessage() for record in caplog.records if record.name == "app.access"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "tidelog.access"]
     assert lines == ["PUT /v1/topics/events 201", f"POST {RECORDS} 201"]

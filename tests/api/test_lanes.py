@@ -1,6 +1,6 @@
-"""The fast lane and FastAPI's routes give the same answers, byte for byte."""
+"""The hot lane, the fast lane and FastAPI's routes give the same answers, byte for byte."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tests.support.service import (
     slow,
 )
 from tests.support.time import ManualClock
+from tests.support.wire import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -57,6 +58,8 @@ REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
     ("GET", RECORDS, {}, b""),
     ("GET", RECORDS, {"accept": "application/x-ndjson"}, b""),
     ("GET", RECORDS, {"accept": "text/html"}, b""),
+    ("GET", RECORDS, {"accept-encoding": "gzip"}, b""),
+    ("GET", RECORDS, {"accept-encoding": "zstd, gzip;q=0.5"}, b""),
     ("GET", BATCHES, {}, b""),
     ("GET", BATCHES, {"accept": "text/html"}, b""),
     ("GET", f"{RECORDS}?offset=2&max_bytes=1", {}, b""),
@@ -83,6 +86,13 @@ REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
 )  # fmt: skip
 
 
+LANES: dict[str, Callable[[Service], httpx.AsyncClient]] = {
+    "slow": lambda service: client_of(slow(service)),
+    "fast": lambda service: client_of(fast(service)),
+    "hot": wired,
+}
+
+
 @asynccontextmanager
 async def both(service: Service) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
     """A client for each lane of one service."""
@@ -105,18 +115,19 @@ async def answers_of(
     return made
 
 
-async def test_both_lanes_give_the_same_bytes(tmp_path: Path) -> None:
+async def test_all_lanes_give_the_same_bytes(tmp_path: Path) -> None:
     """Status, headers and body of an answer on a hot path do not tell which lane gave it."""
     made = []
-    for name, lane in (("fast", fast), ("slow", slow)):
+    for name, lane in LANES.items():
         async with (
             open_service(tmp_path / name, clock=ManualClock()) as service,
-            client_of(lane(service)) as client,
+            lane(service) as client,
         ):
             await client.put("/v1/topics/events", json={})
             made.append(await answers_of(client, service, REQUESTS))
-    for request, by_fast, by_slow in zip(REQUESTS, *made, strict=True):
-        assert by_fast == by_slow, request
+    for request, by_slow, *others in zip(REQUESTS, *made, strict=True):
+        for by_other in others:
+            assert by_other == by_slow, request
 
 
 async def test_an_immutable_page_is_the_same_on_both_lanes(tmp_path: Path) -> None:

@@ -1,8 +1,13 @@
 """Segments, roll, flush, retention and producer ids over HTTP: protocol rules M1 to M6."""
 
-import pytest
+import asyncio
+import threading
+from pathlib import Path
 
-from tests.support.service import Api
+import pytest
+from anyio.lowlevel import checkpoint
+
+from tests.support.service import Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -65,3 +70,19 @@ async def test_no_producer_id_is_given_out_twice(api: Api) -> None:
     answers = [await api.client.post("/v1/producers") for _ in range(3)]
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.json()["producer_id"] for answer in answers}) == 3
+
+
+async def test_compactions_keep_no_operator_waiting(tmp_path: Path) -> None:
+    """While they wait for each other all else is done; beyond `max_compactions` it is 503 (E6)."""
+    async with running(tmp_path, max_compactions=2, admin_threads=1) as api:
+        await api.create(cleanup_policy="compact")
+        done = threading.Event()
+        long_ones = [asyncio.ensure_future(api.service.workers.compact(done.wait)) for _ in "ab"]
+        await checkpoint()
+        refused = await api.client.post(f"{LOG}/compact")
+        assert (refused.status_code, refused.json()["limit"]) == (503, "max_compactions")
+        assert refused.headers["retry-after"] == "1"
+        assert (await api.client.post(f"{LOG}/flush")).status_code == 200
+        done.set()
+        await asyncio.gather(*long_ones)
+        assert (await api.client.post(f"{LOG}/compact")).status_code == 200

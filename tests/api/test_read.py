@@ -100,7 +100,11 @@ async def test_what_cannot_be_made_is_not_acceptable(api: Api, accept: str, stat
     answer = await api.client.get(RECORDS, headers={"accept": accept})
     assert answer.status_code == status
     if status == 406:
-        assert answer.json()["accepted"] == ["application/json", "application/x-ndjson"]
+        assert answer.json()["accepted"] == [
+            "application/json",
+            "application/x-ndjson",
+            "application/vnd.apache.arrow.stream",
+        ]
     batches = await api.client.get(BATCHES, headers={"accept": "text/plain"})
     assert batches.status_code == 406
 

@@ -1,4 +1,6 @@
-"""Topics over HTTP: protocol rules T1 to T6."""
+"""Topics over HTTP: protocol rules T1 to T7."""
+
+import resource
 
 import pytest
 
@@ -131,3 +133,20 @@ async def test_partitions_are_described(api: Api) -> None:
     assert partition["size_bytes"] > 0
     missing = await api.client.get("/v1/topics/events/partitions/7")
     assert (missing.status_code, missing.json()["code"]) == (404, "partition_not_found")
+
+
+async def test_no_more_partitions_are_made_than_files_may_be_opened(api: Api) -> None:
+    """Too many open files would end all writing: 422 names the limit, and nothing is made (T7)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1_000), hard))
+    try:
+        many = await api.client.put("/v1/topics/many", json={"partitions": 500})
+        grown = await api.client.patch("/v1/topics/events", json={"partitions": 500})
+        few = await api.client.put("/v1/topics/few", json={"partitions": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for refused in (many, grown):
+        assert (refused.status_code, refused.json()["limit"]) == (422, "open_files")
+    assert few.status_code == 201
+    assert (await api.client.get("/v1/topics/many")).status_code == 404
+    assert (await api.client.get("/v1/topics/events")).json()["partitions"] == 1

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from app.client.checking import check_directory
+from app.client.checking import Subject, check_directories
 from app.client.terminal import Terminal
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.lock import DirectoryLock
+from engine.runtime import Runtime
 from tests.cli.conftest import Run, objects
 from tests.support.golden import golden_archive
+from tests.support.logs import fill
 
 INDEX = Path("segments-0") / "00000000000000000000.index"
 LOG = Path("segments-0") / "00000000000000000000.log"
@@ -124,4 +126,63 @@ def test_a_pipe_that_is_no_longer_read_is_no_damage(
     """`tidelog verify --json … | head` is not taken for a directory that cannot be read."""
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(Unread(), write_through=True))
     with pytest.raises(BrokenPipeError):
-        check_directory(Terminal(as_json=True), directory)
+        check_directories(Terminal(as_json=True), Subject((directory,)))
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """The directories of a service that had two, with a partition of ten records in each."""
+    paths = (tmp_path / "one", tmp_path / "two")
+    runtime = Runtime(paths)
+    runtime.open()
+    runtime.manager.create_topic("events", 2, {})
+    for log in runtime.manager.logs():
+        fill(log, batches=10)
+    runtime.close()
+    return paths
+
+
+def test_several_directories_are_checked_together(run: Run, two: tuple[Path, Path]) -> None:
+    """Neither misses the partitions of the other; files are named by their whole paths."""
+    sound = run("verify", *map(str, two))
+    assert (sound.exit_code, "2 partitions" in sound.stdout) == (0, True)
+    alone = run("verify", str(two[0]))
+    assert alone.exit_code == 1
+    assert f"{two[1]} belongs to the same log" in alone.stdout
+    index = two[1] / "events-1" / "00000000000000000000.timeindex"
+    flip(index)
+    shown = run("verify", *map(str, two))
+    assert shown.exit_code == 1
+    assert f"derived: {index}" in shown.stdout
+    assert f"tidelog repair --dry-run {two[0]} {two[1]}" in shown.stderr
+    assert run("repair", *map(str, two)).exit_code == 0
+    assert run("verify", *map(str, two)).exit_code == 0
+
+
+def test_a_directory_that_is_gone_is_repaired_without(run: Run, two: tuple[Path, Path]) -> None:
+    """What it held is missing; a repair makes it anew, empty, and the log is whole again."""
+    shutil.rmtree(two[1])
+    refused = run("repair", str(two[0]))
+    assert (refused.exit_code, f"{two[1]} belongs" in refused.stdout) == (1, True)
+    gone = ("--gone", str(two[1]))
+    shown = run("verify", str(two[0]), *gone)
+    assert shown.exit_code == 1
+    assert "events-1: the partition's directory is missing" in shown.stdout
+    assert run("repair", str(two[0]), *gone).exit_code == 0
+    assert run("verify", str(two[0])).exit_code == 0
+
+
+def test_what_is_made_anew_is_as_the_service_would_make_it(
+    run: Run, two: tuple[Path, Path]
+) -> None:
+    """By the service's defaults for topics, given or taken from the environment."""
+    index = two[0] / "events-0" / "00000000000000000000.index"
+    assert index.stat().st_size == 0
+    defaults = ("--topic-defaults", '{"index.interval.bytes": 100}')
+    index.write_bytes(bytes(range(16)))
+    assert run("repair", *map(str, two), *defaults).exit_code == 0
+    assert index.stat().st_size > 0
+    for wrong in ("{", '{"index.interval.bytes": "no"}', "[]"):
+        refused = run("verify", *map(str, two), "--topic-defaults", wrong)
+        assert refused.exit_code == 1
+        assert "defaults of topics make no sense" in refused.stderr

@@ -43,9 +43,29 @@ PROMISES = [
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with the topic that the document's examples name."""
     directory: Path = tmp_path_factory.mktemp("generated")
-    with serving(directory, max_wait_ms=50) as served:
+    with serving(directory, max_wait_ms=50, max_tail_ms=50) as served:
         httpx.put(f"{served.url}/v1/topics/flights", json={"partitions": 2})
         yield served.url
+
+
+def test_every_answer_in_a_chain_of_requests_is_in_the_document(url: str) -> None:
+    """The same where each request goes on with what the one before it was answered."""
+
+    class Chain(SCHEMA.as_state_machine()):  # type: ignore[misc]  # made of the document
+        def get_call_kwargs(self, _case: Case[Any]) -> dict[str, Any]:
+            return {"base_url": url}
+
+        def validate_response(self, response: Any, case: Case[Any], **_: Any) -> None:
+            case.validate_response(response, checks=PROMISES)
+
+    Chain.run(
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=6,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+    )
 
 
 @SCHEMA.parametrize()

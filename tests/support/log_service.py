@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.kafka_batches import SentRecord, encode
@@ -38,6 +40,10 @@ class Reply:
 class MemoryLog:
     start_offset: int = 0
     end_offset: int = 0
+    stable_offset: int | None = None
+    """The last stable offset, where a transaction is open."""
+    times: dict[int, int] = field(default_factory=dict)
+    """Look-ups by time, and the offsets they find."""
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def append(self, records: list[SentRecord], *, codec: int = 0) -> None:
@@ -57,6 +63,8 @@ class LogService:
         self.topics: dict[str, list[MemoryLog]] = {}
         self.topic_ids: dict[str, str] = {}
         self.requests: list[str] = []
+        self.documents: list[dict[str, Any]] = []
+        """Those of the POSTs, in order."""
         self.authorizations: list[str | None] = []
         self.fault: Callable[[str], Reply | None] = lambda _path: None
         self.url = ""
@@ -70,13 +78,49 @@ class LogService:
         self.requests.append(path)
         address = urlsplit(path)
         query = {name: values[0] for name, values in parse_qs(address.query).items()}
+        if address.path == "/v1/topics":
+            return self._page(query.get("page_token", ""))
+        found = re.fullmatch(r"/v1/topics/([^/]+)/splits", address.path)
+        if found:
+            return self._splits(found[1], self.documents[-1])
         found = re.fullmatch(r"/v1/topics/([^/]+)/(offsets|partitions)", address.path)
+        if found and "timestamp" in query:
+            return self._found(found[1], int(query["timestamp"]))
         if found:
             return self._marks(found[1])
         found = re.fullmatch(r"/v1/topics/([^/]+)/partitions/(\d+)/batches", address.path)
         if not found or found[1] not in self.topics:
             return Reply.of_json(404, code="topic_not_found")
-        return self._batches(found[1], int(found[2]), {k: int(v) for k, v in query.items()})
+        numbers = {k: int(v) for k, v in query.items() if v.isdecimal()}
+        return self._batches(found[1], int(found[2]), numbers)
+
+    def _page(self, after: str) -> Reply:
+        """One topic a page: whoever stops at the first one is found out."""
+        names = [name for name in sorted(self.topics) if name > after]
+        token = names[0] if len(names) > 1 else None
+        shown = [{"topic": name} for name in names[:1]]
+        return Reply.of_json(200, topics=shown, next_page_token=token)
+
+    def _found(self, topic: str, timestamp: int) -> Reply:
+        partitions = [
+            {"partition": number, "offset": log.times.get(timestamp)}
+            for number, log in enumerate(self.topics[topic])
+        ]
+        return Reply.of_json(200, topic=topic, partitions=partitions)
+
+    def _splits(self, topic: str, wanted: dict[str, Any]) -> Reply:
+        """A split a batch, however many were asked for."""
+        splits: list[dict[str, int]] = []
+        for number in wanted["partitions"]:
+            start, end = wanted["start"][str(number)], wanted["end"][str(number)]
+            inside = [
+                base for base, _, _ in self.topics[topic][number].batches if start < base < end
+            ]
+            splits += (
+                {"partition": number, "start_offset": first, "end_offset": last}
+                for first, last in pairwise([start, *inside, end])
+            )
+        return Reply.of_json(200, topic=topic, splits=splits)
 
     def _marks(self, topic: str) -> Reply:
         if topic not in self.topics:
@@ -86,6 +130,9 @@ class LogService:
                 "partition": number,
                 "log_start_offset": log.start_offset,
                 "high_watermark": log.end_offset,
+                "last_stable_offset": (
+                    log.end_offset if log.stable_offset is None else log.stable_offset
+                ),
                 "log_id": f"{self.topic_ids[topic]}.0",
                 "size_bytes": sum(len(raw) for _, _, raw in log.batches),
             }
@@ -118,6 +165,11 @@ def serving(service: LogService) -> Iterator[LogService]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            service.documents.append(json.loads(self.rfile.read(length)))
+            self.do_GET()
 
         def do_GET(self) -> None:
             service.authorizations.append(self.headers.get("Authorization"))

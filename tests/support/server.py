@@ -1,5 +1,6 @@
 """The service as it is served: uvicorn on a port of loopback, in a thread of the test's process."""
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,9 @@ class Served:
 
 
 @contextmanager
-def serving(directory: Path, **settings: Any) -> Iterator[Served]:
+def serving(
+    directory: Path, *, trusted: ssl.SSLContext | None = None, **settings: Any
+) -> Iterator[Served]:
     """Serve a data directory until the block ends; its logs are open when it begins."""
     service = Service(Settings(data_directory=directory, **settings))
     server = server_of(service, host="127.0.0.1", port=0)
@@ -40,7 +43,7 @@ def serving(directory: Path, **settings: Any) -> Iterator[Served]:
     thread.start()
     assert listening.wait(30), "the server did not start"
     url = server.addresses[0]
-    with httpx.Client(base_url=url) as client:
+    with httpx.Client(base_url=url, verify=trusted or True) as client:
         while client.get("/readyz").status_code != 200:
             assert service.failure is None, service.failure
     try:

@@ -36,7 +36,8 @@ def dump(
             try:
                 for entry in dump_file(fs, path):
                     is_problem = entry.kind == "problem"
-                    problems += is_problem or entry.fields.get("isvalid") is False
+                    is_valid = entry.fields.get("isvalid", entry.fields.get("isValid"))
+                    problems += is_problem or is_valid is False
                     if as_json:
                         terminal.json({"kind": entry.kind, **entry.fields})
                     else:

@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from app.client.access import given_access
 from app.client.connection import Connection
 from app.client.failures import Failure
 from app.client.terminal import Terminal
@@ -44,6 +45,6 @@ def session(server: str, *, as_json: bool) -> Iterator[tuple[Connection, Termina
     """The same with a connection to the service, closed at the end."""
     with (
         terminal_session(as_json=as_json) as terminal,
-        Connection(server, notice=terminal.notice) as connection,
+        Connection(server, access=given_access(), notice=terminal.notice) as connection,
     ):
         yield connection, terminal

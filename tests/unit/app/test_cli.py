@@ -1,11 +1,13 @@
 """`tidelog serve` and `tidelog openapi`."""
 
+import gc
 import json
 import logging
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,15 @@ from tests.support.server import serving
 def runner(root_logger: logging.Logger) -> CliRunner:
     """Runs commands in this process; what they do to logging is undone."""
     return CliRunner()
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """Python's cycle collector, put back as it was afterwards."""
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +85,7 @@ def test_a_directory_in_use_is_refused_with_a_sentence(tmp_path: Path) -> None:
     assert "cannot be opened" in second.stderr
 
 
+@pytest.mark.usefixtures("collector")
 def test_the_second_process_ends_with_one(runner: CliRunner, tmp_path: Path) -> None:
     """The same in this process, for the exit code and the sentence."""
     with serving(tmp_path):
@@ -81,10 +93,11 @@ def test_the_second_process_ends_with_one(runner: CliRunner, tmp_path: Path) -> 
     assert (result.exit_code, "cannot be opened" in result.output) == (1, True)
 
 
+@pytest.mark.usefixtures("collector")
 def test_a_clean_stop_ends_with_zero(
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A service that is asked to stop says nothing more and exits with 0."""
+    """A service that is asked to stop says nothing more and exits with 0; it collected seldom."""
     start = Server.startup
 
     async def start_and_stop(self: Server, sockets: Any = None) -> None:
@@ -94,6 +107,7 @@ def test_a_clean_stop_ends_with_zero(
     monkeypatch.setattr(Server, "startup", start_and_stop)
     result = runner.invoke(app, ["serve", "--port", "0", "--data-dir", str(tmp_path)])
     assert (result.exit_code, "listens on http://127.0.0.1:" in result.output) == (0, True)
+    assert gc.get_threshold()[0] == 50_000
 
 
 def test_data_directories_may_be_repeated(
@@ -106,6 +120,18 @@ def test_data_directories_may_be_repeated(
     options = [part for path in paths for part in ("--data-dir", str(path))]
     assert runner.invoke(app, ["serve", *options]).exit_code == 0
     assert list(seen[0].data_directories) == paths
+
+
+def test_a_directory_may_be_said_to_be_gone(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Several may; where the data is may still come from the environment."""
+    seen: list[Settings] = []
+    monkeypatch.setattr("app.server.run", lambda settings, **_: seen.append(settings))
+    monkeypatch.setenv("TIDELOG_DATA_DIRECTORY", str(tmp_path))
+    assert runner.invoke(app, ["serve", "--gone", "/b", "--gone", "/c"]).exit_code == 0
+    assert seen[0].data_directories == (tmp_path,)
+    assert seen[0].engine_config().gone_directories == (Path("/b"), Path("/c"))
 
 
 def test_the_program_prints_its_help(

@@ -1,15 +1,11 @@
-"""Waiting for commits and at the tail, on a loop of the test's own."""
+"""Waiting for commits, on a loop of the test's own."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from app import commits
 from app.commits import Commits, CommitTimedOut
-from app.tail import Departure, Tail
 from engine.errors import StorageOffline
 from engine.log.log import Log
 from tests.support.builders import World, new_batch
@@ -67,6 +63,17 @@ async def test_a_failed_flush_fails_its_waiters(log: Log) -> None:
     with pytest.raises(StorageOffline):
         await waiting
     assert moved == [log]
+
+
+async def test_who_waits_after_the_flush_failed_is_told_at_once(log: Log) -> None:
+    """An append on a worker comes to wait when the failed round has told the others."""
+    made, _, asked = attached()
+    log.health.fail(OSError(5, "Input/output error"))
+    waiting = made.wait(log, 1)
+    assert waiting is not None
+    with pytest.raises(StorageOffline, match="Input/output error"):
+        await waiting
+    assert (made.waiting, asked) == (0, [])
 
 
 async def test_a_flush_that_never_comes_is_an_unknown_outcome(
@@ -129,67 +136,3 @@ def test_before_and_after_the_loop_commits_wake_nobody(log: Log) -> None:
     loop.close()
     made.committed([(log, 1)])
     assert moved == []
-
-
-@asynccontextmanager
-async def staying() -> AsyncIterator[asyncio.Future[None]]:
-    """A client that does not hang up."""
-    yield asyncio.get_running_loop().create_future()
-
-
-async def test_readers_are_woken_together(log: Log) -> None:
-    """Everyone who waits on a log is woken once, and nobody stays remembered."""
-    tail = Tail()
-    async with staying() as gone:
-        waits = [asyncio.create_task(tail.wait(log, 60, gone)) for _ in range(3)]
-        while tail.waiting < 3:
-            await settled()
-        tail.wake_all()
-        await asyncio.gather(*waits)
-    assert tail.waiting == 0
-
-
-async def test_one_reader_gives_up_while_others_wait(log: Log) -> None:
-    """A reader whose time is over leaves; the other is still woken."""
-    tail = Tail()
-    async with staying() as gone:
-        other = asyncio.create_task(tail.wait(log, 60, gone))
-        await tail.wait(log, 0.001, gone)
-        assert tail.waiting == 1
-        tail.wake(log)
-        tail.wake(log)
-        await other
-
-
-async def test_a_cancelled_reader_is_not_woken(log: Log) -> None:
-    """A wait that was called off leaves nothing behind that a wake-up could trip over."""
-    tail = Tail()
-    async with staying() as gone:
-        waiting = asyncio.create_task(tail.wait(log, 60, gone))
-        while not tail.waiting:
-            await settled()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-    tail.wake(log)
-    assert tail.waiting == 0
-
-
-async def test_a_departure_is_noticed(tmp_path: Path) -> None:
-    """What comes before the disconnect is passed over; the end of the watch calls it off."""
-    messages = ["http.request", "http.disconnect"]
-
-    async def receive() -> dict[str, str]:
-        return {"type": messages.pop(0)}
-
-    async with Departure(receive) as gone:
-        await gone
-        assert messages == []
-
-    async def silent() -> dict[str, str]:
-        await asyncio.get_running_loop().create_future()
-        return {}
-
-    async with Departure(silent) as gone:
-        assert not gone.done()
-    assert gone.cancelled()

@@ -10,8 +10,8 @@ from app.answers import Message, Receive, Scope, Send
 from app.factory import create_api
 from app.middleware import Frame
 from app.operations.service import Service
-from app.server import OneWrite
 from app.settings import Settings
+from app.transports import OneWrite
 from tests.support.service import client_of
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +98,9 @@ class Wire(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return name
 
@@ -109,7 +112,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 async def test_head_and_body_leave_together(size: int) -> None:
     """A head and the body that follows it are one write, whatever the size."""
     wire = Wire()
-    one = OneWrite(wire)
+    one = OneWrite(wire, 1.0)
     one.write(HEAD)
     one.write(b"x" * size)
     assert wire.writes == [HEAD + b"x" * size]
@@ -120,7 +123,7 @@ async def test_head_and_body_leave_together(size: int) -> None:
 async def test_a_head_alone_leaves_with_the_next_turn(anyio_backend: str) -> None:
     """Nothing waits longer than a turn of the loop, nor beyond the end of the connection."""
     wire = Wire()
-    one = OneWrite(wire)
+    one = OneWrite(wire, 1.0)
     one.write(HEAD)
     await noop_turn()
     assert wire.writes == [HEAD]

@@ -22,6 +22,8 @@ def test_everything_the_engine_reports_is_exposed() -> None:
     telemetry.corrupt_data_found(LOG)
     telemetry.segments_deleted(LOG, count=2, size_bytes=20)
     telemetry.directory_offline("/data")
+    telemetry.moved(LOG, succeeded=True)
+    telemetry.moved(LOG, succeeded=False)
     telemetry.gauge("answer", "Forty-two", lambda: 42)
     lines = telemetry.exposition().decode().splitlines()
     for line in (
@@ -38,9 +40,50 @@ def test_everything_the_engine_reports_is_exposed() -> None:
         "tidelog_segments_deleted_total 2.0",
         "tidelog_bytes_deleted_total 20.0",
         "tidelog_offline_directories_total 1.0",
+        "tidelog_moves_total 1.0",
+        "tidelog_failed_moves_total 1.0",
         "tidelog_answer 42.0",
     ):
         assert line in lines
+
+
+def test_what_the_cleaner_reports_is_shown_under_kafkas_names() -> None:
+    """Percents and seconds of the last round and the last look; counters go on."""
+    telemetry = Telemetry()
+    names = ("recopy_percent", "max_dirty_percent", "max_clean_time_secs")
+    before = telemetry.exposition().decode().splitlines()
+    assert {f"tidelog_cleaner_{name} 0.0" for name in names} <= set(before)
+    for read_bytes, written_bytes in ((200, 100), (200, 50), (0, 0)):
+        telemetry.compacted(
+            LOG,
+            read_bytes=read_bytes,
+            written_bytes=written_bytes,
+            duration_ms=1500,
+            map_utilization=0.25,
+        )
+        shown = telemetry.exposition().decode().splitlines()
+        percent = 100 * written_bytes / (read_bytes or 1)
+        assert f"tidelog_cleaner_recopy_percent {percent}" in shown
+    telemetry.cleaner_looked(dirty_ratio=0.75, delay_ms=2500)
+    telemetry.uncleanable("/data", logs=2, size_bytes=300)
+    telemetry.cleaner_io(size_bytes=70)
+    telemetry.cleaner_io(size_bytes=7)
+    telemetry.cleaner_died()
+    lines = telemetry.exposition().decode().splitlines()
+    for line in (
+        "tidelog_compactions_total 3.0",
+        "tidelog_cleaner_max_clean_time_secs 1.5",
+        "tidelog_cleaner_max_buffer_utilization_percent 25.0",
+        "tidelog_cleaner_max_dirty_percent 75.0",
+        "tidelog_cleaner_max_compaction_delay_secs 2.5",
+        'tidelog_cleaner_uncleanable_partitions_count{log_directory="/data"} 2.0',
+        'tidelog_cleaner_uncleanable_bytes{log_directory="/data"} 300.0',
+        "tidelog_cleaner_io_bytes_total 77.0",
+        "tidelog_cleaner_dead_threads_total 1.0",
+    ):
+        assert line in lines
+    idle = next(line for line in lines if line.startswith("tidelog_cleaner_time_since_last_run_ms"))
+    assert 0 <= float(idle.split()[1]) < 60_000
 
 
 def test_a_log_line_is_one_json_object(root_logger: logging.Logger) -> None:

@@ -1,0 +1,63 @@
+"""Scopes: `read:<pattern>`, `append:<pattern>`, `admin:<pattern>` and `metrics`.
+
+A pattern is a topic's name in which `*` stands for any characters, none included. No scope implies
+another, but whoever may do anything with a topic may see that it is there and where its logs end.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from fnmatch import translate
+from typing import Final
+
+
+class Action(enum.Enum):
+    """What can be done with a topic."""
+
+    READ = "read"
+    APPEND = "append"
+    ADMIN = "admin"
+
+
+ANY_ACTION: Final = tuple(Action)
+METRICS_SCOPE: Final = "metrics"
+EVERYTHING: Final = ("read:*", "append:*", "admin:*", METRICS_SCOPE)
+
+_TOPIC_SCOPE: Final = re.compile(r"(read|append|admin):([A-Za-z0-9._*-]{1,249})")
+
+
+def is_scope(text: str) -> bool:
+    """Whether the text is a scope of ours; a token may carry others, which say nothing here."""
+    return text == METRICS_SCOPE or _TOPIC_SCOPE.fullmatch(text) is not None
+
+
+class Grants:
+    """What a set of scopes allows; texts that are no scopes of ours allow nothing."""
+
+    __slots__ = ("_topics", "metrics")
+
+    def __init__(self, scopes: Iterable[str]) -> None:
+        self.metrics = False
+        patterns: dict[Action, list[str]] = defaultdict(list)
+        for scope in scopes:
+            if scope == METRICS_SCOPE:
+                self.metrics = True
+            elif match := _TOPIC_SCOPE.fullmatch(scope):
+                patterns[Action(match[1])].append(translate(match[2]))  # `*` is all it knows here
+        self._topics = {action: re.compile("|".join(some)) for action, some in patterns.items()}
+
+    def allow(self, action: Action, topic: str) -> bool:
+        """Whether the action is allowed on the topic, be it there or not."""
+        pattern = self._topics.get(action)
+        return pattern is not None and pattern.match(topic) is not None
+
+    def allow_any(self, actions: Iterable[Action], topic: str) -> bool:
+        """Whether one of the actions is allowed on the topic."""
+        return any(self.allow(action, topic) for action in actions)
+
+    def allow_somewhere(self, action: Action) -> bool:
+        """Whether there may be a topic on which the action is allowed."""
+        return action in self._topics

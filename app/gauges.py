@@ -1,0 +1,155 @@
+"""Gauges of the logs and data directories, read at a scrape: they cost an append nothing.
+
+Series of single partitions are bounded
+(`max_metric_partitions`): whoever has more partitions still gets every topic's sums.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from engine.clock import Clock
+from engine.fs.health import DirectoryHealth
+from engine.log.log import Log
+
+MAX_TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
+"""Kafka's transaction.max.timeout.ms; nobody here may ask for a longer one."""
+
+
+class Figures(NamedTuple):
+    """One log at a scrape; the fields are those of the gauges, in their order."""
+
+    size_bytes: int
+    segments: int
+    start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    end_offset: int
+    recovery_point: int
+    unflushed_bytes: int
+    producers: int
+
+
+class LogGauges:
+    """What the logs and their directories are like now, as Prometheus' families."""
+
+    def __init__(
+        self,
+        *,
+        logs: Callable[[], Iterable[Log]],
+        directories: Callable[[], Iterable[DirectoryHealth]],
+        clock: Clock,
+        max_partitions: int,
+    ) -> None:
+        self._logs = logs
+        self._directories = directories
+        self._clock = clock
+        self._max_partitions = max_partitions
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        yield from self._collect_logs()
+        offline = GaugeMetricFamily(
+            "tidelog_log_directory_offline",
+            "1 if the data directory takes no more writes (Kafka's LogDirectoryOffline)",
+            labels=["log_directory"],
+        )
+        for directory in self._directories():
+            offline.add_metric([str(directory.directory)], float(directory.is_offline))
+        yield offline
+
+    def _collect_logs(self) -> Iterator[Metric]:
+        now_ms = self._clock.now_ms()
+        single = _families(_LOG_GAUGES, "tidelog_log_", ["topic", "partition"])
+        sizes: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        partitions = producers = late = unflushed_bytes = 0
+        for log in self._logs():
+            figures = _figures(log)
+            topic, partition = log.topic_partition
+            if partitions < self._max_partitions:
+                for family, value in zip(single, figures, strict=True):
+                    family.add_metric([topic, str(partition)], value)
+            partitions += 1
+            producers += figures.producers
+            unflushed_bytes += figures.unflushed_bytes
+            late += _has_late_transaction(log, now_ms)
+            sums = sizes[topic]
+            sums[0] += 1
+            sums[1] += figures.size_bytes
+            sums[2] += figures.segments
+        yield from single
+        topics = _families(_TOPIC_GAUGES, "tidelog_topic_", ["topic"])
+        for topic, values in sizes.items():
+            for family, value in zip(topics, values, strict=True):
+                family.add_metric([topic], value)
+        yield from topics
+        totals = {
+            "partitions": partitions,
+            "partitions_without_series": max(0, partitions - self._max_partitions),
+            "producers": producers,
+            "partitions_with_late_transactions": late,
+            "unflushed_bytes": unflushed_bytes,
+        }
+        for name, value in totals.items():
+            yield GaugeMetricFamily(f"tidelog_{name}", _TOTALS[name], value=value)
+
+
+def _has_late_transaction(log: Log, now_ms: int) -> bool:
+    if log.watermarks.first_unstable is None:
+        return False  # without the log's lock, for nearly every log
+    return any(entry.is_late(now_ms, MAX_TRANSACTION_TIMEOUT_MS) for entry in log.producers())
+
+
+def _families(gauges: dict[str, str], prefix: str, labels: list[str]) -> list[GaugeMetricFamily]:
+    return [
+        GaugeMetricFamily(prefix + name, documentation, labels=labels)
+        for name, documentation in gauges.items()
+    ]
+
+
+def _figures(log: Log) -> Figures:
+    marks = log.watermarks
+    return Figures(
+        size_bytes=log.size_bytes,
+        segments=log.segments_count,
+        start_offset=marks.log_start_offset,
+        high_watermark=marks.high_watermark,
+        last_stable_offset=marks.last_stable_offset,
+        end_offset=marks.log_end_offset,
+        recovery_point=log.recovery_point,
+        unflushed_bytes=log.uncommitted_bytes,
+        producers=log.producers_count,
+    )
+
+
+_LOG_GAUGES: Final = {
+    "size_bytes": "Bytes of all segments (Kafka's Size)",
+    "segments": "How many segments there are (Kafka's NumLogSegments)",
+    "start_offset": "First offset (Kafka's LogStartOffset)",
+    "high_watermark": "End of what is flushed and readable, exclusive",
+    "last_stable_offset": "End of what read_committed sees, exclusive (LastStableOffsetLag: below)",
+    "end_offset": "End of the log, exclusive (Kafka's LogEndOffset)",
+    "recovery_point": "Start-up believes what lies below",
+    "unflushed_bytes": "Bytes above the high watermark, which no reader sees yet",
+    "producers": "Producer ids that the log remembers",
+}
+
+_TOPIC_GAUGES: Final = {
+    "partitions": "Partitions of the topic",
+    "size_bytes": "Bytes of all its segments",
+    "segments": "How many segments its partitions have",
+}
+
+_TOTALS: Final = {
+    "partitions": "Partitions of all topics (Kafka's PartitionCount)",
+    "partitions_without_series": "Partitions beyond max_metric_partitions, in sums only",
+    "producers": "Producer ids that all logs remember (Kafka's ProducerIdCount)",
+    "partitions_with_late_transactions": (
+        "Logs with an overdue transaction (Kafka's PartitionsWithLateTransactionsCount)"
+    ),
+    "unflushed_bytes": "Bytes above the high watermark of all logs",
+}

@@ -1,0 +1,69 @@
+"""Heads of requests: what HTTP's readers could read differently, and a wish that is passed over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+_ONCE: Final = frozenset(
+    {
+        b"authorization",
+        b"content-digest",
+        b"content-encoding",
+        b"content-type",
+        b"expected-offset",
+        b"host",
+        b"idempotency-key",
+        b"if-match",
+        b"if-none-match",
+        b"if-range",
+        b"last-event-id",
+        b"producer-epoch",
+        b"producer-id",
+        b"producer-sequence",
+        b"range",
+        b"traceparent",
+        b"transfer-encoding",
+    }
+)
+"""Of two of these, one reader takes the first and another the last: neither is what was meant."""
+
+_UPGRADING: Final = frozenset({b"upgrade", b"http2-settings"})
+
+
+def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """Return why a head is not taken, if it is not; names are in lower case.
+
+    The parser has refused already what breaks the grammar, and two lengths (RFC 9112, 6.3). Left
+    are versions nobody speaks here, and what a proxy in front could understand otherwise.
+    """
+    if version not in {"1.0", "1.1"}:
+        return f"HTTP/{version} is not spoken here, HTTP/1.1 is"
+    counts = Counter([name for name, _ in headers])
+    repeated = sorted(name.decode() for name in _ONCE if counts[name] > 1)
+    if repeated:
+        return f"{', '.join(repeated)}: a request has no more than one"
+    if version == "1.1" and not counts[b"host"]:
+        return "a request of HTTP/1.1 has a Host header"
+    if counts[b"transfer-encoding"]:
+        coding = dict(headers)[b"transfer-encoding"].strip().lower()
+        if version == "1.0" or coding != b"chunked":
+            return "Transfer-Encoding is chunked, in HTTP/1.1, or absent"
+    return None
+
+
+def without_upgrade(method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return the head of an HTTP/1.1 request as it would be without its wish for another protocol.
+
+    Programs that would rather speak HTTP/2 (Java's HttpClient) put it on every first request.
+    """
+    lines = [b"%b %b HTTP/1.1" % (method, url)]
+    for name, value in headers:
+        kept = value
+        if name == b"connection":
+            tokens = [token.strip().lower() for token in value.split(b",")]
+            kept = b", ".join(token for token in tokens if token not in _UPGRADING)
+        if name not in _UPGRADING and kept:
+            lines.append(b"%b: %b" % (name, kept))
+    return b"\r\n".join([*lines, b"", b""])

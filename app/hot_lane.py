@@ -1,0 +1,320 @@
+"""Appends of usual form, below ASGI: from the parser's callbacks to one write of the whole answer.
+
+No task, no scope, no messages: the request is appended where its last byte is parsed, and answered
+where its commit is told. What is not of the usual form is left to ASGI, and so is whatever would
+be refused: both lanes take the same steps of `app.operations.append`, and a test compares bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from time import perf_counter
+from typing import Any, ClassVar, Final, NamedTuple
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from app.answers import Body, Headers, Scope
+from app.auth.audit import CALLER_KEY
+from app.auth.security import peer_of
+from app.operations.append import Append, BatchesAppend, RecordsAppend
+from app.operations.coding import coded
+from app.operations.exchange import Exchange
+from app.operations.service import MAX_PLACES, Service
+from app.operations.together import Together
+from app.problems import RequestTimedOut, kind_of, problem_answer
+from app.translate.calls import FAST_APPEND_CALLS, AppendCall
+from app.translate.receipts import Place
+from engine.errors import Overloaded
+from engine.types import Buffer
+
+_ODD: Final = frozenset(
+    {
+        b"content-digest",
+        b"content-encoding",
+        b"expect",
+        b"idempotency-key",
+        b"origin",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""Headers that ask for more than an append: ASGI's lane knows what."""
+
+
+class _Task(NamedTuple):
+    """What a URL asks for when something is posted to it."""
+
+    path: str
+    operation: str
+    append: type[Append]
+    call: AppendCall
+
+
+class HotLane:
+    """Takes appends from connections; one for all of them. Belongs to the event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.together = Together(service)
+        self._tasks: dict[bytes, _Task] = {}
+        self._defaults: Headers = []
+        self._preambles: dict[int, bytes] = {}
+
+    def enter(self, connection: HttpToolsProtocol) -> HotAppend | None:
+        """Return the request whose head is complete, let in; None if it is not one for here.
+
+        The connection answers nothing else at the moment.
+        """
+        url = connection.url
+        task = self._tasks.get(url) or self._look_up(url)
+        parser = connection.parser
+        if task is None or parser.get_method() != b"POST":
+            return None
+        if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+            return None
+        head = dict(connection.headers)
+        if len(head) != len(connection.headers) or b"host" not in head:
+            return None
+        if not _ODD.isdisjoint(head) or connection.flow.write_paused:
+            return None
+        length = head.get(b"content-length", b"")
+        if not length.isdigit() or int(length) > self.service.settings.max_request_bytes:
+            return None
+        target = self.service.targets.get(task.path)
+        if target is None:
+            return None
+        try:
+            caller = self.service.security.authorize(
+                task.operation, target.place.topic, connection.headers, peer_of(connection.scope)
+            )
+            exchange = Exchange(self.service, head, caller=caller)
+        except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
+            return None
+        request = HotAppend(self, connection, exchange, task)
+        request.begin(target.place)
+        return request
+
+    def _look_up(self, url: bytes) -> _Task | None:
+        """Return what a URL asks for, and remember it, if its path is known to be a hot one."""
+        path, _, query = url.partition(b"?")
+        target = self.service.targets.get(path.decode("latin-1"))
+        call = FAST_APPEND_CALLS.get(query)
+        if target is None or call is None or target.kind not in _APPENDS:
+            return None
+        if len(self._tasks) >= MAX_PLACES:
+            self._tasks.clear()
+        task = self._tasks[url] = _Task(path.decode(), *_APPENDS[target.kind], call)
+        return task
+
+    def preamble(self, status: int, defaults: Headers) -> bytes:
+        """Return the status line and the server's own headers, which change once a second."""
+        if defaults is not self._defaults:
+            self._defaults = defaults
+            self._preambles.clear()
+        preamble = self._preambles.get(status)
+        if preamble is None:
+            preamble = self._preambles[status] = STATUS_LINE[status] + _lines(defaults)
+        return preamble
+
+
+class HotAppend:
+    """One append from its complete head to its answer; to uvicorn it is the connection's cycle.
+
+    uvicorn puts what is pipelined behind a cycle until `response_complete`, tells it when the
+    connection is lost, and takes `keep_alive` from it when the server stops.
+    """
+
+    __slots__ = (
+        "_append",
+        "_body",
+        "_connection",
+        "_exchange",
+        "_has_body",
+        "_lane",
+        "_scope",
+        "_started",
+        "_task",
+        "_timer",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+    )
+
+    message_event: ClassVar = asyncio.Event()
+    """Set by uvicorn, waited for by nobody."""
+
+    _append: Append
+
+    def __init__(
+        self,
+        lane: HotLane,
+        connection: HttpToolsProtocol,
+        exchange: Exchange,
+        task: _Task,
+    ) -> None:
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = True
+        self._lane = lane
+        self._connection = connection
+        # The connection makes another one for the next request.
+        self._scope: Scope = connection.scope  # type: ignore[assignment]  # a TypedDict
+        self._scope.update({"method": "POST", "path": task.path, CALLER_KEY: exchange.caller})
+        self._exchange = exchange
+        self._task = task
+        self._body: Body = b""
+        self._has_body = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._started = perf_counter()
+
+    def begin(self, place: Place) -> None:
+        """Judge the headers; a request that they spoil is answered before its body is there."""
+        try:
+            self._append = self._task.append(self._exchange, place, self._task.call)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
+            self._refuse(error)
+
+    def take(self, piece: bytes) -> None:
+        """Take a piece of the body, if it is still wanted."""
+        if self._has_body:
+            return
+        try:
+            self._exchange.ticket.hold_body(len(piece))
+        except Overloaded as error:
+            self._refuse(error)
+            return
+        if not self._body:
+            self._body = piece
+            return
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += piece
+
+    def expect_rest(self) -> None:
+        """Wait for the rest of the body as long as any body may take; called after each read."""
+        if not self._has_body and self._timer is None:
+            wait_ms = self._lane.service.settings.body_timeout_ms
+            self._timer = self._connection.loop.call_later(wait_ms / 1000, self._time_out, wait_ms)
+
+    def finish(self) -> None:
+        """Append: the body is whole, if it is still wanted."""
+        if self._has_body:
+            return
+        self._end_body()
+        self._exchange.caller.received(len(self._body))
+        append = self._append
+        if not append.is_light(self._body):
+            self._start(self._run_on_worker())
+            return
+        try:
+            if append.is_plain:
+                self._lane.together.add(append, append.batch(self._body), self._appended)
+                return
+            append.run(self._body, wakes=False)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._appended(error)
+        else:
+            self._appended(None)
+
+    def leave(self) -> None:
+        """Give up what the request holds if its connection is gone before its body was whole."""
+        if not self._has_body:
+            self._end_body()
+            self._close(0, 0)
+
+    def _time_out(self, wait_ms: int) -> None:
+        self._refuse(RequestTimedOut(f"the body did not arrive within {wait_ms} ms"))
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer with the error; what still comes of the body is passed over."""
+        self._end_body()
+        self._start(self._explain(error))
+
+    def _end_body(self) -> None:
+        self._has_body = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _start(self, rest: Coroutine[Any, Any, None]) -> None:
+        """Do the rest in a task, which the server waits for when it stops."""
+        tasks = self._connection.tasks
+        task = self._connection.loop.create_task(rest)
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
+
+    async def _run_on_worker(self) -> None:
+        append, body = self._append, self._body
+        try:
+            await self._lane.service.workers.write(lambda: append.run(body, wakes=True))
+        except Exception as error:  # noqa: BLE001  # as above
+            await self._explain(error)
+        else:
+            self._appended(None)
+
+    def _appended(self, error: Exception | None) -> None:
+        """Answer when what was appended is on disk, if that is asked for."""
+        append = self._append
+        if error is not None:
+            self._start(self._explain(error))
+            return
+        if append.call.acks == "all":
+            commits = self._lane.service.commits
+            if commits.when(append.place.log, append.end_offset, self._settle):
+                return
+        self._settle(None)
+
+    def _settle(self, error: Exception | None) -> None:
+        if error is not None:
+            self._start(self._explain(self._append.explained(error)))
+            return
+        status, head, body = self._append.receipt()
+        self._send(status, head, body)
+
+    async def _explain(self, error: Exception) -> None:
+        head = self._exchange.head
+        path = self._scope["path"]
+        problem = problem_answer(error, path=path, trace=head.get(b"traceparent"))
+        self._lane.service.telemetry.explained(kind_of(error).code)
+        status, headers, body = await coded(self._lane.service, head, problem)
+        self._send(status, _lines(headers), body)
+
+    def _send(self, status: int, head: bytes, body: Buffer) -> None:
+        """Write the whole answer at once, give back what the request holds, and count it."""
+        connection = self._connection
+        transport = connection.transport
+        if not transport.is_closing():
+            trace = self._exchange.head.get(b"traceparent")
+            defaults = connection.server_state.default_headers
+            pieces = [
+                self._lane.preamble(status, defaults),
+                head,
+                b"content-length: %d\r\n" % len(body),
+                b"" if trace is None else b"traceparent: %b\r\n" % trace,
+                b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
+                body,
+            ]
+            transport.write(b"".join(pieces))
+            if not self.keep_alive:
+                transport.close()
+        self._exchange.caller.sent(len(body))
+        self._close(status, len(body))
+        connection.on_response_complete()
+
+    def _close(self, status: int, sent_bytes: int) -> None:
+        self.response_complete = True
+        self._exchange.close()
+        seconds = perf_counter() - self._started
+        self._lane.service.journal.answered(
+            self._task.operation, status, seconds, sent_bytes=sent_bytes, scope=self._scope
+        )
+
+
+_APPENDS: Final[Mapping[str, tuple[str, type[Append]]]] = {
+    "records": ("appendRecords", RecordsAppend),
+    "batches": ("appendBatches", BatchesAppend),
+}
+
+
+def _lines(headers: Headers) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])

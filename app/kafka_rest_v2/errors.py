@@ -1,0 +1,85 @@
+"""Errors as the proxies tell them: `{"error_code": 40401, "message": "…"}`.
+
+A code has the status in its first three digits, or is the status itself. The numbers are those of
+Confluent's `Errors` and of Redpanda's `reply_error_code`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.answers import Answer
+from app.kafka_rest_v2.media import V2
+from app.problems import NotAcceptable, kind_of, problem_answer, problem_members
+from app.translate.receipts import to_json
+from engine.errors import (
+    InvalidRecord,
+    OffsetBelowLogStart,
+    OffsetBeyondLogEnd,
+    PartitionNotFound,
+    TopicNotFound,
+)
+
+PATHS: Final = ("/topics", "/consumers", "/brokers")
+"""What lies at or below these is answered as the proxies would."""
+
+KAFKA_ERROR: Final = 50002
+RETRIABLE_KAFKA_ERROR: Final = 50003
+
+_CODES: Final[Mapping[type[Exception], int]] = {
+    TopicNotFound: 40401,
+    PartitionNotFound: 40402,
+    OffsetBelowLogStart: 40002,
+    OffsetBeyondLogEnd: 40002,
+}
+_CODES_BY_STATUS: Final[Mapping[int, int]] = {401: 40101, 403: 40301}
+
+MAX_FAULTS_TOLD: Final = 3
+
+
+class FormatMismatch(NotAcceptable):
+    """Records that are no JSON were asked for as JSON."""
+
+
+def is_for_proxies(path: str) -> bool:
+    """Whether a path is one of the proxies', whatever becomes of the request."""
+    return path.startswith(PATHS) and any(
+        path == root or path.startswith(root + "/") for root in PATHS
+    )
+
+
+def error_answer(error: Exception, *, path: str, trace: bytes | None = None) -> Answer:
+    """Return an error as the proxies tell it; what is logged is what any error logs."""
+    problem = problem_answer(error, path=path, trace=trace)
+    code = error_code(error)
+    status = code // 100 if code >= 40000 else code
+    headers = [(name, V2 if name == b"content-type" else told) for name, told in problem.headers]
+    return Answer(status, headers, to_json({"error_code": code, "message": message_of(error)}))
+
+
+def error_code(error: Exception) -> int:
+    """Return the number of an error; an unexpected one is 500."""
+    if isinstance(error, FormatMismatch):
+        return 40601
+    known = _CODES.get(type(error))
+    status = kind_of(error).status
+    return known or _CODES_BY_STATUS.get(status, status)
+
+
+def record_error_code(error: Exception) -> int:
+    """Return the number with which the answer to a produce tells what became of one record."""
+    return RETRIABLE_KAFKA_ERROR if kind_of(error).retryable else KAFKA_ERROR
+
+
+def message_of(error: Exception) -> str:
+    """Return the sentence of an error, with the first records that are not acceptable."""
+    message = str(problem_members(error)["detail"])
+    if isinstance(error, InvalidRecord) and error.errors:
+        faults = [
+            f"records[{fault['index']}].{fault['field']}: {fault['detail']}"
+            for fault in error.errors[:MAX_FAULTS_TOLD]
+            if fault.get("index") is not None
+        ]
+        return "; ".join([message, *faults])
+    return message

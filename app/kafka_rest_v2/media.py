@@ -1,0 +1,75 @@
+"""The media types of the proxies: what is embedded in JSON, and which of them a client takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from app.answers import JSON, NO_STORE, Answer
+from app.dependencies import negotiate
+from app.problems import UnsupportedMediaType
+from app.translate.receipts import to_json
+
+V2: Final = b"application/vnd.kafka.v2+json"
+JSON_V2: Final = b"application/vnd.kafka.json.v2+json"
+BINARY_V2: Final = b"application/vnd.kafka.binary.v2+json"
+
+_ANSWERS: Final = (
+    V2,
+    b"application/vnd.kafka+json",
+    JSON,
+    JSON_V2,
+    BINARY_V2,
+    b"application/vnd.kafka.v1+json",
+)
+_RECORDS: Final = (BINARY_V2, JSON_V2, V2, b"application/vnd.kafka+json", JSON)
+
+_CONTENT: Final = re.compile(
+    rb"application/(?:vnd\.kafka(?:\.(json|binary))?(?:\.v[12])?\+json|json|octet-stream)"
+)
+
+
+class Embedded(Enum):
+    """How keys and values are written into JSON; the value is the native name of it."""
+
+    BINARY = "base64"
+    JSON = "json"
+
+    @property
+    def media_type(self) -> bytes:
+        return JSON_V2 if self is Embedded.JSON else BINARY_V2
+
+
+def embedded_in(head: Mapping[bytes, bytes]) -> Embedded:
+    """Return how the records of a body are embedded: binary, where nothing says JSON.
+
+    Raises UnsupportedMediaType, for formats that need a schema too.
+    """
+    media_type = head.get(b"content-type", V2).partition(b";")[0].strip().lower()
+    match = _CONTENT.fullmatch(media_type)
+    if match is None:
+        accepted = [JSON_V2.decode(), BINARY_V2.decode()]
+        raise UnsupportedMediaType(
+            f"HTTP 415 Unsupported Media Type: {media_type.decode('latin-1')!r} is not taken here, "
+            f"but {' and '.join(accepted)} are",
+            headers={"accept-post": ", ".join(accepted)},
+        )
+    return Embedded.JSON if match[1] == b"json" else Embedded.BINARY
+
+
+def ensure_takes_answer(head: Mapping[bytes, bytes]) -> bytes:
+    """Return the media type of an answer without records; raises NotAcceptable."""
+    return negotiate(head.get(b"accept"), _ANSWERS)
+
+
+def answer_of(head: Mapping[bytes, bytes], value: object) -> Answer:
+    """Return a value as JSON of the type the client likes best; raises NotAcceptable."""
+    return Answer(200, [(b"content-type", ensure_takes_answer(head)), NO_STORE], to_json(value))
+
+
+def wanted_records(head: Mapping[bytes, bytes]) -> Embedded:
+    """Return how records are to be embedded: binary, where nothing says JSON; NotAcceptable."""
+    chosen = negotiate(head.get(b"accept"), _RECORDS)
+    return Embedded.JSON if chosen == JSON_V2 else Embedded.BINARY

@@ -1,0 +1,199 @@
+"""Bodies of a produce to the records of a log, and records of a log to what a read answers."""
+
+from __future__ import annotations
+
+from binascii import b2a_base64
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from app.answers import Body
+from app.kafka_rest_v2.errors import FormatMismatch
+from app.kafka_rest_v2.media import BINARY_V2, Embedded
+from app.operations.append_topic import Spread
+from app.problems import InvalidBody, MalformedRequest
+from app.translate.partitioner import partition_of
+from app.translate.records_in import HeaderIn, RecordIn, ensure_count, new_records
+from engine.config import LogConfig
+from engine.records.batch import BatchView
+from engine.records.builder import NewRecord
+from engine.records.scan import iter_headers
+from engine.types import INT32_MAX, INT64_MAX, Buffer
+
+_ABSENT: Final = Raw()
+_NULL: Final = Raw(b"null")
+
+
+class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """Strimzi's: the value in base64, whatever the records are embedded as."""
+
+    key: str
+    value: Raw = _NULL
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    key: Raw = _ABSENT
+    value: Raw = _NULL
+    partition: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)] | None = None
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)] | None = None
+    headers: list[_Header] | None = None
+
+
+class _Produce(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: list[_Record]
+    key_schema: None = None
+    key_schema_id: None = None
+    value_schema: None = None
+    value_schema_id: None = None
+
+
+class _Counted(msgspec.Struct, gc=False):
+    records: list[Raw]
+
+
+_BODY: Final = msgspec.json.Decoder(_Produce)
+_COUNTED: Final = msgspec.json.Decoder(_Counted)
+_VALUE: Final = msgspec.json.Decoder(Raw)
+
+
+class Target(NamedTuple):
+    """Where the records of a request go: to a topic of so many partitions, or to one of them."""
+
+    config: LogConfig
+    partitions: int
+    partition: int | None
+    """That of the path; None leaves it to the records, and to Kafka's partitioner."""
+    sticky: int
+    """Where records without a key go this time."""
+
+
+def parse_produce(
+    body: Body, embedded: Embedded, target: Target, *, now_ms: int, max_records: int
+) -> Spread:
+    """Return the records of a body, dealt out to partitions.
+
+    Raises MalformedRequest, InvalidBody, InvalidRecord with the records that are not acceptable,
+    TooLarge beyond `max_records`. That the partitions exist is for the caller to see.
+    """
+    records = _parse(body, max_records)
+    if target.partition is not None and any(one.partition is not None for one in records):
+        raise InvalidBody("the partition is in the path and cannot be in a record as well")
+    made = new_records(
+        [_native(record, embedded) for record in records], now_ms=now_ms, config=target.config
+    )
+    chosen: list[int] = []
+    parts: dict[int, list[NewRecord]] = defaultdict(list)
+    for record, new in zip(records, made, strict=True):
+        partition = target.partition if record.partition is None else record.partition
+        if partition is None:
+            key = new[1]
+            partition = (
+                target.sticky if key is None else partition_of(bytes(key), target.partitions)
+            )
+        chosen.append(partition)
+        parts[partition].append(new)
+    return Spread(chosen, parts)
+
+
+def _parse(body: Body, max_records: int) -> Sequence[_Record]:
+    try:
+        str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
+        if body.count(b"{") > max_records:
+            ensure_count(len(_COUNTED.decode(body).records), max_records=max_records)
+        records = _BODY.decode(body).records
+    except msgspec.ValidationError as error:
+        raise InvalidBody(f"the body is not what a produce takes: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedRequest(f"the body is not JSON in UTF-8: {error}") from None
+    except RecursionError:
+        raise MalformedRequest("the body is nested too deeply") from None
+    if not records:
+        raise InvalidBody("records may not be empty")
+    return records
+
+
+def _native(record: _Record, embedded: Embedded) -> RecordIn:
+    """Return the same record as the native interface has it.
+
+    A key of JSON is stored as its JSON, a string with its quotes, and without whitespace, as the
+    proxies store it: by its bytes it finds its partition, and compaction its predecessor.
+    """
+    key = record.key
+    if embedded is Embedded.JSON and bytes(key)[:1] in (b"{", b"["):
+        key = Raw(msgspec.json.format(bytes(key), indent=-1))
+    headers = [HeaderIn(header.key, header.value, "base64") for header in record.headers or ()]
+    return RecordIn(record.value, key, record.timestamp, headers, embedded.value, embedded.value)
+
+
+class Shown(NamedTuple):
+    """Records as JSON objects, and where to go on if not all of them were shown."""
+
+    records: list[bytes]
+    size_bytes: int
+    next_offset: int | None
+
+
+def show_records(
+    data: Buffer,
+    start: int,
+    template: bytes,
+    embedded: Embedded,
+    *,
+    max_records: int,
+    max_answer_bytes: int,
+    limit_bytes: int,
+) -> Shown:
+    """Return the records of whole batches from `start` on, control batches left out.
+
+    `template` takes key, value and offset. Raises FormatMismatch for a record that is no JSON
+    where JSON is wanted, and CorruptBatch.
+    """
+    show = _SHOWN[embedded]
+    shown: list[bytes] = []
+    size_bytes = 0
+    for offset, key, value in _records(data, start, limit_bytes):
+        if len(shown) >= max_records or size_bytes >= max_answer_bytes:
+            return Shown(shown, size_bytes, offset)
+        line = template % (show(key, offset), show(value, offset), offset)
+        shown.append(line)
+        size_bytes += len(line)
+    return Shown(shown, size_bytes, None)
+
+
+def _records(
+    data: Buffer, start: int, limit_bytes: int
+) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    for position, header in iter_headers(data):
+        if header.is_control or header.next_offset <= start:
+            continue
+        batch = BatchView(data, position)
+        batch.ensure_intact()
+        for record in batch.records(limit_bytes=limit_bytes):
+            if record.offset >= start:
+                yield record.offset, record.key, record.value
+
+
+def _as_base64(content: bytes | None, _offset: int) -> bytes:
+    return b"null" if content is None else b'"' + b2a_base64(content, newline=False) + b'"'
+
+
+def _as_json(content: bytes | None, offset: int) -> bytes:
+    if not content:
+        return b"null"
+    try:
+        _VALUE.decode(content)
+        content.decode()  # strings are passed on unread
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise FormatMismatch(
+            f"the record at offset {offset} is not JSON; read it as {BINARY_V2.decode()}"
+        ) from None
+    return content
+
+
+_SHOWN: Final[dict[Embedded, Callable[[bytes | None, int], bytes]]] = {
+    Embedded.BINARY: _as_base64,
+    Embedded.JSON: _as_json,
+}

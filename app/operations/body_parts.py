@@ -1,0 +1,101 @@
+"""A body of any length as parts of whole lines, in bounded memory, while it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from app.answers import Message
+from app.operations.exchange import Exchange
+from app.problems import Draining, RequestTimedOut
+from app.tail import ClientGone
+from app.translate.body_stream import Lines, decoder_of
+from engine.types import Buffer
+
+
+class BodyParts:
+    """The body as parts of whole lines: as large as they come, and soon after they came."""
+
+    def __init__(self, exchange: Exchange, largest_part_bytes: int) -> None:
+        settings = exchange.service.settings
+        part_bytes = max(1, min(settings.max_stream_part_bytes, largest_part_bytes))
+        self._exchange = exchange
+        encoding = exchange.head.get(b"content-encoding", b"identity")
+        self._is_plain = encoding == b"identity"
+        self._decoder = decoder_of(encoding, settings.max_request_bytes)
+        self._lines = Lines(part_bytes, settings.max_request_bytes)
+        self._linger_s = settings.stream_linger_ms / 1000
+        self._idle_s = settings.stream_idle_timeout_ms / 1000
+        self._due_s: float | None = None
+        """When the lines that are whole have waited long enough for more."""
+        self._part_bytes = part_bytes
+
+    async def arriving(self) -> AsyncGenerator[bytes]:
+        """Yield parts until the body has ended; each ends with a line, and is never empty.
+
+        Raises ClientGone, RequestTimedOut, Draining, Overloaded, and as `Decoder` and `Lines`.
+        """
+        lines, decoder = self._lines, self._decoder
+        loop = asyncio.get_running_loop()
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                decoder.feed(chunk)
+                while piece := await self._decoded():
+                    lines.add(piece)
+                    # A part that was handed on is held until it is in the log.
+                    self._exchange.ticket.settle_body(
+                        lines.held_bytes + decoder.held_bytes + self._part_bytes
+                    )
+                    while (part := lines.take_full()) is not None:
+                        yield part
+                if not lines.has_whole:
+                    self._due_s = None
+                elif self._due_s is None:
+                    self._due_s = loop.time() + self._linger_s
+                elif loop.time() >= self._due_s:
+                    self._due_s = None
+                    yield lines.take_whole()
+        decoder.close()
+        if rest := lines.take_rest():
+            yield rest
+
+    async def _decoded(self) -> Buffer:
+        if self._is_plain:
+            return self._decoder.read()
+        return await self._exchange.service.workers.write(self._decoder.read)
+
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        """Yield the body as it comes, and nothing in between when whole lines are due."""
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.ensure_future(self._exchange.service.stopping.wait())
+        coming: asyncio.Future[Message] | None = None
+        try:
+            while True:
+                if coming is None:
+                    coming = asyncio.ensure_future(self._exchange.receive())
+                    given_up_s = loop.time() + self._idle_s
+                next_s = given_up_s if self._due_s is None else min(given_up_s, self._due_s)
+                await asyncio.wait(
+                    (coming, stopping),
+                    timeout=max(0, next_s - loop.time()),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if coming.done():
+                    message, coming = coming.result(), None
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    yield message.get("body", b"")
+                    if not message.get("more_body"):
+                        return
+                elif stopping.done():
+                    raise Draining("the service is stopping")
+                elif loop.time() >= given_up_s:
+                    idle_ms = self._exchange.service.settings.stream_idle_timeout_ms
+                    raise RequestTimedOut(f"nothing more of the body came within {idle_ms} ms")
+                else:
+                    yield b""
+        finally:
+            stopping.cancel()
+            if coming is not None:
+                coming.cancel()

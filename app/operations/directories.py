@@ -1,0 +1,63 @@
+"""Data directories, and moves of partitions between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.answers import Answer, json_answer
+from app.operations.service import Service
+from app.translate.receipts import Place, to_json
+from engine.background.mover import MoveReport, MoveState
+from engine.types import TopicPartition
+
+
+async def list_directories(service: Service) -> Answer:
+    """Return all data directories with what lies in them."""
+    manager = service.manager
+
+    def describe() -> list[dict[str, object]]:
+        logs = [(log.directory.parent, log.size_bytes) for log in manager.logs()]
+        return [
+            {
+                "path": str(health.directory),
+                "status": "offline" if health.is_offline else "online",
+                "detail": str(health.cause) if health.is_offline else None,
+                "partitions": sum(path == health.directory for path, _ in logs),
+                "size_bytes": sum(size for path, size in logs if path == health.directory),
+            }
+            for health in manager.directories
+        ]
+
+    return json_answer(to_json({"directories": await service.administer(describe)}))
+
+
+async def move_partition(service: Service, place: Place, directory: str) -> Answer:
+    """Have a partition lie in another data directory: 202, or 200 where it is there already.
+
+    Raises as `PartitionMover.start`.
+    """
+    mover = service.runtime.mover
+    log = TopicPartition(place.topic, place.partition)
+    report = await service.administer(lambda: mover.start(log, Path(directory)))
+    status = 200 if report.state is MoveState.DONE else 202
+    return json_answer(to_json(_described(place, report)), status=status)
+
+
+def get_move(service: Service, place: Place) -> Answer:
+    """Return where a partition lies and how its last move is going."""
+    report = service.runtime.mover.report(TopicPartition(place.topic, place.partition))
+    return json_answer(to_json(_described(place, report)))
+
+
+def _described(place: Place, report: MoveReport | None) -> dict[str, object]:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "directory": str(place.log.directory.parent),
+        "state": "idle" if report is None else report.state.value,
+        "target": None if report is None else str(report.target),
+        "first_offset": -1 if report is None else report.first_offset,
+        "copied_offset": -1 if report is None else report.copied_offset,
+        "end_offset": -1 if report is None else report.end_offset,
+        "problem": None if report is None else report.problem,
+    }

@@ -1,0 +1,224 @@
+"""Group offsets: plain cursors that readers store, on disk when they are answered."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from app.answers import NO_STORE, Answer, Headers, json_answer
+from app.auth.scopes import Action
+from app.groups.loading import Stored
+from app.groups.records import CursorKey, CursorValue
+from app.operations.exchange import Exchange
+from app.operations.service import Service
+from app.problems import CursorNotFound
+from app.translate.conditions import ensure_conditions, is_known
+from app.translate.paging import decode_token, encode_token, malformed_token
+from app.translate.receipts import shown_marks, to_json
+from engine.errors import InvalidRequestValue, NotFound, OffsetBeyondLogEnd, TooLarge
+from engine.types import NO_LEADER_EPOCH, FetchIsolation
+from schemas.groups import LONGEST_GROUP_NAME, PutGroupOffset
+
+_SLASH: Final = "%2F"
+"""How an encoded slash reaches an operation; it cannot be part of a topic's name, but of this."""
+
+
+def group_of(text: str) -> str:
+    """Return the name of a group as its path parameter has it."""
+    return text.replace(_SLASH, "/")
+
+
+async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupOffset) -> Answer:
+    """Store a cursor; 201 if there was none, else 200, in either case on disk."""
+    service = exchange.service
+    _ensure_storable(service, key, wanted)
+    await _make_topic(service)
+    # From here to the append nothing waits: what is judged is what is replaced.
+    place = service.place(key.topic, key.partition)
+    marks = place.log.watermarks
+    if wanted.offset > marks.log_end_offset:
+        raise OffsetBeyondLogEnd(
+            f"offset {wanted.offset} is beyond the log end {marks.log_end_offset}",
+            offset=wanted.offset,
+            **shown_marks(marks),
+        )
+    before = service.groups.newest(key)
+    ensure_conditions(exchange.head, _etag_of(before), group=key.group)
+    epoch = NO_LEADER_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
+    value = CursorValue(wanted.offset, epoch, wanted.metadata, service.clock.now_ms())
+    log, stored = service.groups.append(key, value)
+    await service.on_disk(log, stored.record_offset + 1)
+    status = 201 if before is None else 200
+    return json_answer(to_json(_shown(key, value)), status=status, headers=_tag_headers(stored))
+
+
+def get_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
+    """Return a stored cursor."""
+    stored = exchange.service.groups.cursor(key)
+    assert stored.value is not None, "what was deleted is not found"
+    if is_known(exchange.head, stored.etag):
+        return Answer(304, [NO_STORE, *_tag_headers(stored)], b"")
+    return json_answer(to_json(_shown(key, stored.value)), headers=_tag_headers(stored))
+
+
+async def delete_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
+    """Delete a cursor; when this returns that is on disk."""
+    service = exchange.service
+    before = service.groups.newest(key)
+    if before is None:
+        raise CursorNotFound(
+            f"group {key.group!r} has stored no offset for {key.topic}-{key.partition}",
+            group=key.group,
+        )
+    ensure_conditions(exchange.head, before.etag, group=key.group)
+    await _delete(service, [key])
+    return Answer(204, [], b"")
+
+
+def list_groups(exchange: Exchange, *, page_size: int, page_token: str | None) -> Answer:
+    """Return one page of the groups that have a cursor which the caller may read, by name."""
+    service = exchange.service
+    after = None if page_token is None else decode_token(page_token)
+    names = [
+        name
+        for name in service.groups.names()
+        if (after is None or name > after) and _readable(exchange, service.groups.cursors(name))
+    ]
+    page = names[: min(page_size, service.settings.max_page_size)]
+    token = encode_token(page[-1]) if len(names) > len(page) else None
+    return json_answer(to_json({"groups": page, "next_page_token": token}))
+
+
+def list_group_offsets(
+    exchange: Exchange, group: str, *, page_size: int, page_token: str | None
+) -> Answer:
+    """Return one page of a group's cursors that the caller may read, by topic and partition."""
+    service = exchange.service
+    after = None if page_token is None else _key_of(group, decode_token(page_token))
+    readable = _readable(exchange, service.groups.cursors(group))
+    cursors = [one for one in readable if after is None or one[0] > after]
+    page = cursors[: min(page_size, service.settings.max_page_size)]
+    token = None
+    if len(cursors) > len(page):
+        last = page[-1][0]
+        token = encode_token(f"{last.topic}/{last.partition}")
+    offsets = [_shown(key, value) for key, value in page]
+    return json_answer(to_json({"group": group, "offsets": offsets, "next_page_token": token}))
+
+
+def get_group_lag(exchange: Exchange, group: str, isolation: str) -> Answer:
+    """Return how far a group is behind in every partition in which it has a cursor.
+
+    Those that the caller may not read are left out.
+    """
+    service, level = exchange.service, FetchIsolation(isolation)
+    readable = _readable(exchange, service.groups.cursors(group))
+    lags = [_lag(service, key, value.offset, level) for key, value in readable]
+    body = {
+        "group": group,
+        "isolation": isolation,
+        "partitions": [lag._asdict() for lag in lags],
+        "total_lag": sum(lag.lag or 0 for lag in lags),
+    }
+    return json_answer(to_json(body))
+
+
+def _readable(
+    exchange: Exchange, cursors: list[tuple[CursorKey, CursorValue]]
+) -> list[tuple[CursorKey, CursorValue]]:
+    """Return the cursors in topics that the caller may read."""
+    caller = exchange.caller
+    return [one for one in cursors if caller.may(Action.READ, one[0].topic)]
+
+
+async def drop_topic_cursors(service: Service, topic: str) -> None:
+    """Delete every group's cursors in a topic that is gone; raises what an append raises.
+
+    A crash in between leaves some of them; whoever makes a topic of that name asks again first.
+    """
+    await _delete(service, service.groups.of_topic(topic))
+
+
+async def _delete(service: Service, keys: list[CursorKey]) -> None:
+    ends = dict(service.groups.append(key, None) for key in keys)  # the last record of each log
+    for log, stored in ends.items():
+        await service.on_disk(log, stored.record_offset + 1)
+    service.groups.forget(keys)
+
+
+async def _make_topic(service: Service) -> None:
+    if not service.groups.is_made:
+        service.groups.use(await service.administer(service.groups.make))
+
+
+def _ensure_storable(service: Service, key: CursorKey, wanted: PutGroupOffset) -> None:
+    """Raise unless the names and the note are within their limits."""
+    if not key.group.isprintable() or len(key.group.encode()) > LONGEST_GROUP_NAME:
+        raise InvalidRequestValue(
+            f"a group's name has 1 to {LONGEST_GROUP_NAME} bytes of printable characters",
+            group=key.group,
+        )
+    limit_bytes = service.settings.max_group_metadata_bytes
+    size = len(wanted.metadata.encode())
+    if size > limit_bytes:
+        raise TooLarge(
+            f"metadata of {size} bytes is larger than max_group_metadata_bytes ({limit_bytes})",
+            limit="max_group_metadata_bytes",
+            limit_bytes=limit_bytes,
+            actual_bytes=size,
+        )
+
+
+class _Lag(NamedTuple):
+    """One line of a group's lag; see `PartitionLag`."""
+
+    topic: str
+    partition: int
+    offset: int
+    log_start_offset: int | None = None
+    end_offset: int | None = None
+    lag: int | None = None
+    missed: int | None = None
+
+
+def _lag(service: Service, key: CursorKey, offset: int, isolation: FetchIsolation) -> _Lag:
+    try:
+        marks = service.place(key.topic, key.partition).log.watermarks
+    except NotFound:
+        return _Lag(key.topic, key.partition, offset)
+    start, end = marks.log_start_offset, marks.bound(isolation).offset
+    return _Lag(
+        key.topic,
+        key.partition,
+        offset,
+        start,
+        end,
+        lag=max(0, end - max(offset, start)),
+        missed=max(0, start - offset),
+    )
+
+
+def _shown(key: CursorKey, value: CursorValue) -> dict[str, object]:
+    return {
+        "group": key.group,
+        "topic": key.topic,
+        "partition": key.partition,
+        "offset": value.offset,
+        "leader_epoch": None if value.leader_epoch < 0 else value.leader_epoch,
+        "metadata": value.metadata,
+        "commit_timestamp": value.commit_timestamp,
+    }
+
+
+def _key_of(group: str, text: str) -> CursorKey:
+    topic, _, partition = text.rpartition("/")
+    if not partition.isdigit():
+        raise malformed_token()
+    return CursorKey(group, topic, int(partition))
+
+
+def _etag_of(stored: Stored | None) -> str | None:
+    return None if stored is None else stored.etag
+
+
+def _tag_headers(stored: Stored) -> Headers:
+    return [(b"etag", stored.etag.encode())]

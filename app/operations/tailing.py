@@ -1,0 +1,248 @@
+"""Tail: one client that follows one partition, told of every commit until somebody ends it.
+
+A tail pulls: it reads on from where it stands when its client has taken what it was sent, so the
+log is its queue. Tails that stand at the same place share one read and one rendering per commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+import msgspec
+
+from app.admission import Phase
+from app.answers import NO_STORE, Headers, Scope, Send
+from app.auth.principal import ANONYMOUS
+from app.deliveries import Delivery
+from app.dependencies import negotiate
+from app.operations.exchange import Exchange
+from app.operations.fetching import (
+    ensure_current,
+    ensure_log_id,
+    fetch,
+    fetch_bytes,
+    fetch_now,
+    may_grow,
+    moved_since,
+    start_offset,
+)
+from app.operations.service import Service
+from app.problems import Draining, kind_of, problem_answer
+from app.tail import Departure, Watch
+from app.translate.calls import OffsetSpec, ReadCall, resumed
+from app.translate.events import Page, end_event, offsets_event, records_event, retry_line
+from app.translate.receipts import Place, page_body, read_headers
+from app.translate.records_out import render_records
+from app.translate.stored import View
+from engine.errors import EngineError
+from engine.log.results import Fetched
+
+EVENT_STREAM: Final = b"text/event-stream"
+
+
+class _End(NamedTuple):
+    """Why a tail ends; the members of its last event."""
+
+    reason: str
+    detail: str
+    retryable: bool
+    problem: msgspec.Raw | None = None
+
+
+_TOO_SLOW: Final = _End("slow_consumer", "the client took nothing for too long", retryable=True)
+_OVER: Final = _End("time_limit", "a tail lasts no longer than max_tail_ms", retryable=True)
+_GONE: Final = _End("client_gone", "the client hung up", retryable=True)
+
+
+async def open_tail(exchange: Exchange, place: Place, call: ReadCall) -> TailSession:
+    """Begin to follow a partition; raises what a read from there raises, and Overloaded."""
+    negotiate(exchange.head.get(b"accept"), (EVENT_STREAM,))
+    call = resumed(call, exchange.head)
+    exchange.ticket.tail()
+    start = await start_offset(exchange.service, place, call)
+    page = await page_from(exchange.service, place, _shared(call), start)
+    return TailSession(exchange, place, call, page)
+
+
+def _shared(call: ReadCall) -> ReadCall:
+    """Return what of a call all who tail alike have in common."""
+    return call._replace(start=OffsetSpec(), log_id=None, query=b"")
+
+
+class TailSession:
+    """A tail whose first page has been read and that has not been told yet."""
+
+    status: Final = 200
+
+    def __init__(self, exchange: Exchange, place: Place, call: ReadCall, page: Page) -> None:
+        self._exchange = exchange
+        self._service = exchange.service
+        self._place = place
+        self._log_id = place.log.log_id
+        self._call = call
+        self._shared_call = _shared(call)
+        self._offset = page.start
+        self._first_page = page
+
+    def headers(self) -> Headers:
+        """Return the headers of the answer: where the log is, and where the tail begins."""
+        marks = self._first_page.fetched
+        return [
+            (b"content-type", EVENT_STREAM),
+            NO_STORE,
+            (b"x-accel-buffering", b"no"),  # nginx would keep events until it has many
+            *read_headers(self._place, self._call, marks, self._offset, b"tail"),
+        ]
+
+    async def run(self, scope: Scope, send: Send, trace: bytes | None = None) -> None:
+        """Send events until the client goes or the tail ends; the last one says why."""
+        headers = self.headers()
+        if trace is not None:
+            headers.append((b"traceparent", trace))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        deliveries = self._service.deliveries
+        with (
+            deliveries.begin(scope, send) as delivery,
+            Departure(self._exchange.receive) as departure,
+            self._service.tail.watch((self._place.log,), departure) as watch,
+        ):
+            end = await self._follow(delivery, departure, watch)
+            if not departure.is_gone:
+                await delivery.send(self._end_event(end))
+                await send({"type": "http.response.body", "body": b""})
+        self._service.telemetry.tail_ended(end.reason)
+
+    async def _follow(self, delivery: Delivery, departure: Departure, watch: Watch) -> _End:
+        """Tell what is and what will be there; return why no more."""
+        loop = asyncio.get_running_loop()
+        place, settings = self._place, self._service.settings
+        heartbeat_seconds = settings.tail_heartbeat_ms / 1000
+        over_at = loop.time() + settings.max_tail_ms / 1000
+        heartbeat_at = loop.time() + heartbeat_seconds
+        page, self._first_page = self._first_page, self._first_page._replace(event=b"")
+        try:
+            begin = retry_line(settings.tail_retry_ms) + self._offsets(page, self._offset)
+            await self._tell(delivery, begin)
+            while True:
+                end = self._due_end(delivery, departure)
+                if end is not None:
+                    return end
+                now = loop.time()
+                if now >= over_at:
+                    return _OVER
+                if page.next_offset != self._offset or now >= heartbeat_at:
+                    await self._tell(delivery, page.event or self._offsets(page, page.next_offset))
+                    heartbeat_at = now + heartbeat_seconds
+                    self._offset = page.next_offset
+                    page = page._replace(event=b"")
+                    continue
+                if page.is_all and not moved_since(place, self._call, page.fetched):
+                    watch.wake_by(min(heartbeat_at, over_at))
+                    await watch.wait()
+                else:
+                    await asyncio.sleep(0)  # a reader far behind is not the only one
+                if not departure.is_gone:
+                    page = await self._look_again()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client is told
+            return self._end_of(error)
+
+    def _due_end(self, delivery: Delivery, departure: Departure) -> _End | None:
+        """Return why nothing more is to be told, or raise it; None if nothing is in the way."""
+        if delivery.is_slow:
+            return _TOO_SLOW
+        if departure.is_gone:
+            return _GONE
+        if self._service.admission.phase is not Phase.READY:
+            raise Draining("the service is stopping")
+        self._ensure_same()
+        caller = self._exchange.caller
+        if caller is not ANONYMOUS:
+            caller.ensure_held(self._service.clock.now_ms())
+        return None
+
+    def _ensure_same(self) -> None:
+        """Raise unless the log still is the one the tail began with."""
+        ensure_current(self._service, self._place)
+        ensure_log_id(self._place, self._log_id)
+
+    async def _look_again(self) -> Page:
+        """Look from where the tail stands."""
+        service, place = self._service, self._place
+        try:
+            page = await page_from(service, place, self._shared_call, self._offset)
+        except EngineError:
+            # That the log was cut or deleted meanwhile explains better what a read met.
+            service.topic(place.topic)
+            self._ensure_same()
+            raise
+        self._offset = page.start
+        return page
+
+    async def _tell(self, delivery: Delivery, event: bytes) -> None:
+        """Send an event; while the client takes it, it counts among the answers held."""
+        ticket = self._exchange.ticket
+        ticket.hold_answer(len(event))
+        await delivery.send(event)
+        ticket.settle_answer(0)
+
+    def _offsets(self, page: Page, next_offset: int) -> bytes:
+        as_text = self._call.offsets_as_text
+        return offsets_event(self._place, page.fetched, next_offset, as_text=as_text)
+
+    def _end_of(self, error: Exception) -> _End:
+        kind = kind_of(error)
+        path = self._place.path.decode() + "tail"
+        trace = self._exchange.head.get(b"traceparent")
+        answer = problem_answer(error, path=path, trace=trace)
+        return _End(kind.code, str(error), kind.retryable, msgspec.Raw(bytes(answer.body)))
+
+    def _end_event(self, end: _End) -> bytes:
+        return end_event(
+            self._place, end._asdict(), self._offset, as_text=self._call.offsets_as_text
+        )
+
+
+async def page_from(service: Service, place: Place, call: ReadCall, offset: int) -> Page:
+    """Return what there is from `offset` on, made once for all who ask in this turn of the loop."""
+    shared = service.tail_pages
+    # What was made before the last commit is no answer to whoever looks after it.
+    key = (place.log, place.log.watermarks.bound(call.isolation).offset, offset, call)
+    page = shared.get(key)
+    if page is not None:
+        service.telemetry.read(place.log.topic_partition, size_bytes=page.size_bytes)
+        return page
+    settings = service.settings
+    max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
+    found = fetch_now(place, call, offset, max_bytes=max_bytes, cached_only=True)
+    if found is not None and len(found[1].data) <= settings.inline_read_bytes:
+        page = _rendered(service, place, call, *found)
+        shared.put(key, page)
+        return page
+
+    async def make() -> Page:
+        start, fetched = found or await fetch(service, place, call, offset, max_bytes=max_bytes)
+        return await service.workers.read(lambda: _rendered(service, place, call, start, fetched))
+
+    return await shared.join(key, make)
+
+
+def _rendered(service: Service, place: Place, call: ReadCall, start: int, fetched: Fetched) -> Page:
+    settings = service.settings
+    view = View(
+        start=start,
+        max_records=settings.default_fetch_records,
+        max_answer_bytes=settings.max_tail_event_bytes,
+        limit_bytes=settings.max_decompressed_batch_bytes,
+        encoding=call.encoding,
+        offsets_as_text=call.offsets_as_text,
+    )
+    rendered = render_records(fetched.data, view)
+    stopped_at = rendered.next_offset
+    next_offset = fetched.next_offset if stopped_at is None else stopped_at
+    event = b""
+    if rendered.count:
+        body = page_body(place, fetched, rendered, next_offset, as_text=call.offsets_as_text)
+        event = records_event(body, next_offset)
+    is_all = stopped_at is None and may_grow(fetched)
+    return Page(event, start, next_offset, is_all, fetched._replace(data=b""), len(fetched.data))

@@ -1,0 +1,279 @@
+"""A connection: uvicorn's HTTP with a hot lane for appends, one write an answer, bounded waits.
+
+What is no request that all of HTTP's readers would read alike is refused here, before any lane
+sees it; and nobody holds a connection by sending nothing, or by taking nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from app.deliveries import CUT_OFF
+from app.heads import fault_of, without_upgrade
+from app.hot_lane import HotAppend, HotLane
+from app.problems import MalformedRequest, RequestTimedOut, kind_of, problem_answer
+from app.transports import OneWrite
+from engine.errors import Overloaded
+
+_NO_HTTP: Final = "Invalid HTTP request received."
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP, writing each answer once; heads are bounded, what is no HTTP is explained.
+
+    A request that the hot lane takes takes the place of uvicorn's cycle, so that what is pipelined
+    behind it waits its turn. A connection without a cycle, or with one that is complete, is idle.
+    """
+
+    def __init__(self, *, hot_lane: HotLane, max_header_bytes: int, **options: Any) -> None:  # noqa: ANN401  # uvicorn's
+        super().__init__(**options)
+        self._hot_lane = hot_lane
+        self._settings = hot_lane.service.settings
+        self._max_header_bytes = max_header_bytes
+        self._head_bytes = 0
+        self._has_head = False
+        """Whether a request is under way that is handed on, and not yet whole."""
+        self._plain_head = b""
+        """The head of a request that asks for an upgrade, without the question."""
+        self._is_deaf = False
+        """Whether nothing more is taken from this client."""
+        self._last_words = b""
+        """What the client is told when all before it is answered; then the connection ends."""
+        self._deadline: asyncio.TimerHandle | None = None
+        """For a head to be whole, or for the rest of a body that nobody wants any more."""
+        self._stall: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
+        """Begin a connection, unless there are too many."""
+        wrapped = OneWrite(transport, self._settings.send_timeout_ms / 1000)
+        super().connection_made(cast("asyncio.Transport", wrapped))
+        self._extensions = {CUT_OFF: transport.abort}
+        try:
+            self._hot_lane.service.admission.ensure_connection(len(self.connections))
+        except Overloaded as error:
+            self._refuse(error)
+        else:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End a connection, and the request whose body will not come any more."""
+        self._set_deadline(None)
+        self._end_stall()
+        cycle = self._cycle
+        if isinstance(cycle, HotAppend):
+            cycle.leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; hang up on what is no HTTP, or a line and headers that do not end."""
+        if self._is_deaf:
+            return
+        self._unset_keepalive_if_required()
+        if self._feed(data):
+            self._look_at_rest(len(data))
+
+    def _look_at_rest(self, size_bytes: int) -> None:
+        """See to it that what has not come yet will not be waited for without end."""
+        if self._is_in_head or self._cycle is None:
+            self._head_bytes += size_bytes
+            if self._head_bytes > self._max_header_bytes:
+                limit = f"max_header_bytes ({self._max_header_bytes})"
+                self._refuse(MalformedRequest(f"the line and headers are larger than {limit}"))
+            else:
+                self._expect_head()
+            return
+        self._head_bytes = 0
+        cycle = self._cycle
+        if isinstance(cycle, HotAppend):
+            cycle.expect_rest()
+        if self.cycle.response_complete and not self._has_head and not self._is_timed:
+            self._expect_head()  # bytes that belong to no request must not end every timeout
+
+    def _feed(self, data: bytes) -> bool:
+        """Have the bytes parsed, and return whether more of them are wanted.
+
+        A wish to upgrade is passed over (RFC 9110, 7.8).
+        """
+        while not self._is_deaf:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._plain_head + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            except httptools.HttpParserError:
+                self._refuse(MalformedRequest(_NO_HTTP))
+            else:
+                break
+        return not self._is_deaf
+
+    @property
+    def _cycle(self) -> object:
+        """The latest request: one of uvicorn's, or one of the hot lane."""
+        return cast("object", self.cycle)
+
+    @property
+    def _is_in_head(self) -> bool:
+        scope = cast("Mapping[str, object] | None", self.scope)
+        return scope is not None and "method" not in scope  # it has one when the head is whole
+
+    @property
+    def _is_timed(self) -> bool:
+        return self._deadline is not None or self.timeout_keep_alive_task is not None
+
+    def on_headers_complete(self) -> None:
+        """Let the hot lane have the request, or else uvicorn; after the last answer, nobody."""
+        self._plain_head = b""
+        if self._is_deaf:
+            return
+        self._set_deadline(None)
+        is_idle = self._cycle is None or self.cycle.response_complete
+        if is_idle and self.transport.is_closing():
+            return
+        if is_idle:
+            hot = self._hot_lane.enter(self)
+            if hot is not None:
+                self.cycle = cast("RequestResponseCycle", hot)
+                self._has_head = True
+                return
+        method = self.parser.get_method()
+        if self.parser.should_upgrade() and method != b"CONNECT":
+            self._plain_head = without_upgrade(method, self.url, self.headers)
+            return
+        fault = fault_of(self.parser.get_http_version(), self.headers)
+        if fault is not None:
+            self._refuse(MalformedRequest(fault))
+        elif len(self.pipeline) >= self._settings.max_pipelined_requests:
+            self.cycle.keep_alive = False  # its answer tells that those behind it had none
+            self._is_deaf = True
+        else:
+            cast("dict[str, object]", self.scope)["extensions"] = self._extensions
+            super().on_headers_complete()
+            self._has_head = True
+
+    def on_body(self, body: bytes) -> None:
+        """Hand on a piece of the body."""
+        if not self._has_head:
+            return
+        cycle = self._cycle
+        if isinstance(cycle, HotAppend):
+            cycle.take(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Tell that the body is whole."""
+        if not self._has_head:
+            return
+        self._has_head = False
+        self._set_deadline(None)
+        cycle = self._cycle
+        if isinstance(cycle, HotAppend):
+            cycle.finish()
+        else:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with what is pipelined; behind the last answer, with what is still to be said."""
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if not is_last or self.transport.is_closing():
+            return
+        if self._last_words:
+            self._part()
+        elif self._has_head:
+            self._set_deadline(self._settings.linger_timeout_ms, self.transport.close)
+
+    def _refuse(self, error: Exception) -> None:
+        """Take nothing more; say why when what was asked before is answered, then hang up."""
+        self._is_deaf = True
+        self._set_deadline(None)
+        self._hot_lane.service.telemetry.explained(kind_of(error).code)
+        self._last_words = self._rendered(error)
+        cycle = self._cycle
+        if self._has_head and self.pipeline:
+            self.pipeline.popleft()  # what is refused is a request that waits: it is never begun
+        elif self._has_head and isinstance(cycle, RequestResponseCycle):
+            if cycle.response_started:
+                self.transport.abort()  # half an answer cannot be followed by another
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._part()
+        elif cycle is None or self.cycle.response_complete:
+            self._part()
+
+    def _rendered(self, error: Exception) -> bytes:
+        status, headers, body = problem_answer(error, path="/")
+        defaults = self.server_state.default_headers
+        length = (b"content-length", b"%d" % len(body))
+        head = [*defaults, *headers, length, (b"connection", b"close")]
+        lines = b"".join([b"%b: %b\r\n" % header for header in head])
+        return b"".join([STATUS_LINE[status], lines, b"\r\n", body])
+
+    def _part(self) -> None:
+        """Say the last words, and wait a little: who is cut off while sending may miss them."""
+        self._unset_keepalive_if_required()
+        self.transport.write(self._last_words)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._set_deadline(self._settings.linger_timeout_ms, self.transport.close)
+        else:
+            self.transport.close()
+
+    def _expect_head(self) -> None:
+        """Give the next head its time, from now on if it is not running."""
+        if self._deadline is None:
+            self._set_deadline(self._settings.head_timeout_ms, self._give_up_head)
+
+    def _give_up_head(self) -> None:
+        if not self._is_in_head:
+            self.transport.close()  # nothing was asked, so nothing is to be said
+        else:
+            wait_ms = self._settings.head_timeout_ms
+            self._refuse(RequestTimedOut(f"the head did not arrive within {wait_ms} ms"))
+
+    def _set_deadline(self, wait_ms: int | None, act: Callable[[], None] | None = None) -> None:
+        """Have `act` called after a while, instead of what was to be called before."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if wait_ms is not None and act is not None:
+            self._deadline = self.loop.call_later(wait_ms / 1000, act)
+
+    def pause_writing(self) -> None:
+        """Begin to look whether the client takes what it asked for."""
+        super().pause_writing()
+        self._end_stall()
+        self._watch_client()
+
+    def resume_writing(self) -> None:
+        """End that: it does."""
+        self._end_stall()
+        super().resume_writing()
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+            self._unsent_bytes = 0
+
+    def _watch_client(self) -> None:
+        """Cut off a client that took nothing since the last look."""
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if self._unsent_bytes and unsent_bytes >= self._unsent_bytes:
+            self.transport.abort()
+            return
+        self._unsent_bytes = unsent_bytes
+        wait_seconds = self._settings.send_timeout_ms / 1000
+        self._stall = self.loop.call_later(wait_seconds, self._watch_client)

@@ -1,0 +1,67 @@
+"""Segments of a log, and their files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Header, Path, Response
+
+from app.answers import AnswerResponse, StreamedAnswer, StreamedResponse
+from app.operations import maintenance, segments
+from app.routes.shared import ExchangeDep, PlaceDep, answers, problems
+from engine.log.files import FileKind
+from schemas.common import Offset
+from schemas.maintenance import SegmentList
+
+router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", tags=["segments"])
+
+CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.get(
+    "/segments",
+    operation_id="listSegments",
+    responses={**answers(200, SegmentList, "The segments, oldest first"), **problems(404)},
+)
+async def list_segments(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """List the segments of a log, and where to download their files."""
+    return AnswerResponse(await maintenance.list_segments(exchange.service, place))
+
+
+async def _download_headers(
+    *,
+    part: Annotated[
+        str | None, Header(alias="range", description="One part, such as `bytes=0-99`")
+    ] = None,
+    if_range: Annotated[
+        str | None, Header(description="The part only if the file has this ETag, else all of it")
+    ] = None,
+    if_none_match: Annotated[str | None, Header(description="ETags that get a 304")] = None,
+    if_match: Annotated[str | None, Header(description="ETags; with another one 412")] = None,
+) -> None:
+    """Document the headers of a download; the operation reads them itself."""
+
+
+@router.get(
+    "/segments/{base_offset}/{kind}",
+    operation_id="downloadSegment",
+    response_class=Response,  # no JSON
+    dependencies=[Depends(_download_headers)],
+    responses={
+        200: {"description": "The file as far as it is committed", "content": CONTENT},
+        206: {"description": "The part of it that Range asks for", "content": CONTENT},
+        304: {"description": "The client has it"},
+        **problems(404, 409, 412, 416),
+    },
+)
+async def download_segment(
+    exchange: ExchangeDep,
+    place: PlaceDep,
+    base_offset: Annotated[Offset, Path()],
+    kind: Literal["log", "index", "timeindex", "txnindex"],
+) -> Response:
+    """Download a file of a segment as it lies on disk, up to the high watermark."""
+    answer = await segments.download_segment(exchange, place, base_offset, FileKind(kind))
+    if isinstance(answer, StreamedAnswer):
+        return StreamedResponse(answer)
+    return AnswerResponse(answer)

@@ -1,0 +1,85 @@
+"""Tail a partition with server-sent events."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+
+from app.answers import Receive, Scope, Send
+from app.operations.tailing import TailSession, open_tail
+from app.routes.shared import ExchangeDep, PlaceDep, problems
+from app.translate.calls import tail_call
+from schemas.tail import TailParameters
+
+router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", tags=["consume"])
+
+EVENT: Final = {
+    "oneOf": [
+        {"$ref": f"#/components/schemas/{name}"}
+        for name in ("RecordsEvent", "OffsetsEvent", "EndEvent")
+    ],
+    "discriminator": {
+        "propertyName": "event",
+        "mapping": {
+            "records": "#/components/schemas/RecordsEvent",
+            "offsets": "#/components/schemas/OffsetsEvent",
+            "end": "#/components/schemas/EndEvent",
+        },
+    },
+}
+"""What one event is, once the lines of the stream are taken apart."""
+
+EXAMPLE: Final = {
+    "event": "records",
+    "id": "6",
+    "data": '{"topic":"flights","partition":0,"records":[{"offset":5,"timestamp":1788000000123,'
+    '"timestamp_type":"create","key":"AA","key_encoding":"utf8","value":{"flight":1141},'
+    '"value_encoding":"json","headers":[],"leader_epoch":0}],"next_offset":6,'
+    '"log_start_offset":0,"high_watermark":6,"last_stable_offset":6,"log_end_offset":6,'
+    '"leader_epoch":0}',
+}
+
+
+class EventStream(Response):
+    """A tail as what a route returns."""
+
+    def __init__(self, session: TailSession) -> None:
+        super().__init__()
+        self._session = session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI
+        await self._session.run(scope, send)
+
+
+async def _tail_headers(
+    last_event_id: Annotated[
+        str | None, Header(description="The id of the last event that was seen: resumes there")
+    ] = None,
+) -> None:
+    """Document the headers of a tail; the operation reads them itself."""
+
+
+@router.get(
+    "/tail",
+    operation_id="tailRecords",
+    response_class=Response,  # no JSON
+    dependencies=[Depends(_tail_headers)],
+    responses={
+        200: {
+            "description": "Events `records` (data: RecordPage), `offsets` (TailOffsets) while "
+            "nothing comes, and `end` (TailEnd) as the last; the id of each is the next offset",
+            "content": {"text/event-stream": {"schema": EVENT, "example": EXAMPLE}},
+        },
+        **problems(404, 406, 409, 410, 416),
+    },
+)
+async def tail_records(
+    request: Request,
+    exchange: ExchangeDep,
+    place: PlaceDep,
+    parameters: Annotated[TailParameters, Query()],
+) -> EventStream:
+    """Follow a partition: what is there from the offset on, then every commit as it comes."""
+    call = tail_call(parameters, request.scope["query_string"])
+    return EventStream(await open_tail(exchange, place, call))

@@ -1,0 +1,45 @@
+"""Conditions of a request (RFC 9110, 13.1) on one thing that has an ETag, or is not there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from app.problems import MalformedRequest
+from engine.errors import PreconditionFailed
+
+_TAGS: Final = re.compile(r'\s*(?:W/)?"[!#-~\x80-\xff]*"(?:\s*,\s*(?:W/)?"[!#-~\x80-\xff]*")*\s*')
+_TAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
+
+
+def ensure_conditions(head: Mapping[bytes, bytes], etag: str | None, **facts: object) -> None:
+    """Raise PreconditionFailed unless If-Match and If-None-Match allow a change of what has `etag`.
+
+    None is the tag of what is not there. Raises MalformedRequest for a header that is neither `*`
+    nor a list of tags. The error carries the present tag, and the facts.
+    """
+    for name, has_to_match in ((b"if-match", True), (b"if-none-match", False)):
+        header = head.get(name)
+        if header is not None and _matches(header, etag, name.decode()) != has_to_match:
+            raise PreconditionFailed(
+                "there is nothing yet" if etag is None else f"it has the ETag {etag} now",
+                etag=etag,
+                **facts,
+            )
+
+
+def is_known(head: Mapping[bytes, bytes], etag: str) -> bool:
+    """Whether a GET says in If-None-Match that it has this already; raises MalformedRequest."""
+    header = head.get(b"if-none-match")
+    return header is not None and _matches(header, etag, "if-none-match")
+
+
+def _matches(header: bytes, etag: str | None, name: str) -> bool:
+    """Whether one of the tags is this one; a weak one never is: ours are strong."""
+    text = header.decode("latin-1")
+    if text.strip() == "*":
+        return etag is not None
+    if _TAGS.fullmatch(text) is None:
+        raise MalformedRequest(f"{name} takes * or ETags", header=name)
+    return etag in _TAG.findall(text)

@@ -1,0 +1,79 @@
+"""What a scrape tells of logs and directories: protocol rule H5."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.builders import new_batch
+from tests.support.service import BATCHES, RAW, RECORDS, Api, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def lines_of(api: Api) -> set[str]:
+    text = (await api.client.get("/metrics")).text
+    return {line for line in text.splitlines() if not line.startswith("#")}
+
+
+async def test_every_log_shows_its_size_and_offsets(api: Api) -> None:
+    """Bytes, segments and offsets of a partition, and the sums of its topic."""
+    await api.append("a", "b")
+    size = float(api.log().size_bytes)
+    assert {
+        'tidelog_log_end_offset{partition="0",topic="events"} 2.0',
+        'tidelog_log_high_watermark{partition="0",topic="events"} 2.0',
+        'tidelog_log_segments{partition="0",topic="events"} 1.0',
+        f'tidelog_log_size_bytes{{partition="0",topic="events"}} {size}',
+        f'tidelog_topic_size_bytes{{topic="events"}} {size}',
+        'tidelog_topic_partitions{topic="events"} 1.0',
+        "tidelog_partitions 1.0",
+        "tidelog_remaining_logs_to_recover 0.0",
+    } <= await lines_of(api)
+
+
+async def test_bytes_that_no_reader_sees_yet_are_told(tmp_path: Path) -> None:
+    """What is appended and not flushed counts; a flush brings it to nothing."""
+    async with running(tmp_path, commit_interval_ms=3_600_000) as api:
+        await api.create()
+        await api.append("seen")
+        seen = api.log().size_bytes
+        await api.append("unseen", path=f"{RECORDS}?acks=1")
+        waiting = float(api.log().size_bytes - seen)
+        assert waiting > 0
+        name = 'tidelog_log_unflushed_bytes{partition="0",topic="events"}'
+        assert {f"{name} {waiting}", f"tidelog_unflushed_bytes {waiting}"} <= await lines_of(api)
+        api.log().flush()
+        assert f"{name} 0.0" in await lines_of(api)
+
+
+async def test_partitions_beyond_the_limit_are_in_the_sums_alone(tmp_path: Path) -> None:
+    """The number of series is bounded; nothing vanishes silently."""
+    async with running(tmp_path, max_metric_partitions=2) as api:
+        await api.create(partitions=5)
+        lines = await lines_of(api)
+        single = [line for line in lines if line.startswith("tidelog_log_end_offset{")]
+        assert len(single) == 2
+        assert {
+            "tidelog_partitions 5.0",
+            "tidelog_partitions_without_series 3.0",
+            'tidelog_topic_partitions{topic="events"} 5.0',
+        } <= lines
+
+
+async def test_producers_and_late_transactions_are_counted(api: Api) -> None:
+    """A producer is remembered; its transaction is late once it has been silent for too long."""
+    batch = new_batch(producer_id=7, producer_epoch=1, base_sequence=0, is_transactional=True)
+    answer = await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
+    assert answer.status_code == 201, answer.text
+    lines = await lines_of(api)
+    assert "tidelog_producers 1.0" in lines
+    assert "tidelog_partitions_with_late_transactions 1.0" in lines
+
+
+async def test_a_failed_directory_is_told_by_name(api: Api) -> None:
+    """0 while a data directory takes writes, 1 afterwards."""
+    directory = api.service.manager.health.directory
+    name = f'tidelog_log_directory_offline{{log_directory="{directory}"}}'
+    assert f"{name} 0.0" in await lines_of(api)
+    api.service.manager.health.fail(OSError(5, "Input/output error"))
+    assert f"{name} 1.0" in await lines_of(api)

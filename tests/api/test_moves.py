@@ -1,0 +1,160 @@
+"""Data directories as the service lists them, and partitions moved between them."""
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.filesystem import ForgetfulDisk
+from tests.support.service import RECORDS, Api, client_of, fast, open_service
+
+pytestmark = pytest.mark.anyio
+
+MOVE = "/v1/topics/events/partitions/0/move"
+
+
+A, B = "/a", "/b"
+SETTINGS: dict[str, Any] = {"more_data_directories": (Path(B),), "max_waiting_moves": 1}
+
+
+class Gate(ForgetfulDisk):
+    """Stops the first write into the log of a copy until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def enter(self, name: str, path: Path) -> None:
+        if name == "append" and "-future" in str(path) and path.suffix == ".log":
+            self.reached.set()
+            assert self.opened.wait(10)
+        super().enter(name, path)
+
+
+@pytest.fixture
+def disk() -> Gate:
+    return Gate()
+
+
+@asynccontextmanager
+async def served(disk: Gate) -> AsyncIterator[Api]:
+    """A service of two data directories on this disk."""
+    async with (
+        open_service(Path(A), fs=disk, **SETTINGS) as service,
+        client_of(fast(service)) as client,
+    ):
+        yield Api(service, client)
+
+
+@pytest.fixture
+async def api(disk: Gate) -> AsyncIterator[Api]:
+    """Two directories, a partition of three records in the first."""
+    async with served(disk) as api:
+        await api.create(segment_index_bytes=16384)
+        await api.append(1, 2, 3)
+        yield api
+        disk.opened.set()
+
+
+def end_moves(api: Api, disk: Gate) -> None:
+    """Let the move under way come to its end; no other is begun."""
+    assert disk.reached.wait(10)
+    disk.opened.set()
+    api.service.runtime.mover.stop()
+
+
+async def values(api: Api) -> list[object]:
+    records = (await api.client.get(f"{RECORDS}?offset=earliest")).json()["records"]
+    return [record["value"] for record in records]
+
+
+async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
+    """The preferred one first; one that is offline says why."""
+    api.service.manager.directories[1].fail(OSError(5, "Input/output error"))
+    listed = (await api.client.get("/v1/directories")).json()["directories"]
+    first, second = listed
+    assert (first["path"], first["status"], first["partitions"]) == (
+        A,
+        "online",
+        1,
+    )
+    assert first["size_bytes"] == api.log().size_bytes > 0
+    assert (second["status"], second["partitions"], second["size_bytes"]) == ("offline", 0, 0)
+    assert "Input/output error" in second["detail"]
+
+
+async def test_a_partition_is_moved_to_a_listed_directory(api: Api, disk: Gate) -> None:
+    """Accepted at once; afterwards it lies there, whole, and appends go on."""
+    before = (await api.client.get(MOVE)).json()
+    assert (before["state"], before["target"], before["directory"]) == ("idle", None, A)
+    accepted = await api.client.post(MOVE, json={"directory": B})
+    assert (accepted.status_code, accepted.json()["target"]) == (202, B)
+    end_moves(api, disk)
+    after = (await api.client.get(MOVE)).json()
+    assert (after["state"], after["directory"], after["copied_offset"]) == ("done", B, 3)
+    await api.append(4)
+    assert await values(api) == [1, 2, 3, 4]
+
+
+async def test_a_move_to_where_it_lies_is_done(api: Api) -> None:
+    """200 instead of 202: there is nothing to wait for."""
+    answer = await api.client.post(MOVE, json={"directory": A})
+    assert (answer.status_code, answer.json()["state"]) == (200, "done")
+
+
+@pytest.mark.parametrize("directory", ["/etc", "", "b", "../b", 1])
+async def test_no_other_directory_can_be_named(api: Api, directory: object) -> None:
+    """What is not listed is refused, and nothing is made there."""
+    answer = await api.client.post(MOVE, json={"directory": directory})
+    assert answer.status_code == 422
+    assert (await api.client.get(MOVE)).json()["state"] == "idle"
+
+
+async def test_a_partition_that_is_not_there_is_not_moved(api: Api) -> None:
+    """404 for the topic and for the partition."""
+    for path in (MOVE.replace("events", "none"), MOVE.replace("/0/", "/7/")):
+        answer = await api.client.post(path, json={"directory": B})
+        assert answer.status_code == 404
+        assert (await api.client.get(path)).status_code == 404
+
+
+async def test_one_move_at_a_time_and_one_target(api: Api, disk: Gate) -> None:
+    """Asked again it is the same move; another target, and one move too many, are refused."""
+    await api.create("other", segment_index_bytes=16384)
+    assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
+    assert disk.reached.wait(10)
+    again = await api.client.post(MOVE, json={"directory": B})
+    assert (again.status_code, again.json()["state"]) == (202, "waiting")
+    elsewhere = await api.client.post(MOVE, json={"directory": A})
+    assert (elsewhere.status_code, elsewhere.json()["code"]) == (422, "policy_violation")
+    full = await api.client.post(MOVE.replace("events", "other"), json={"directory": A})
+    assert (full.status_code, full.json()["code"]) == (503, "overloaded")
+    await api.append(4)
+    end_moves(api, disk)
+    assert api.log().directory.parent == Path(B)
+    assert await values(api) == [1, 2, 3, 4]
+
+
+async def test_a_restart_in_the_middle_of_a_move_serves_every_record(
+    disk: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is given up, the partition is where it was, and nobody knows of the move."""
+    monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
+    async with served(disk) as api:
+        await api.create(segment_index_bytes=16384)
+        for value in (1, 2, 3):
+            await api.append(value)
+        assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
+        assert disk.reached.wait(10)
+        api.service.manager.interrupt()  # as closing begins
+        disk.opened.set()
+    async with served(disk) as api:
+        now = (await api.client.get(MOVE)).json()
+        assert (now["state"], now["directory"]) == ("idle", A)
+        assert await values(api) == [1, 2, 3]
+        listed = (await api.client.get("/v1/directories")).json()["directories"]
+        assert [one["partitions"] for one in listed] == [1, 0]

@@ -1,0 +1,445 @@
+"""Appends of any length with `?stream=true`: protocol rules S1 to S6."""
+
+import asyncio
+import gzip
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import httpx
+import pytest
+from anyio.lowlevel import checkpoint
+
+from engine.errors import StorageOffline
+from engine.records.scan import iter_headers
+from tests.support.service import NDJSON, RECORDS, Api, running
+
+pytestmark = pytest.mark.anyio
+
+STREAM = f"{RECORDS}?stream=true"
+SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18\x01\x00\x00\x00x"
+UNENDING_FRAME = b"\x28\xb5\x2f\xfd\x00\x00" + (100_000 << 3).to_bytes(3, "little")
+"""A frame of zstd whose first block claims more than comes."""
+
+
+@pytest.fixture
+async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
+    """A service whose parts are small and whose requests are not much larger."""
+    limits = {"max_stream_part_bytes": 1_000, "max_request_bytes": 10_000}
+    async with running(tmp_path, **limits) as api:
+        await api.create()
+        yield api
+
+
+def lines(count: int, *, start: int = 0) -> bytes:
+    return b"".join(b'{"key":"k","value":%d}\n' % n for n in range(start, start + count))
+
+
+async def pieces(body: bytes, size: int = 700) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+async def send(
+    api: Api, content: bytes | AsyncIterator[bytes], *, path: str = STREAM, **headers: str
+) -> httpx.Response:
+    sent = NDJSON | {name.replace("_", "-"): value for name, value in headers.items()}
+    return await api.client.post(path, content=content, headers=sent)
+
+
+async def stored(api: Api, path: str = RECORDS) -> list[Any]:
+    """Every value of a log, on disk or not yet."""
+    api.log(path.split("/")[3]).commit()
+    page = (await api.client.get(path)).json()
+    return [record["value"] for record in page["records"]]
+
+
+def end_of(api: Api) -> int:
+    return api.log().watermarks.log_end_offset
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await checkpoint()
+
+
+@pytest.mark.parametrize("size", [7, 333, 100_000])
+async def test_a_body_of_any_length_is_committed_in_parts(api: Api, size: int) -> None:
+    """The receipt is about all lines, which are several batches, in order, however they came."""
+    body = lines(1_000)
+    assert len(body) > 2 * api.service.settings.max_request_bytes
+    answer = await send(api, pieces(body, size))
+    receipt = answer.json()
+    assert (answer.status_code, receipt["lines"], receipt["count"]) == (201, 1_000, 1_000)
+    assert (receipt["base_offset"], receipt["last_offset"]) == (0, 999)
+    assert receipt["high_watermark"] == 1_000
+    raw = await api.client.get(RECORDS.replace("records", "batches"))
+    assert len(list(iter_headers(raw.content))) >= len(body) // 1_000
+    page = await api.client.get(answer.headers["location"])
+    assert [record["value"] for record in page.json()["records"]] == list(range(1_000))
+    offsets = await api.client.get(RECORDS.replace("records", "offsets"))
+    assert offsets.headers["etag"] == answer.headers["etag"]
+
+
+@pytest.mark.parametrize(("acks", "status"), [("0", 202), ("1", 201), ("all", 201)])
+async def test_acks_mean_what_they_do_elsewhere(api: Api, acks: str, status: int) -> None:
+    """Only `all` waits for the disk; the receipt says which it was."""
+    answer = await send(api, lines(200), path=f"{STREAM}&acks={acks}")
+    assert (answer.status_code, answer.json()["acks"]) == (status, acks)
+    assert await stored(api) == list(range(200))
+
+
+async def test_blank_lines_count_as_lines(api: Api) -> None:
+    """Lines are those of the body, so that a client can count them; the last needs no break."""
+    body = b"\n" * 1_500 + lines(2) + b"\n\n" + b"\n" * 1_500 + b'{"value":"last"}'
+    receipt = (await send(api, pieces(body))).json()
+    assert (receipt["lines"], receipt["count"]) == (3_005, 3)
+    assert await stored(api) == [0, 1, "last"]
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"\n" * 3_000])
+async def test_a_body_without_a_record_is_refused(api: Api, body: bytes) -> None:
+    """As everywhere: there has to be a record."""
+    answer = await send(api, pieces(body))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_record")
+    assert answer.json()["side_effects"] == "none"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "producer_id",
+        "producer_epoch",
+        "producer_sequence",
+        "if_match",
+        "expected_offset",
+        "content_digest",
+        "idempotency_key",
+    ],
+)
+async def test_what_is_about_one_append_is_refused(api: Api, header: str) -> None:
+    """Sequences, conditions, digests and keys make no sense for many appends: 400."""
+    answer = await send(api, lines(1), **{header: "1"})
+    assert (answer.status_code, answer.json()["header"]) == (400, header.replace("_", "-"))
+    assert end_of(api) == 0
+
+
+async def test_only_ndjson_can_be_cut_into_parts(api: Api) -> None:
+    """Another type, or none, is 415; `stream=false` is the append that is known."""
+    for headers in ({"content-type": "application/json"}, {}):
+        answer = await api.client.post(STREAM, content=lines(1), headers=headers)
+        assert (answer.status_code, answer.json()["accepted"]) == (415, list(NDJSON.values()))
+    answer = await send(api, lines(1), path=f"{RECORDS}?stream=false")
+    assert (answer.status_code, "lines" in answer.json()) == (201, False)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "encoded"),
+    [
+        ("gzip", [gzip.compress(lines(3_000))]),
+        ("gzip", [gzip.compress(lines(1_500)), gzip.compress(lines(1_500, start=1_500))]),
+        ("zstd", [bytes(cramjam.zstd.compress(lines(100, start=n))) for n in range(0, 3_000, 100)]),
+        ("zstd", [SKIPPABLE_FRAME, bytes(cramjam.zstd.compress(lines(3_000)))]),
+        ("Identity", [lines(3_000)]),
+    ],
+)  # fmt: skip
+async def test_compressed_bodies_are_decoded_while_they_arrive(
+    tmp_path: Path, encoding: str, encoded: list[bytes]
+) -> None:
+    """Members and frames follow each other; parts are cut from what they hold."""
+    limits = {"max_stream_part_bytes": 1_000, "max_request_bytes": 100_000}
+    async with running(tmp_path, **limits) as api:
+        await api.create()
+        answer = await send(api, pieces(b"".join(encoded), 13), content_encoding=encoding)
+        assert (answer.status_code, answer.json()["lines"]) == (201, 3_000)
+        assert await stored(api) == list(range(3_000))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status", "code"),
+    [
+        ("br", lines(1), 415, "unsupported_media_type"),
+        ("gzip", b"not gzip", 400, "malformed_request"),
+        ("gzip", gzip.compress(lines(1))[:-1], 400, "malformed_request"),
+        ("gzip", gzip.compress(lines(1)) + b"tail", 400, "malformed_request"),
+        ("zstd", b"not zstd at all", 400, "malformed_request"),
+        ("zstd", bytes(cramjam.zstd.compress(lines(1)))[:-1], 400, "malformed_request"),
+        ("zstd", bytes(cramjam.zstd.compress(bytes(20_000))), 413, "too_large"),
+        ("zstd", UNENDING_FRAME + bytes(20_000), 413, "too_large"),
+    ],
+    ids=["br", "no-gzip", "cut-gzip", "tail", "no-zstd", "cut-zstd", "large-frame", "unending"],
+)
+async def test_a_body_that_cannot_be_decoded_is_explained(
+    api: Api, encoding: str, body: bytes, status: int, code: str
+) -> None:
+    """415 lists the encodings, 400 tells damage, 413 the frame that is beyond a request's limit."""
+    answer = await send(api, pieces(body), content_encoding=encoding)
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+
+
+async def test_a_gzip_bomb_is_held_in_pieces(api: Api) -> None:
+    """A few KB that hold 50 MB without a line break end at the limit of a line: nothing swells."""
+    bomb = gzip.compress(bytes(50_000_000))
+    tracemalloc.start()
+    answer = await send(api, pieces(bomb), content_encoding="gzip")
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (answer.status_code, answer.json()["limit"]) == (413, "max_request_bytes")
+    assert peak_bytes < 5_000_000
+
+
+async def test_a_wrong_line_ends_it_where_the_parts_before_are(api: Api) -> None:
+    """What was committed stays and is told, with the line that is wrong and its record's index."""
+    good = lines(500)
+    body = good + b"\n" + b'{"value":1,"x":2}\n' + lines(500)
+    answer = await send(api, pieces(body))
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["line"]) == (422, "invalid_record", 502)
+    assert [error["index"] for error in problem["errors"]] == [500]
+    assert (problem["retryable"], problem["side_effects"]) == (False, "unknown")
+    assert 400 < problem["committed_lines"] <= 500
+    assert problem["committed_records"] == problem["committed_lines"]
+    assert problem["base_offset"] == 0
+    assert problem["last_offset"] == problem["committed_records"] - 1
+    assert await stored(api) == list(range(problem["committed_lines"]))
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "code"),
+    [
+        (b"{", 400, "malformed_request"),
+        (b'{"value":"\xff"}', 400, "malformed_request"),
+        (b'{"value":1,"key":1,"key_encoding":"base64"}', 422, "invalid_record"),
+        (b'{"value":1,"timestamp":9999999999999999}', 422, "invalid_timestamp"),
+        (b'{"value":"' + b"x" * 12_000 + b'"}', 413, "too_large"),
+    ],
+)
+async def test_nothing_is_written_if_the_first_line_is_wrong(
+    api: Api, line: bytes, status: int, code: str
+) -> None:
+    """Each kind of fault has the code it has elsewhere, and nothing to take back."""
+    answer = await send(api, pieces(line + b"\n" + lines(3)))
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (status, code)
+    assert (problem["side_effects"], problem["committed_lines"]) == ("none", 0)
+    assert problem["base_offset"] is None
+    assert end_of(api) == 0
+
+
+async def test_a_long_line_is_a_part_of_its_own(api: Api) -> None:
+    """A line longer than a part is taken up to the limit of a request, between its neighbours."""
+    long = b'{"value":"%b"}\n' % (b"x" * 8_000)
+    receipt = (await send(api, pieces(lines(1) + long * 2 + lines(1)))).json()
+    assert receipt["count"] == 4
+    assert [len(str(value)) for value in await stored(api)] == [1, 8_000, 8_000, 1]
+
+
+async def test_parts_suit_the_topic(api: Api) -> None:
+    """Where batches must be small parts are, too; a record that is too large is told."""
+    await api.create("small", max_message_bytes=300)
+    path = "/v1/topics/small/partitions/0/records?stream=true"
+    answer = await send(api, lines(300), path=path)
+    assert (answer.status_code, answer.json()["count"]) == (201, 300)
+    large = await send(api, b'{"value":"%b"}' % (b"x" * 400), path=path)
+    assert (large.status_code, large.json()["limit"]) == (413, "max.message.bytes")
+
+
+async def test_a_part_of_too_many_records_is_told(tmp_path: Path) -> None:
+    """An operator who allows fewer records than fit into a part gets what the limit says."""
+    async with running(tmp_path, max_records_per_request=10) as api:
+        await api.create()
+        answer = await send(api, lines(11))
+        problem = answer.json()
+        assert (answer.status_code, problem["limit"]) == (413, "max_records_per_request")
+        assert (problem["line"], problem["committed_lines"]) == (None, 0)
+
+
+async def test_lines_do_not_wait_for_a_part_to_be_full(tmp_path: Path) -> None:
+    """What came is committed soon, while the body is still open; what is half a line waits."""
+    async with running(tmp_path, stream_linger_ms=1) as api:
+        await api.create()
+        seen = asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield lines(2) + b'{"val'
+            await seen.wait()
+            yield b'ue":2}\n'
+
+        sending = asyncio.create_task(send(api, slow()))
+        await until(lambda: api.log().watermarks.high_watermark == 2)
+        seen.set()
+        answer = await asyncio.wait_for(sending, 10)
+        assert (answer.status_code, answer.json()["count"]) == (201, 3)
+
+
+async def test_a_trickle_is_committed_though_something_always_comes(tmp_path: Path) -> None:
+    """Lines wait for more only so long, however steadily more comes."""
+    async with running(tmp_path, stream_linger_ms=1) as api:
+        await api.create()
+
+        async def trickle() -> AsyncIterator[bytes]:
+            number = 0
+            while not api.log().watermarks.high_watermark:
+                yield lines(1, start=number)
+                number += 1
+                await checkpoint()
+
+        answer = await asyncio.wait_for(send(api, trickle()), 10)
+        assert answer.status_code == 201
+        assert await stored(api) == list(range(answer.json()["count"]))
+
+
+async def test_a_body_that_stops_coming_is_given_up(tmp_path: Path) -> None:
+    """408 after the idle time, with what is committed; a body may take any time otherwise."""
+    async with running(tmp_path, stream_idle_timeout_ms=20, stream_linger_ms=1) as api:
+        await api.create()
+
+        async def stalled() -> AsyncIterator[bytes]:
+            yield lines(2) + b"{"
+            await asyncio.Event().wait()
+
+        answer = await asyncio.wait_for(send(api, stalled()), 10)
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (408, "request_timeout")
+        assert (problem["committed_lines"], problem["retryable"]) == (2, False)
+        assert await stored(api) == [0, 1]
+
+
+async def test_draining_ends_a_stream_with_what_is_committed(tmp_path: Path) -> None:
+    """A body that would go on for ever does not keep the service from stopping."""
+    async with running(tmp_path, stream_linger_ms=1) as api:
+        await api.create()
+
+        async def endless() -> AsyncIterator[bytes]:
+            yield lines(2)
+            await asyncio.Event().wait()
+
+        sending = asyncio.create_task(send(api, endless()))
+        await until(lambda: api.log().watermarks.high_watermark == 2)
+        api.service.drain()
+        answer = await asyncio.wait_for(sending, 10)
+        assert (answer.status_code, answer.json()["code"]) == (503, "draining")
+        assert answer.json()["committed_lines"] == 2
+
+
+async def gone_after(api: Api, *chunks: bytes) -> list[dict[str, Any]]:
+    """What is sent to a client that hangs up after these pieces of its body."""
+    messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    messages.append({"type": "http.disconnect"})
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def note(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    path, _, query = STREAM.partition("?")
+    transport: Any = api.client._transport  # noqa: SLF001  # httpx cannot hang up in the middle
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "path": path,
+        "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+        "headers": [(b"content-type", b"application/x-ndjson")],
+        "client": ("test", 1), "server": ("test", 80),
+    }  # fmt: skip
+    await transport.app(scope, receive, note)
+    return sent
+
+
+async def test_what_was_committed_stays_when_the_client_goes(api: Api) -> None:
+    """Whole parts are there, the rest is not, and nothing is held for a client that is gone."""
+    await gone_after(api, lines(400), b'{"value":')
+    await until(lambda: end_of(api) > 0)
+    assert 300 < end_of(api) <= 400
+    assert await stored(api) == list(range(end_of(api)))
+    admission = api.service.admission
+    assert (admission.requests, admission.body_bytes) == (0, 0)
+
+
+async def test_a_slow_disk_slows_the_client_down(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many parts wait for the disk and no more of the body is taken; then it goes on."""
+    log, goes_on = api.log(), threading.Event()
+    real = log.commit
+
+    def stalled() -> int:
+        assert goes_on.wait(30)
+        return real()
+
+    monkeypatch.setattr(log, "commit", stalled)
+    taken, count = 0, 60
+
+    async def counted() -> AsyncIterator[bytes]:
+        nonlocal taken
+        for number in range(count):
+            taken += 1
+            yield lines(50, start=50 * number)  # a little more than a part
+
+    sending = asyncio.create_task(send(api, counted()))
+    await until(lambda: api.service.commits.waiting == 1)
+    for _ in range(200):
+        await checkpoint()
+    assert taken < 3 * api.service.settings.max_stream_parts_in_flight
+    assert api.service.admission.body_bytes < 5_000
+    goes_on.set()
+    answer = await asyncio.wait_for(sending, 20)
+    assert (answer.status_code, answer.json()["count"], taken) == (201, 50 * count, count)
+
+
+async def test_memory_does_not_grow_with_the_body(tmp_path: Path) -> None:
+    """Thirty times what a request may have goes through a few parts' worth of memory."""
+    part_bytes = 256 * 1024
+    limits = {"max_stream_part_bytes": part_bytes, "max_request_bytes": 1_000_000}
+    async with running(tmp_path, **limits) as api:
+        await api.create()
+        line = b'{"value":"%b"}\n' % (b"x" * 50_000)
+
+        async def long() -> AsyncIterator[bytes]:
+            for _ in range(600):
+                yield line
+
+        await send(api, line)
+        tracemalloc.start()
+        answer = await send(api, long())
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert answer.json()["count"] == 600
+        assert peak_bytes < 16 * part_bytes
+
+
+async def test_a_disk_that_fails_is_told_with_what_is_safe(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that are not confirmed do not count as committed, and may be there or not."""
+    log = api.log()
+    real = log.commit
+
+    def failing() -> int:
+        if log.watermarks.log_end_offset > 300:
+            raise StorageOffline("the disk failed")
+        return real()
+
+    monkeypatch.setattr(log, "commit", failing)
+    sending = asyncio.create_task(send(api, pieces(lines(1_000))))
+    while not sending.done():  # the flusher tells of its failure once, perhaps before anyone waits
+        if end_of(api) > 300:
+            api.service.commits.abandon([log], StorageOffline("the disk failed"))
+        await checkpoint()
+    problem = (await sending).json()
+    assert (problem["status"], problem["code"]) == (503, "storage_offline")
+    assert (problem["side_effects"], problem["retryable"]) == ("unknown", False)
+    assert problem["committed_lines"] <= log.watermarks.high_watermark <= 300 < end_of(api)
+
+
+async def test_a_full_service_takes_no_more_of_a_body(tmp_path: Path) -> None:
+    """Bytes of streams count among those of all bodies: 503 and what is committed."""
+    limits = {"max_stream_part_bytes": 1_000, "max_in_flight_bytes": 2_500}
+    async with running(tmp_path, **limits) as api:
+        await api.create()
+        answer = await send(api, b'{"value":"%b"}\n' % (b"x" * 5_000))
+        assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
+        assert answer.headers["retry-after"] == "1"
+        assert (await send(api, lines(2))).status_code == 201
+        assert api.service.admission.body_bytes == 0

@@ -1,0 +1,176 @@
+"""The service behind TLS, and every lane of a connection without credentials."""
+
+import json
+import logging
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from app.settings import Settings
+from app.tls import tls_options
+from engine.errors import InvalidConfig
+from tests.support.certificates import Authority, Pair
+from tests.support.credentials import bearer, create_key
+from tests.support.server import serving
+from tests.support.service import OFFSETS, RECORDS
+
+ALL = ("read:*", "append:*", "admin:*", "metrics")
+TOPIC = "/v1/topics/events"
+
+
+def context_of(authority: Authority, pair: Pair | None = None) -> ssl.SSLContext:
+    """What a client trusts, and what it shows."""
+    context = ssl.create_default_context(cafile=str(authority.path))
+    if pair is not None:
+        context.load_cert_chain(pair.cert, pair.key)
+    return context
+
+
+def test_a_certificate_opens_what_its_subject_may(tmp_path: Path) -> None:
+    """A client with a certificate is its subject; without one, or with a key, it is not asked."""
+    authority = Authority(tmp_path)
+    server, spark, other = (authority.vouch(name, "acme") for name in ("server", "spark", "other"))
+    key = create_key(tmp_path / "data", "root", *ALL)
+    named: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
+    named["tls_client_ca"] = authority.path
+    trusted = context_of(authority)
+    named["client_certificates"] = {"CN=spark,O=acme": ["read:*", "append:*"]}
+    with serving(tmp_path / "data", trusted=trusted, **named) as served:
+        assert served.url.startswith("https://127.0.0.1:")
+        with httpx.Client(base_url=served.url, verify=trusted) as client:
+            assert client.get(OFFSETS).status_code == 401
+            client.put(TOPIC, json={}, headers=bearer(key)).raise_for_status()
+        with httpx.Client(base_url=served.url, verify=context_of(authority, spark)) as client:
+            for _ in range(3):  # on one connection, whose later appends the hot lane takes
+                answer = client.post(RECORDS, json={"records": [{"value": 1}]})
+                assert answer.status_code == 201
+            assert client.get(OFFSETS).json()["log_end_offset"] == 3
+            assert client.delete(TOPIC).status_code == 403
+            assert client.delete(TOPIC, headers=bearer("x")).status_code == 401
+        with httpx.Client(base_url=served.url, verify=context_of(authority, other)) as client:
+            assert client.get(OFFSETS).status_code == 401
+            assert client.get(OFFSETS, headers=bearer(key)).status_code == 200
+
+
+def test_a_certificate_of_a_stranger_is_no_certificate(tmp_path: Path) -> None:
+    """What another authority signed does not even make a connection."""
+    authority = Authority(tmp_path)
+    stranger = Authority(tmp_path, "stranger").vouch("spark")
+    server = authority.vouch("server")
+    named = {"tls_cert": server.cert, "tls_key": server.key, "tls_client_ca": authority.path}
+    trusted = context_of(authority)
+    with serving(tmp_path / "data", trusted=trusted, **named) as served:
+        url = f"{served.url}/livez"
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url, verify=context_of(authority, stranger))
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url.replace("https", "http"))
+        assert httpx.get(url, verify=trusted).status_code == 200
+
+
+def test_tls_settings_that_cannot_work_are_told(tmp_path: Path) -> None:
+    """Half a pair, files that are not there, and what is no certificate are one sentence each."""
+    pair = Authority(tmp_path).vouch("server")
+    other = Authority(tmp_path, "other").vouch("another")
+    locked = tmp_path / "locked.key"
+    locked.write_bytes(
+        load_pem_private_key(pair.key.read_bytes(), None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+        )
+    )
+    none = tmp_path / "none"
+    for wrong in (
+        {"tls_cert": pair.cert},
+        {"tls_key": pair.key},
+        {"tls_client_ca": pair.cert},
+        {"tls_cert": none, "tls_key": pair.key},
+        {"tls_cert": pair.cert, "tls_key": other.key},
+        {"tls_cert": pair.cert, "tls_key": locked},
+        {"tls_cert": pair.cert, "tls_key": pair.key, "tls_client_ca": none},
+        {"tls_cert": pair.cert, "tls_key": pair.key, "tls_client_ca": pair.key},
+    ):
+        with pytest.raises(InvalidConfig):
+            tls_options(Settings(**wrong))  # type: ignore[arg-type]  # paths by name
+    assert tls_options(Settings()) == {}
+    assert set(tls_options(Settings(tls_cert=pair.cert, tls_key=pair.key))) == {
+        "ssl_certfile",
+        "ssl_keyfile",
+    }
+
+
+def exchange(url: str, *requests: bytes) -> bytes:
+    """Send requests on one connection and return all that comes until it is closed."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as wire:
+        wire.sendall(b"".join(requests))
+        answer = b""
+        while piece := wire.recv(65_536):
+            answer += piece
+    return answer
+
+
+def request(method: str, path: str, token: str, body: bytes, *more: str) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "host: x", f"content-length: {len(body)}", *more]
+    if token:
+        lines.append(f"authorization: Bearer {token}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def test_no_lane_lets_anybody_in_without_credentials(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lane below ASGI, the fast lane and FastAPI refuse alike, and let the key's owner in."""
+    caplog.set_level(logging.DEBUG)
+    key = create_key(tmp_path, "root", *ALL)
+    wrong = f"{key[:-1]}x"
+    one = b'{"records":[{"value":1}]}'
+    last = ("connection: close",)
+    with serving(tmp_path, access_log=True) as served:
+        client = httpx.Client(base_url=served.url, headers=bearer(key))
+        client.put(TOPIC, json={}).raise_for_status()
+        for _ in range(2):  # from the second on the path is known, and hot
+            client.post(RECORDS, json={"records": [{"value": 1}]}).raise_for_status()
+        for path, more in (
+            (RECORDS, ()),  # below ASGI
+            (RECORDS, ("expect: nothing",)),  # the fast lane
+            (f"{RECORDS}?acks=all&acks=all", ()),  # FastAPI
+        ):
+            for token in ("", wrong, "x" * 9_000):
+                answer = exchange(
+                    served.url,
+                    request("POST", path, token, one, *more),
+                    request("GET", "/livez", "", b"", *last),
+                )
+                status = b"400 Bad Request" if len(token) > 8_000 else b"401 Unauthorized"
+                assert answer.startswith(b"HTTP/1.1 " + status), answer
+                assert b"www-authenticate: Bearer realm" in answer
+                assert b"x-content-type-options: nosniff" in answer
+                assert b'{"status":"live"}' in answer
+        assert client.get(OFFSETS).json()["log_end_offset"] == 2
+        client.close()
+    secret = key.split("_", 2)[2][:-1]
+    ours = [record for record in caplog.records if not record.name.startswith("http")]
+    assert ours
+    assert not [record for record in ours if secret in str(vars(record))]
+
+
+def test_the_hot_lane_counts_against_the_quota(tmp_path: Path) -> None:
+    """Bytes and requests of appends below ASGI are the key's as well."""
+    key = create_key(tmp_path, "root", *ALL, quota={"bytes_in": 1_000})
+    body = json.dumps({"records": [{"value": "x" * 900}]})
+    headers = bearer(key) | {"content-type": "application/json"}
+    with serving(tmp_path) as served, httpx.Client(base_url=served.url, headers=headers) as client:
+        client.put(TOPIC, json={}).raise_for_status()
+        statuses = [client.post(RECORDS, content=body).status_code for _ in range(8)]
+        assert statuses[:2] == [201, 201]
+        assert 429 in statuses

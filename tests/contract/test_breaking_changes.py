@@ -1,0 +1,91 @@
+"""What was released stays: no change of the document breaks a client of the last release."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.breaking import breaking_changes
+
+FOLDER = Path(__file__).parents[2] / "openapi"
+CURRENT = json.loads((FOLDER / "openapi.json").read_text())
+RECORDS = "/v1/topics/{topic}/partitions/{partition}/records"
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The document with one place replaced, or taken out if the value is None."""
+    document: dict[str, Any] = deepcopy(CURRENT)
+    place = document
+    *steps, last = path.split("|")
+    for step in steps:
+        place = place[step]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return document
+
+
+def test_nothing_that_was_released_is_gone() -> None:
+    """A client made from the released document works with the present service."""
+    released = json.loads((FOLDER / "released.json").read_text())
+    assert breaking_changes(released, CURRENT) == []
+
+
+def test_a_document_does_not_break_itself() -> None:
+    """Without a change there is none to report."""
+    assert breaking_changes(CURRENT, CURRENT) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (f"paths|{RECORDS}|post", None, f"POST {RECORDS} is gone"),
+        (
+            f"paths|{RECORDS}|post|operationId",
+            "other",
+            f"POST {RECORDS} is now called other, not appendRecords",
+        ),
+        (f"paths|{RECORDS}|get|responses|200", None, f"GET {RECORDS} no longer answers 200"),
+        (
+            f"paths|{RECORDS}|get|parameters",
+            [],
+            f"GET {RECORDS} no longer takes the query parameter offset",
+        ),
+        (
+            "components|schemas|AppendReceipt|properties|base_offset",
+            None,
+            "no longer has base_offset",
+        ),
+        (
+            "components|schemas|AppendReceipt|properties|base_offset",
+            {"type": "string"},
+            "base_offset was integer and is string",
+        ),
+        ("components|schemas|PutTopic|required", ["partitions", "config"], "is now demanded"),
+        ("components|schemas|AppendReceipt|required", ["topic"], "is now not always there"),
+        (
+            "components|schemas|PutTopic|properties|partitions|maximum",
+            1,
+            "partitions has a tighter maximum: 1",
+        ),
+    ],
+)
+def test_a_change_that_breaks_clients_is_told(path: str, value: Any, told: str) -> None:
+    """Each kind of loss is found, with its place."""
+    assert any(told in change for change in breaking_changes(CURRENT, changed(path, value)))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("paths|/v1/new", {}),
+        ("components|schemas|AppendReceipt|properties|more", {"type": "string"}),
+        ("components|schemas|PutTopic|required", []),
+    ],
+)
+def test_a_change_that_adds_breaks_nobody(path: str, value: Any) -> None:
+    """New paths, new members of answers and what is no longer demanded are fine."""
+    assert breaking_changes(CURRENT, changed(path, value)) == []

@@ -1,0 +1,58 @@
+"""Tools from npm accept the committed document: a linter, and a generator of TypeScript clients."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import serving
+
+DOCUMENT = Path(__file__).parents[2] / "openapi" / "openapi.json"
+PROGRAM = Path(__file__).parent / "typescript"
+
+pytestmark = [pytest.mark.long, pytest.mark.needs("npm", "node")]
+
+
+def run(directory: Path, *command: str | Path) -> str:
+    """Run a program in the folder; return what it prints."""
+    ended = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the program and what it needs from npm."""
+    directory = tmp_path_factory.mktemp("typescript") / "program"
+    shutil.copytree(PROGRAM, directory)
+    run(directory, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock")
+    return directory
+
+
+def test_spectral_finds_nothing_to_complain_about(installed: Path) -> None:
+    """The rules of spectral:oas, warnings included, but for the contact that there is not."""
+    spectral = installed / "node_modules" / ".bin" / "spectral"
+    rules = installed / "spectral.yaml"
+    told = run(installed, spectral, "lint", DOCUMENT, "--ruleset", rules, "--fail-severity=hint")
+    assert "No results" in told
+
+
+def test_a_generated_typescript_client_appends_reads_and_follows(
+    installed: Path, tmp_path: Path
+) -> None:
+    """Generated, compiled under `strict`, and run by Node against the service."""
+    tools = installed / "node_modules" / ".bin"
+    run(installed, tools / "openapi-ts", "-i", DOCUMENT, "-o", "client")
+    run(installed, tools / "tsc", "-p", ".")
+    with serving(tmp_path) as served:
+        printed = run(installed, "node", "js/main.js", served.url)
+    assert printed.splitlines() == [
+        "created 201",
+        "appended 0 1",
+        "read 0 1",
+        "error partition_not_found",
+        "followed 1",
+    ]

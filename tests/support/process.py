@@ -1,0 +1,59 @@
+"""The service as users run it: a process of its own, ended by signals."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+
+import httpx
+
+PATIENCE_S = 60
+
+
+@dataclass
+class Process:
+    """A process that serves, and where."""
+
+    popen: subprocess.Popen[str]
+    url: str
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask it to stop."""
+        self.popen.send_signal(number)
+
+    def exit_code(self) -> int:
+        """Wait for its end."""
+        return self.popen.wait(PATIENCE_S)
+
+    def peak_bytes(self) -> int:
+        """The most memory it ever held."""
+        status = Path(f"/proc/{self.popen.pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+
+
+@contextmanager
+def serving_process(directory: Path, **settings: int) -> Iterator[Process]:
+    """Serve a directory until the block ends; ready when it begins."""
+    command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
+    env = {f"TIDELOG_{name.upper()}": str(value) for name, value in settings.items()}
+    with subprocess.Popen(
+        [*command, "--data-dir", str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**environ, **env},
+    ) as popen:
+        try:
+            assert popen.stdout is not None
+            url = popen.stdout.readline().split()[-1]
+            with httpx.Client(base_url=url) as client:
+                while client.get("/readyz").status_code != 200:
+                    assert popen.poll() is None
+            yield Process(popen, url)
+        finally:
+            popen.kill()

@@ -1,0 +1,164 @@
+"""Appends of one turn of the loop: one write, and to each client as if it had been alone."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.operations.append import RecordsAppend
+from app.operations.exchange import Exchange
+from app.operations.service import Service
+from app.operations.together import Together
+from app.translate.calls import AppendCall
+from app.translate.receipts import Place
+from engine.errors import StorageOffline, TooLarge
+from engine.fs.port import FileSystem
+from tests.support.builders import DATA, SMALL_INDEXES
+from tests.support.filesystem import ForgetfulDisk
+from tests.support.service import open_service
+from tests.support.time import ManualClock
+from tests.support.wire import turn
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def disk() -> ForgetfulDisk:
+    """An empty disk in memory with a folder for the data."""
+    disk = ForgetfulDisk()
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    return disk
+
+
+@pytest.fixture
+async def service(disk: FileSystem, anyio_backend: str) -> AsyncIterator[Service]:
+    """An open service on that disk."""
+    options = {"default_topic_config": dict(SMALL_INDEXES), "inline_append_bytes": 2_000}
+    async with open_service(DATA, fs=disk, clock=ManualClock(), **options) as service:
+        yield service
+
+
+def place_of(service: Service, topic: str = "events", **config: str) -> Place:
+    service.manager.create_topic(topic, 1, config)
+    return service.place(topic, 0)
+
+
+class Gathering:
+    """Appends of one turn, and what became of each."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._together = Together(service)
+        self.appends: list[RecordsAppend] = []
+        self.outcomes: dict[int, Exception | None] = {}
+
+    def add(self, place: Place, value_bytes: int = 1, *, acks: str = "1") -> None:
+        exchange = Exchange(self._service, {})
+        append = RecordsAppend(exchange, place, AppendCall(acks))
+        exchange.close()
+        body = json.dumps({"records": [{"value": "x" * value_bytes}]}).encode()
+        number = len(self.appends)
+        self.appends.append(append)
+        batch = append.batch(body)
+        self._together.add(append, batch, lambda error: self.outcomes.__setitem__(number, error))
+
+    async def put(self) -> list[Exception | None]:
+        """Let the turn end; return the outcomes in the order of the appends."""
+        await turn()
+        return [self.outcomes[number] for number in range(len(self.appends))]
+
+    def receipts(self) -> list[dict[str, object]]:
+        return [json.loads(append.receipt().body) for append in self.appends]
+
+
+def appends_of(disk: ForgetfulDisk) -> int:
+    """How often a segment was written."""
+    return sum(change.name == "append" and change.path.suffix == ".log" for change in disk.changes)
+
+
+async def test_the_appends_of_a_turn_are_one_write_a_log(
+    service: Service, disk: ForgetfulDisk
+) -> None:
+    """Each is told its own offsets, and stays a batch of its own."""
+    first, second = place_of(service), place_of(service, "others")
+    gathering = Gathering(service)
+    before = appends_of(disk)
+    for place in (first, second, first, first):
+        gathering.add(place)
+    assert await gathering.put() == [None] * 4
+    assert appends_of(disk) == before + 2
+    offsets = [receipt["base_offset"] for receipt in gathering.receipts()]
+    assert offsets == [0, 0, 1, 2]
+    assert gathering.appends[2].end_offset == 2
+
+
+async def test_each_is_answered_as_if_it_had_been_alone(service: Service) -> None:
+    """Receipts and ETags are those of the same appends one after the other."""
+    together, alone = place_of(service), place_of(service, "others")
+    gathering = Gathering(service)
+    heads = []
+    for value_bytes in (1, 30, 200):
+        gathering.add(together, value_bytes)
+    await gathering.put()
+    for value_bytes in (1, 30, 200):
+        single = Gathering(service)
+        single.add(alone, value_bytes)
+        await single.put()
+        heads.append(single.appends[0].receipt().head)
+    for append, head in zip(gathering.appends, heads, strict=True):
+        joined = append.receipt().head.split(b"\r\n")
+        assert joined[3] == head.split(b"\r\n")[3]  # the ETag
+    assert together.log.tag == alone.log.tag
+
+
+async def test_one_that_is_refused_takes_no_other_with_it(service: Service) -> None:
+    """Whom the log does not take is told so; the others are appended without it."""
+    place = place_of(service, **{"max.message.bytes": "200"})
+    gathering = Gathering(service)
+    for value_bytes in (1, 500, 1):
+        gathering.add(place, value_bytes)
+    first, refused, last = await gathering.put()
+    assert (first, last) == (None, None)
+    assert isinstance(refused, TooLarge)
+    assert gathering.appends[2].end_offset == place.log.watermarks.log_end_offset == 2
+
+
+async def test_a_disk_that_fails_is_told_to_all(service: Service, disk: ForgetfulDisk) -> None:
+    """Nothing is tried again on a disk that has failed once."""
+    place = place_of(service)
+    gathering = Gathering(service)
+    gathering.add(place)
+    gathering.add(place)
+    disk.fail("append", path_end=".log")
+    assert [type(outcome) for outcome in await gathering.put()] == [StorageOffline] * 2
+    assert place.log.watermarks.log_end_offset == 0
+
+
+async def test_what_would_be_too_much_is_not_waited_for(
+    service: Service, disk: ForgetfulDisk
+) -> None:
+    """Before more than `inline_append_bytes` are gathered, what is there is appended."""
+    place = place_of(service)
+    gathering = Gathering(service)
+    before = appends_of(disk)
+    for _ in range(3):
+        gathering.add(place, 900)
+    assert appends_of(disk) == before + 1
+    assert await gathering.put() == [None] * 3
+    assert appends_of(disk) == before + 2
+
+
+async def test_who_waits_for_the_disk_has_it_flushed_for_all(service: Service) -> None:
+    """One `acks=all` among them makes the round urgent; all of them are in it."""
+    place = place_of(service)
+    gathering = Gathering(service)
+    gathering.add(place)
+    gathering.add(place, acks="all")
+    await gathering.put()
+    waiting = service.commits.wait(place.log, 2)
+    assert waiting is not None
+    await asyncio.wait_for(waiting, 20)
+    assert place.log.watermarks.high_watermark == 2
