@@ -29,11 +29,13 @@ def next_offset(
     """
     offsets = dict(start.offsets)
     initial = dict(start.initial)
+    if fail_on_data_loss:
+        _require_all(start, target)
     for log, marks in target.marks.items():
         begin = _begin(start, target, log, fail_on_data_loss=fail_on_data_loss)
         if begin is None:
             begin = initial[log] = marks.log_start_offset
-        waiting = max(marks.high_watermark - begin, 0)
+        waiting = max(marks.end_offset - begin, 0)
         fraction = fraction_of if isinstance(fraction_of, float) else fraction_of[log]
         taken = waiting if fraction >= 1 else min(max(1, math.floor(waiting * fraction)), waiting)
         # A truncated log goes on from its new end: the stream follows it down, with an empty range.
@@ -44,7 +46,7 @@ def next_offset(
 def waiting_offsets(start: StreamOffset, target: LogSnapshot) -> dict[TopicPartition, int]:
     """Return how many offsets of each log lie between `start` and the end of the log."""
     return {
-        log: max(marks.high_watermark - _place(start, target, log, marks), 0)
+        log: max(marks.end_offset - _place(start, target, log, marks), 0)
         for log, marks in target.marks.items()
     }
 
@@ -68,6 +70,15 @@ def fraction_for_bytes(
         count * size_bytes.get(log, 0) / _span(target.marks[log]) for log, count in waiting.items()
     )
     return 1.0 if total <= max_bytes else max_bytes / total
+
+
+def _require_all(start: StreamOffset, target: LogSnapshot) -> None:
+    """Raise DataLossError where a log of the checkpoint is not read any more."""
+    for log in sorted(start.offsets.keys() - target.marks.keys()):
+        raise DataLossError(
+            f"{log.described} of the checkpoint was deleted or is not subscribed to any more: "
+            f"set failOnDataLoss to false to go on without it"
+        )
 
 
 def _begin(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import ServiceError
-from pyspark_tidelog.options import Endpoint
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 5.0
@@ -53,7 +54,7 @@ class Answer:
 
 
 class ServiceClient:
-    """GET requests to one service, repeated while that can help.
+    """Requests that change nothing to one service, repeated while that can help.
 
     Connection errors, 408, 429, 502, 503 and 504 are tried again after a pause that doubles, with
     jitter, or after what `Retry-After` says. Not thread-safe.
@@ -63,6 +64,8 @@ class ServiceClient:
         self._endpoint = endpoint
         self._sleep = sleep
         self._address = urlsplit(endpoint.url)
+        self._authorization = endpoint.authorization()
+        self._trust = endpoint.trust() if self._address.scheme == "https" else None
         self._connection: HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -83,9 +86,23 @@ class ServiceClient:
         A 200 whose body broke off is returned with what arrived, if anything did: the caller knows
         what it is worth.
         """
+        return self._ask("GET", path, None, expected)
+
+    def post(
+        self, path: str, document: Mapping[str, Any], *, expected: frozenset[int] = frozenset()
+    ) -> Answer:
+        """Ask with a JSON document what does not fit into an address; otherwise as `get`."""
+        return self._ask("POST", path, json.dumps(document).encode(), expected)
+
+    def _ask(self, method: str, path: str, body: bytes | None, expected: frozenset[int]) -> Answer:
         for attempt in range(self._endpoint.retries + 1):
             try:
-                answer = self._exchange(path)
+                answer = self._exchange(method, path, body)
+            except ssl.SSLCertVerificationError as error:
+                raise ServiceError(
+                    f"{self._endpoint.url} shows a certificate that is not trusted here "
+                    f"({error.verify_message}): set the option caFile to its authority's"
+                ) from error
             except (OSError, HTTPException) as error:
                 self.close()
                 trouble, retry_after = f"{type(error).__name__}: {error}", None
@@ -93,7 +110,7 @@ class ServiceClient:
                 if answer.status == 200 or answer.status in expected:
                     return answer
                 if answer.status not in _WORTH_ANOTHER_TRY:
-                    raise ServiceError(self._refusal(path, answer))
+                    raise ServiceError(self._refusal(method, path, answer))
                 trouble, retry_after = _problem(answer), answer.headers.get("retry-after")
             if attempt < self._endpoint.retries:
                 self._sleep(pause_s(attempt, retry_after, random.random()))  # noqa: S311 jitter
@@ -103,35 +120,43 @@ class ServiceClient:
             f"is the service running there?"
         )
 
-    def _exchange(self, path: str) -> Answer:
+    def _exchange(self, method: str, path: str, body: bytes | None) -> Answer:
         """Send one request and read its answer, over the open connection if that still lives."""
         is_reused = self._connection is not None
         try:
-            return self._send(path)
+            return self._send(method, path, body)
         except (ConnectionError, HTTPException):
             # A connection that lay idle may have been closed by the other side meanwhile: that is
             # no failed attempt.
             if not is_reused:
                 raise
             self.close()
-            return self._send(path)
+            return self._send(method, path, body)
 
-    def _send(self, path: str) -> Answer:
+    def _send(self, method: str, path: str, body: bytes | None) -> Answer:
         if self._connection is None:
             self._connection = self._connect()
         headers = {"Accept": "*/*", "User-Agent": "pyspark-tidelog"}
-        if self._endpoint.token:
-            headers["Authorization"] = f"Bearer {self._endpoint.token}"
-        self._connection.request("GET", self._address.path + path, headers=headers)
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        self._connection.request(method, self._address.path + path, body, headers)
         response = self._connection.getresponse()
-        body, is_whole = self._read_body(response)
+        data, is_whole = self._read_body(response)
         named = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, named, body, is_whole=is_whole)
+        return Answer(response.status, named, data, is_whole=is_whole)
 
     def _connect(self) -> HTTPConnection:
-        kind = HTTPSConnection if self._address.scheme == "https" else HTTPConnection
-        assert self._address.hostname is not None, "the options refuse an url without a host"
-        return kind(self._address.hostname, self._address.port, timeout=self._endpoint.timeout_s)
+        host, port, timeout_s = (
+            self._address.hostname,
+            self._address.port,
+            self._endpoint.timeout_s,
+        )
+        assert host is not None, "the options refuse an url without a host"
+        if self._trust is None:
+            return HTTPConnection(host, port, timeout=timeout_s)
+        return HTTPSConnection(host, port, timeout=timeout_s, context=self._trust)
 
     def _read_body(self, response: HTTPResponse) -> tuple[bytearray, bool]:
         """Read the body; of a 200 that breaks off return what arrived."""
@@ -149,13 +174,13 @@ class ServiceClient:
             raise trouble or HTTPException(f"body broke off after {arrived} of {len(body)} bytes")
         return body[:arrived], False
 
-    def _refusal(self, path: str, answer: Answer) -> str:
+    def _refusal(self, method: str, path: str, answer: Answer) -> str:
         if answer.status in (401, 403):
             return (
                 f"{self._endpoint.url} refuses the credentials ({_problem(answer)}): "
-                f"set the option token to one that may read"
+                f"set the option token to a key that may read this"
             )
-        return f"GET {self._endpoint.url}{path} was refused: {_problem(answer)}"
+        return f"{method} {self._endpoint.url}{path} was refused: {_problem(answer)}"
 
 
 def pause_s(attempt: int, retry_after: str | None, chance: float) -> float:

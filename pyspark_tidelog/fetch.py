@@ -73,7 +73,11 @@ class _Fetcher:
         broken = 0
         while offset < self._split.end_offset:
             answer = read_batches(
-                self._client, self._split, offset, max_bytes=self._options.fetch_bytes
+                self._client,
+                self._split,
+                offset,
+                max_bytes=self._options.fetch_bytes,
+                isolation=self._options.isolation,
             )
             if isinstance(answer, Gone):
                 offset = self._skip_to(answer.log_start_offset, offset)

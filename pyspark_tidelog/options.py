@@ -8,51 +8,51 @@ read the whole log.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
+from pyspark_tidelog.endpoint import ENDPOINT_OPTIONS, Endpoint, parse_endpoint
 from pyspark_tidelog.errors import OptionError
+from pyspark_tidelog.option_values import boolean, choice, integer
 from pyspark_tidelog.positions import EARLIEST, LATEST, OffsetSpec, parse_offset_spec
+from pyspark_tidelog.times import TimeSpec, parse_time, parse_times
+from pyspark_tidelog.topics import TOPIC_OPTIONS, Topics, parse_topics
 
 DEFAULT_FETCH_BYTES: Final = 8 << 20
 MAX_FETCH_BYTES: Final = 1 << 30
-DEFAULT_TIMEOUT_S: Final = 60.0
-DEFAULT_RETRIES: Final = 10
-
-# Kafka's rule for topic names, which also keeps a name from leaving its place in a URL.
-_TOPIC_NAME: Final = r"[a-zA-Z0-9._-]{1,249}"
 
 _KNOWN: Final = (
-    "url",
-    "subscribe",
+    *ENDPOINT_OPTIONS,
+    *TOPIC_OPTIONS,
     "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "isolation.level",
+    "pushFilters",
     "fetchBytes",
     "checkCrcs",
-    "token",
-    "timeout",
-    "retries",
 )
+# What a job that comes from Kafka's source may bring along; and a name that Spark does not redact.
+_OTHER_NAMES: Final = {
+    "apikey": "token",
+    "apikeyfile": "tokenFile",
+    "kafka.bootstrap.servers": "url",
+    "kafka.isolation.level": "isolation.level",
+    "kafka.check.crcs": "checkCrcs",
+}
 
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the service is and how patiently it is asked."""
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    """Of one attempt: to connect, and of each wait for bytes."""
-    retries: int = DEFAULT_RETRIES
-    """Attempts after the first; ten, with growing pauses, last twenty seconds: a restart's time."""
+Place: TypeAlias = OffsetSpec | TimeSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,21 @@ class Options:
     """What one query asks for."""
 
     endpoint: Endpoint
-    topics: tuple[str, ...]
-    starting: OffsetSpec | None = None
+    topics: Topics
+    starting: Place | None = None
     """None is earliest for a batch and latest for a stream, as in Kafka's source."""
-    ending: OffsetSpec | None = None
+    ending: Place | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_partitions: int = 0
+    max_records_per_partition: int | None = None
+    """Offsets of one task: more make more tasks."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    isolation: str = "read_uncommitted"
+    """As the service calls it; read_committed leaves aborted and open transactions out."""
+    push_filters: bool = False
+    """Of a batch; a session that does not push filters down fails every query of such a source."""
     fetch_bytes: int = DEFAULT_FETCH_BYTES
     """Of one request; larger amortises latency, and two of them are in memory per task."""
     check_crcs: bool = False
@@ -81,17 +87,25 @@ class Options:
         _refuse_unknown(given)
         return cls(
             endpoint=parse_endpoint(given),
-            topics=parse_topics(given.get("subscribe")),
-            starting=_offset_spec(given, "startingOffsets"),
-            ending=_offset_spec(given, "endingOffsets"),
-            max_offsets_per_trigger=_integer(given, "maxOffsetsPerTrigger", at_least=1),
-            max_bytes_per_trigger=_integer(given, "maxBytesPerTrigger", at_least=1),
-            min_partitions=_integer(given, "minPartitions", at_least=1) or 0,
-            fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
-            include_headers=_boolean(given, "includeHeaders", default=False),
-            fetch_bytes=_integer(given, "fetchBytes", at_least=1, at_most=MAX_FETCH_BYTES)
+            topics=parse_topics(given),
+            starting=_starting(given),
+            ending=_ending(given),
+            max_offsets_per_trigger=integer(given, "maxOffsetsPerTrigger", at_least=1),
+            max_bytes_per_trigger=integer(given, "maxBytesPerTrigger", at_least=1),
+            min_partitions=integer(given, "minPartitions", at_least=1) or 0,
+            max_records_per_partition=integer(given, "maxRecordsPerPartition", at_least=1),
+            fail_on_data_loss=boolean(given, "failOnDataLoss", default=True),
+            include_headers=boolean(given, "includeHeaders", default=False),
+            isolation=choice(
+                given,
+                "isolation.level",
+                ("read_uncommitted", "read_committed"),
+                default="read_uncommitted",
+            ),
+            push_filters=boolean(given, "pushFilters", default=False),
+            fetch_bytes=integer(given, "fetchBytes", at_least=1, at_most=MAX_FETCH_BYTES)
             or DEFAULT_FETCH_BYTES,
-            check_crcs=_boolean(given, "checkCrcs", default=False),
+            check_crcs=boolean(given, "checkCrcs", default=False),
         )
 
     def for_batch(self) -> Options:
@@ -107,40 +121,11 @@ class Options:
     def for_stream(self) -> Options:
         """Return the options for a stream; raise OptionError for one that makes no sense."""
         if self.ending is not None:
-            raise OptionError("endingOffsets is for batch queries: a streaming query has no end")
+            option = self.ending.option if isinstance(self.ending, TimeSpec) else "endingOffsets"
+            raise OptionError(f"{option} is for batch queries: a streaming query has no end")
+        if self.push_filters:
+            raise OptionError("pushFilters is for batch queries: Spark keeps a stream's to itself")
         return self
-
-
-def parse_endpoint(given: Mapping[str, str]) -> Endpoint:
-    """Read url, token, timeout and retries from options with lower-case names."""
-    url = (given.get("url") or "").strip().rstrip("/")
-    if not url:
-        raise OptionError("option url is required, for example http://127.0.0.1:8080")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_valid_port(url):
-        raise OptionError(f"option url must be http://host:port or https://host:port, not {url!r}")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise OptionError(
-            "option url must be an address alone: credentials go into the option token"
-        )
-    retries = _integer(given, "retries", at_least=0, at_most=1000)
-    return Endpoint(
-        url=url,
-        token=given.get("token") or None,
-        timeout_s=_seconds(given, "timeout", default=DEFAULT_TIMEOUT_S),
-        retries=DEFAULT_RETRIES if retries is None else retries,
-    )
-
-
-def parse_topics(text: str | None) -> tuple[str, ...]:
-    """Split a comma list into the names of topics, in the order given, each once."""
-    names = [name.strip() for name in (text or "").split(",") if name.strip()]
-    if not names:
-        raise OptionError("option subscribe is required: a topic or a comma list of topics")
-    for name in names:
-        if not re.fullmatch(_TOPIC_NAME, name) or name in (".", ".."):
-            raise OptionError(f"option subscribe: {name!r} cannot be the name of a topic")
-    return tuple(dict.fromkeys(names))
 
 
 def _refuse_unknown(given: Iterable[str]) -> None:
@@ -149,58 +134,29 @@ def _refuse_unknown(given: Iterable[str]) -> None:
         if name in known:
             continue
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {known[near[0]]}?" if near else f"known are {', '.join(_KNOWN)}"
+        if name in _OTHER_NAMES:
+            hint = f"here it is called {_OTHER_NAMES[name]}"
+        else:
+            hint = f"did you mean {known[near[0]]}?" if near else f"known are {', '.join(_KNOWN)}"
         raise OptionError(f"unknown option {name}: {hint}")
 
 
-def _offset_spec(given: Mapping[str, str], option: str) -> OffsetSpec | None:
-    text = given.get(option.lower())
-    return None if text is None else parse_offset_spec(option, text)
+def _starting(given: Mapping[str, str]) -> Place | None:
+    option = "startingOffsetsByTimestampStrategy"
+    or_latest = choice(given, option, ("error", "latest"), default="error") == "latest"
+    return _place(given, "starting", or_latest=or_latest)
 
 
-def _integer(
-    given: Mapping[str, str], option: str, *, at_least: int, at_most: int = (1 << 63) - 1
-) -> int | None:
-    text = given.get(option.lower())
-    if text is None:
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        number = at_least - 1
-    if not at_least <= number <= at_most:
-        ceiling = f" and at most {at_most}" if at_most < (1 << 63) - 1 else ""
-        raise OptionError(
-            f"option {option} must be a whole number of at least {at_least}{ceiling}, not {text!r}"
-        )
-    return number
+def _ending(given: Mapping[str, str]) -> Place | None:
+    return _place(given, "ending", or_latest=True)
 
 
-def _boolean(given: Mapping[str, str], option: str, *, default: bool) -> bool:
-    text = given.get(option.lower())
-    if text is None:
-        return default
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"option {option} must be true or false, not {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _seconds(given: Mapping[str, str], option: str, *, default: float) -> float:
-    text = given.get(option.lower())
-    if text is None:
-        return default
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 3600:
-        raise OptionError(f"option {option} must be seconds between 0 and 3600, not {text!r}")
-    return seconds
-
-
-def _has_valid_port(url: str) -> bool:
-    try:
-        port = urlsplit(url).port
-    except ValueError:
-        return False
-    return port is None or port > 0
+def _place(given: Mapping[str, str], side: str, *, or_latest: bool) -> Place | None:
+    """Read one end; where it is given in several ways the first here counts, as in Kafka's."""
+    options = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
+    time, times, offsets = (given.get(option.lower()) for option in options)
+    if time is not None:
+        return parse_time(options[0], time, or_latest=or_latest)
+    if times is not None:
+        return parse_times(options[1], times, or_latest=or_latest)
+    return None if offsets is None else parse_offset_spec(options[2], offsets)

@@ -7,12 +7,12 @@ named.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyspark_tidelog.errors import OptionError
+from pyspark_tidelog.option_values import INT64_MAX, json_object
 
 _EARLIEST: Final = -2
 _LATEST: Final = -1
@@ -38,7 +38,14 @@ class PartitionMarks(NamedTuple):
 
     log_start_offset: int
     high_watermark: int
-    """Exclusive end of what may be read: everything below it is on disk."""
+    """Everything below it is on disk."""
+    last_stable_offset: int | None = None
+    """Of a query that reads only what is committed; no open transaction begins below it."""
+
+    @property
+    def end_offset(self) -> int:
+        """The exclusive end of what the query may read."""
+        return self.high_watermark if self.last_stable_offset is None else self.last_stable_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class OffsetSpec:
         """Return the offset of every partition; raise OptionError where it lies beyond the log."""
         named = dict(self.offsets)
         if self.default is None:
-            _require_same_partitions(option, named, snapshot)
+            require_same_partitions(option, named, snapshot)
         return {
             log: _resolve_one(option, log, named.get(log, self.default), marks)
             for log, marks in snapshot.marks.items()
@@ -79,16 +86,8 @@ def parse_offset_spec(option: str, text: str) -> OffsetSpec:
         return EARLIEST
     if word == "latest":
         return LATEST
-    try:
-        topics = json.loads(text)
-        offsets = {
-            TopicPartition(topic, int(partition)): offset
-            for topic, partitions in topics.items()
-            for partition, offset in partitions.items()
-        }
-    except (ValueError, AttributeError):
-        offsets = {}
-    if not offsets or not all(_is_offset(offset) for offset in offsets.values()):
+    offsets = partition_numbers(text, at_least=_EARLIEST)
+    if not offsets:
         raise OptionError(
             f"option {option} must be earliest, latest or JSON such as "
             f'{{"topic": {{"0": 23, "1": -2}}}} (-2 earliest, -1 latest), not {text!r}'
@@ -96,13 +95,24 @@ def parse_offset_spec(option: str, text: str) -> OffsetSpec:
     return OffsetSpec(offsets=tuple(sorted(offsets.items())))
 
 
-def _is_offset(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and _EARLIEST <= value < 1 << 63
+def partition_numbers(text: str, *, at_least: int) -> dict[TopicPartition, int]:
+    """Read `{"topic": {"0": 23}}`, or return nothing for any other text."""
+    numbers: dict[TopicPartition, int] = {}
+    for topic, partitions in (json_object(text) or {}).items():
+        if not isinstance(partitions, dict):
+            return {}
+        for partition, number in partitions.items():
+            is_number = isinstance(number, int) and not isinstance(number, bool)
+            if not is_number or not partition.isdecimal() or not at_least <= number <= INT64_MAX:
+                return {}
+            numbers[TopicPartition(topic, int(partition))] = number
+    return numbers
 
 
-def _require_same_partitions(
+def require_same_partitions(
     option: str, named: Mapping[TopicPartition, int], snapshot: LogSnapshot
 ) -> None:
+    """Raise OptionError unless the partitions named are those that are read."""
     missing = sorted(snapshot.marks.keys() - named.keys())
     if missing:
         raise OptionError(f"option {option} must name every partition: {missing[0]} is missing")
@@ -117,9 +127,9 @@ def _resolve_one(
     if offset == _EARLIEST:
         return marks.log_start_offset
     if offset is None or offset == _LATEST:
-        return marks.high_watermark
-    if offset > marks.high_watermark:
+        return marks.end_offset
+    if offset > marks.end_offset:
         raise OptionError(
-            f"option {option}: {log} ends at offset {marks.high_watermark}, before {offset}"
+            f"option {option}: {log} ends at offset {marks.end_offset}, before {offset}"
         )
     return offset

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_tidelog.columns import columns_of, spark_schema
 from pyspark_tidelog.options import Options
-from pyspark_tidelog.reader import BatchReader
+from pyspark_tidelog.reader import BatchReader, FilteringReader
 from pyspark_tidelog.stream import StreamReader
 
 
@@ -27,7 +27,9 @@ class TidelogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        return BatchReader(Options.parse(self.options).for_batch(), columns_of(schema))
+        options = Options.parse(self.options).for_batch()
+        kind = FilteringReader if options.push_filters else BatchReader
+        return kind(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""

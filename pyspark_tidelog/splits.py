@@ -39,14 +39,21 @@ class Split(InputPartition):
         return self.end_offset - self.start_offset
 
 
-def plan_splits(ranges: Iterable[Split], *, min_partitions: int = 0) -> list[Split]:
-    """Cut the ranges that are not empty into about `min_partitions` tasks, at least one each."""
+def plan_splits(
+    ranges: Iterable[Split], *, min_partitions: int = 0, max_records: int | None = None
+) -> list[Split]:
+    """Cut the ranges that are not empty into about `min_partitions` tasks, at least one each.
+
+    None has more than `max_records` offsets. Offsets are taken for alike; `planning` knows bytes.
+    """
     filled = [split for split in ranges if split.offsets_count > 0]
     total = sum(split.offsets_count for split in filled)
     planned: list[Split] = []
     for split in filled:
         share = round(split.offsets_count / total * min_partitions)
         parts = min(max(share, 1), split.offsets_count) if min_partitions > len(filled) else 1
+        if max_records is not None:
+            parts = max(parts, -(-split.offsets_count // max_records))
         planned.extend(_cut(split, parts))
     return planned
 

@@ -32,9 +32,10 @@ from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.fetch import read_split
 from pyspark_tidelog.offsets import StreamOffset, ranges_between
 from pyspark_tidelog.options import Options
+from pyspark_tidelog.planning import plan_tasks
 from pyspark_tidelog.positions import LATEST, LogSnapshot
-from pyspark_tidelog.service import size_bytes_of, snapshot_of
-from pyspark_tidelog.splits import Split, plan_splits
+from pyspark_tidelog.service import resolve, size_bytes_of, snapshot_of
+from pyspark_tidelog.splits import Split
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,10 +56,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins: the same at every call, for Spark asks twice."""
         if self._initial is None:
+            seen = self._snapshot()  # whatever the target forgives, a new query names what is there
             # AvailableNow fixes its target first: a beginning beyond it would look like a log that
             # shrank.
-            snapshot = self._target or self._snapshot()
-            starts = (self._options.starting or LATEST).resolve("startingOffsets", snapshot)
+            client, snapshot = self._connected(), self._target or seen
+            starts = resolve(client, self._options.starting or LATEST, "startingOffsets", snapshot)
             self._initial = StreamOffset.beginning_at(starts, snapshot.topic_ids)
         return self._initial.to_json()
 
@@ -73,11 +75,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what now means: the query ends when everything there at this moment is read."""
-        self._target = self._snapshot()
+        self._target = self._snapshot(allow_missing=not self._options.fail_on_data_loss)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends; `start` itself where there is nothing to read."""
-        self._latest = self._snapshot()
+        self._latest = self._snapshot(allow_missing=not self._options.fail_on_data_loss)
         target = self._target or self._latest
         begin = StreamOffset.from_json(start)
         fraction = 1.0 if isinstance(limit, ReadAllAvailable) else self._fraction(begin, target)
@@ -90,13 +92,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the log as last seen; less the progress, this is the lag."""
         if self._latest is None:
             return None
-        ends = {log: marks.high_watermark for log, marks in self._latest.marks.items()}
+        ends = {log: marks.end_offset for log, marks in self._latest.marks.items()}
         return StreamOffset.beginning_at(ends, self._latest.topic_ids).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a task per range of the micro-batch, the same however often it is repeated."""
         ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return plan_splits(ranges, min_partitions=self._options.min_partitions)
+        return plan_tasks(self._connected(), ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
@@ -111,10 +113,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._client is not None:
             self._client.close()
 
-    def _snapshot(self) -> LogSnapshot:
+    def _connected(self) -> ServiceClient:
         if self._client is None:
             self._client = ServiceClient(self._options.endpoint)
-        return snapshot_of(self._client, self._options.topics)
+        return self._client
+
+    def _snapshot(self, *, allow_missing: bool = False) -> LogSnapshot:
+        return snapshot_of(
+            self._connected(),
+            self._options.topics,
+            isolation=self._options.isolation,
+            allow_missing=allow_missing,
+        )
 
     def _fraction(self, begin: StreamOffset, target: LogSnapshot) -> float:
         """Return which part of what waits the limits allow, the smaller of the two."""
@@ -123,8 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fraction = fraction_for_rows(waiting, options.max_offsets_per_trigger)
         if options.max_bytes_per_trigger is None or not any(waiting.values()):
             return fraction
-        assert self._client is not None, "the snapshot was taken through it"
-        sizes = size_bytes_of(self._client, options.topics)
+        sizes = size_bytes_of(self._connected(), sorted({log.topic for log in target.marks}))
         return min(
             fraction, fraction_for_bytes(waiting, target, sizes, options.max_bytes_per_trigger)
         )

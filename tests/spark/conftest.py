@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_tidelog.client import ServiceClient
-from pyspark_tidelog.options import Endpoint
+from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.session import local_conf, local_session
 from tests.support.kafka_batches import SentRecord, encode
 
@@ -107,11 +107,22 @@ def tidelog(
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+def spark_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all that Spark says: its log, and the events for its history server."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_words: Path) -> Iterator[SparkSession]:
     # Many small queries: compiling them well would take longer than running them.
     quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    with local_session({**local_conf(cores=2), **quick}, log_file=log_file) as session:
+    events = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file:{spark_words}",
+        "spark.eventLog.compress": "false",
+    }
+    conf = {**local_conf(cores=2), **quick, **events}
+    with local_session(conf, log_file=spark_words / "spark.log") as session:
         yield session
 
 

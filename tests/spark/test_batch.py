@@ -73,6 +73,47 @@ def test_offsets_and_a_schema_narrow_a_query(
     assert sorted(row.offset for row in frame.collect()) == list(range(7, 93))
 
 
+def test_the_service_chooses_finds_times_and_cuts(
+    spark: SparkSession, tidelog: ServiceProcess, topic: str
+) -> None:
+    """A pattern, a time, tasks between batches and what is committed: against the real contract."""
+    for first in range(0, 100, 10):
+        tidelog.append(topic, numbered(10, first=first))
+    reader = (
+        spark.read.format("tidelog")
+        .schema("offset BIGINT")
+        .options(
+            url=tidelog.url,
+            subscribePattern=f"{topic[:-1]}.",
+            startingTimestamp=str(1_788_000_000_000 + 33),
+            startingOffsetsByTimestampStrategy="latest",
+            minPartitions="20",
+        )
+    )
+    frame = reader.option("isolation.level", "read_committed").load()
+    assert frame.rdd.getNumPartitions() == 7  # as many as there are batches: none is cut
+    assert sorted(row.offset for row in frame.collect()) == list(range(33, 100))
+
+
+def test_filters_reach_the_source_where_the_session_allows_it(
+    spark: SparkSession, tidelog: ServiceProcess, topic: str
+) -> None:
+    """Rows are those without push-down, and tasks only those that are needed."""
+    for partition in range(2):
+        tidelog.append(topic, numbered(100), partition=partition)
+    session = spark.newSession()
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    reader = session.read.format("tidelog").options(url=tidelog.url, subscribe=topic)
+    frame = reader.option("pushFilters", "true").load()
+    start = datetime.fromtimestamp(1_788_000_000, UTC)
+    chosen = frame.where("partition = 1 AND offset < 60 AND value IS NOT NULL").where(
+        frame.timestamp >= start + timedelta(milliseconds=40)
+    )
+    rows = chosen.select("partition", "offset").collect()
+    assert sorted(map(tuple, rows)) == [(1, offset) for offset in range(40, 60)]
+    assert chosen.rdd.getNumPartitions() == 1
+
+
 def test_a_session_that_was_told_nothing_finds_the_source_by_its_name(
     spark: SparkSession, tidelog: ServiceProcess, topic: str
 ) -> None:

@@ -30,14 +30,16 @@ def kafka_directory(
         yield process
 
 
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("directory", golden_partitions("clean"), ids=lambda path: path.name)
 def test_a_partition_of_kafka_read_through_spark_is_what_a_consumer_got(
-    spark: SparkSession, kafka_directory: ServiceProcess, directory: Path
+    spark: SparkSession, kafka_directory: ServiceProcess, directory: Path, isolation: str
 ) -> None:
-    """Offsets, times, keys, values and headers of every record, read uncommitted."""
+    """Offsets, times, keys, values and headers of every record, aborted ones or not."""
     topic = directory.name.rpartition("-")[0]
     reader = spark.read.format("tidelog").options(url=kafka_directory.url, subscribe=topic)
-    rows = reader.option("includeHeaders", "true").load().orderBy("offset").collect()
+    reader = reader.option("includeHeaders", "true").option("isolation.level", isolation)
+    rows = reader.load().orderBy("offset").collect()
     assert [
         (
             row.offset,
@@ -50,5 +52,5 @@ def test_a_partition_of_kafka_read_through_spark_is_what_a_consumer_got(
         for row in rows
     ] == [
         (r.offset, r.timestamp, r.timestamp_type, r.key, r.value, r.headers)
-        for r in golden_records(directory)
+        for r in golden_records(directory, isolation)
     ]

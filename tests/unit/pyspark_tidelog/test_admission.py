@@ -108,3 +108,21 @@ def test_a_topic_made_again_is_read_from_its_start_if_allowed() -> None:
     assert waiting_offsets(start, ends) == {FIRST: 29}
     end = next_offset(start, ends, fail_on_data_loss=False)
     assert [(r.start_offset, r.end_offset) for r in ranges_between(start, end)] == [(1, 30)]
+
+
+def test_a_log_that_is_not_there_any_more_stops_the_query() -> None:
+    """A topic that was deleted, or is no longer subscribed to, is not passed over silently."""
+    told = "topic t, partition 1 of the checkpoint was deleted or is not subscribed to any more"
+    with pytest.raises(DataLossError, match=told):
+        next_offset(at(5, 7), target((0, 10)))
+    end = next_offset(at(5, 7), target((0, 10)), fail_on_data_loss=False)
+    assert end.offsets == {FIRST: 10, SECOND: 7}
+    assert [r.partition for r in ranges_between(at(5, 7), end)] == [0]
+
+
+def test_a_reader_of_what_is_committed_stays_behind_open_transactions() -> None:
+    """The last stable offset ends it; a checkpoint beyond that is no sign of truncation."""
+    marks = LogSnapshot(IDS, {FIRST: PartitionMarks(0, 30, last_stable_offset=20)})
+    assert next_offset(at(5), marks).offsets == {FIRST: 20}
+    assert waiting_offsets(at(5), marks) == {FIRST: 15}
+    assert next_offset(at(25), marks).offsets == {FIRST: 25}

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from pyspark_tidelog.client import LONGEST_PAUSE_S, ServiceClient, pause_s
+from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import ServiceError
-from pyspark_tidelog.options import Endpoint
 from tests.support.log_service import LogService, Reply
 
 

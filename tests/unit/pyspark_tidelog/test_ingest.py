@@ -13,6 +13,7 @@ from pyspark_tidelog.errors import OptionError, ServiceError
 from pyspark_tidelog.ingest import IngestJob, _stop_signals, last_words, run
 from pyspark_tidelog.options import Options
 from pyspark_tidelog.sinks import parse_sink
+from pyspark_tidelog.topics import Topics
 from tests.support.log_service import LogService
 
 
@@ -32,7 +33,7 @@ def job(
 def test_a_job_is_options_of_the_source(tmp_path: Path) -> None:
     """What a job says and the source understands cannot drift apart."""
     options = Options.parse(job(tmp_path, token="secret").source_options()).for_stream()
-    assert options.topics == ("t",)
+    assert options.topics == Topics(("t",))
     assert options.max_offsets_per_trigger == 1_000_000
     assert options.endpoint.token == "secret"
     assert options.endpoint.retries == 0

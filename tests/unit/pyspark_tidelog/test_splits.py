@@ -49,3 +49,10 @@ def test_a_task_travels_to_another_process() -> None:
     """Spark pickles what the driver planned; nothing may stay behind."""
     split = Split("t", 0, 1, 2, "id")
     assert pickle.loads(pickle.dumps(split)) == split
+
+
+def test_no_task_has_more_offsets_than_allowed() -> None:
+    """Whatever number of tasks was wished for, a large range is cut into more."""
+    planned = plan_splits([Split("t", 0, 0, 95), Split("t", 1, 0, 10)], max_records=10)
+    assert [split.offsets_count for split in planned] == [9, 10, 9, 10, 9, 10, 9, 10, 9, 10, 10]
+    assert offsets_of(planned) == offsets_of([Split("t", 0, 0, 95), Split("t", 1, 0, 10)])

@@ -1,0 +1,70 @@
+"""The values that options can have: read once, or refused with one sentence.
+
+Options come as Spark hands them over: text, by lower-case name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark_tidelog.errors import OptionError
+
+INT64_MAX = (1 << 63) - 1
+
+
+def integer(
+    given: Mapping[str, str], option: str, *, at_least: int, at_most: int = INT64_MAX
+) -> int | None:
+    """Read a whole number between two bounds, both inclusive, or None where none is given."""
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = at_least - 1
+    if not at_least <= number <= at_most:
+        ceiling = f" and at most {at_most}" if at_most < INT64_MAX else ""
+        raise OptionError(
+            f"option {option} must be a whole number of at least {at_least}{ceiling}, not {text!r}"
+        )
+    return number
+
+
+def boolean(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    """Read true or false, in any case."""
+    return choice(given, option, ("true", "false"), default=str(default).lower()) == "true"
+
+
+def choice(given: Mapping[str, str], option: str, words: tuple[str, str], *, default: str) -> str:
+    """Read one of two words, in any case."""
+    text = given.get(option.lower(), default)
+    word = text.strip().lower()
+    if word not in words:
+        raise OptionError(f"option {option} must be {words[0]} or {words[1]}, not {text!r}")
+    return word
+
+
+def seconds(given: Mapping[str, str], option: str, *, default: float) -> float:
+    """Read a time of up to an hour."""
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 3600:
+        raise OptionError(f"option {option} must be seconds between 0 and 3600, not {text!r}")
+    return number
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that a text is, or None for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

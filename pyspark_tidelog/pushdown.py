@@ -1,0 +1,105 @@
+"""Filters of a batch query that narrow what is fetched: topic, partition, offset and time.
+
+Spark hands filters to a Python source only where `spark.sql.python.filterPushdown.enabled` is set,
+and fails every batch of a source that would take them where it is not. So the source takes them
+only when its option `pushFilters` says so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_tidelog.option_values import INT64_MAX
+from pyspark_tidelog.positions import TopicPartition
+
+_NEVER_NULL: Final = frozenset({("topic",), ("partition",), ("offset",), ("timestamp",)})
+_OF_LOGS: Final[Mapping[tuple[str, ...], type]] = {("partition",): int, ("topic",): str}
+
+_COMPARED: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
+
+
+class Narrowing:
+    """What the filters of a query leave of the log; travels with the reader."""
+
+    def __init__(self) -> None:
+        self.start_offset = 0
+        self.end_offset = INT64_MAX
+        """Exclusive."""
+        self.since_ms: int | None = None
+        """No record that is wanted lies before the first that is as late as this."""
+        self._of_logs: list[Filter] = []
+
+    def take(self, wanted: Filter) -> bool:
+        """Narrow by a filter; False where Spark has to look at the rows as well."""
+        column: tuple[str, ...] = getattr(wanted, "attribute", ())
+        if isinstance(wanted, IsNotNull):
+            return column in _NEVER_NULL
+        if column == ("offset",):
+            return self._take_offset(wanted)
+        if column == ("timestamp",):
+            return self._take_time(wanted)
+        kind = _OF_LOGS.get(column)
+        if kind is None or not _is_understood(wanted, kind):
+            return False
+        self._of_logs.append(wanted)
+        return True
+
+    def admits(self, log: TopicPartition) -> bool:
+        """Whether a log can hold a row that passes all filters."""
+        return all(_passes(wanted, log) for wanted in self._of_logs)
+
+    def _take_offset(self, wanted: Filter) -> bool:
+        if not _is_understood(wanted, int):
+            return False
+        value = getattr(wanted, "value")  # noqa: B009 -- understood filters have one
+        least, most = (min(value), max(value)) if isinstance(wanted, In) else (value, value)
+        if not isinstance(wanted, (LessThan, LessThanOrEqual)):
+            self.start_offset = max(self.start_offset, least + isinstance(wanted, GreaterThan))
+        if not isinstance(wanted, (GreaterThan, GreaterThanOrEqual)):
+            self.end_offset = min(self.end_offset, most + (not isinstance(wanted, LessThan)))
+        return not isinstance(wanted, In)
+
+    def _take_time(self, wanted: Filter) -> bool:
+        """Begin at a time; what comes behind it need not be later, so Spark looks as well."""
+        if isinstance(wanted, (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)):
+            moment = wanted.value
+            if isinstance(moment, datetime) and moment.tzinfo is not None:
+                since_ms = max(int(moment.timestamp() * 1000) - 1, 0)  # a float is not exact
+                self.since_ms = max(self.since_ms or 0, since_ms)
+        return False
+
+
+def _is_understood(wanted: Filter, kind: type) -> bool:
+    value = getattr(wanted, "value", None)
+    if isinstance(wanted, In):
+        return bool(value) and all(type(one) is kind for one in wanted.value)
+    return type(wanted) in _COMPARED and type(value) is kind
+
+
+def _passes(wanted: Filter, log: TopicPartition) -> bool:
+    actual = getattr(log, getattr(wanted, "attribute")[0])  # noqa: B009 -- taken ones have one
+    if isinstance(wanted, In):
+        return actual in wanted.value
+    return _COMPARED[type(wanted)](actual, getattr(wanted, "value"))  # noqa: B009 -- the same
