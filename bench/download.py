@@ -15,22 +15,24 @@ import msgspec
 
 _HEAD_END: Final = b"\r\n\r\n"
 _BUFFER_BYTES: Final = 4 << 20
-_FETCH_BYTES: Final = 16 << 20
 
 
 class Download(msgspec.Struct, frozen=True):
-    """Which log to read, from `log_start_offset` to its end, over and over for `seconds`."""
+    """Which log to read, from its start to its end, over and over for `seconds`, and as what."""
 
     host: str
     port: int
     path: str
     seconds: float
+    accept: str = "*/*"
+    fetch_bytes: int = 16 << 20
 
 
 class DownloadResult(msgspec.Struct, frozen=True):
-    """How many bytes of record batches came, and in what time."""
+    """How many bytes of bodies came, how many offsets they stand for, and in what time."""
 
     bytes: int
+    offsets: int
     seconds: float
 
     @property
@@ -51,15 +53,15 @@ def run_download(download: Download) -> DownloadResult:
 
 class _Connection:
     def __init__(self, download: Download) -> None:
-        self._path = download.path
+        self._download = download
         self._socket = socket.create_connection((download.host, download.port))
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     def fetch(self, offset: int) -> tuple[int, int]:
         """Read from the offset; return the bytes of the body and the next offset."""
         request = (
-            f"GET {self._path}?offset={offset}&max_bytes={_FETCH_BYTES} HTTP/1.1\r\n"
-            "Host: bench\r\n\r\n"
+            f"GET {self._download.path}?offset={offset}&max_bytes={self._download.fetch_bytes}"
+            f" HTTP/1.1\r\nHost: bench\r\nAccept: {self._download.accept}\r\n\r\n"
         )
         self._socket.sendall(request.encode())
         head, received = self._head()
@@ -89,13 +91,14 @@ def _header(head: bytes, name: bytes) -> bytes:
 def read_all(download: Download) -> DownloadResult:
     """Read the log from 0 to its end again and again until the time is over."""
     connection = _Connection(download)
-    total = offset = 0
+    total = offset = offsets = 0
     started = time.perf_counter()
     while (seconds := time.perf_counter() - started) < download.seconds:
         length, next_offset = connection.fetch(offset)
         total += length
-        offset = next_offset if length else 0
-    return DownloadResult(total, seconds)
+        offsets += next_offset - offset
+        offset = next_offset if next_offset > offset else 0
+    return DownloadResult(total, offsets, seconds)
 
 
 def main() -> None:

@@ -19,7 +19,9 @@ from bench.download import Download, run_download
 from bench.figures import Figure
 from bench.load import Load, LoadResult, post, run_load
 from bench.memory import processor_seconds
+from bench.reads import reads
 from bench.spark import spark
+from bench.waiting import waiting
 from demo.children import Server
 from engine.records.builder import build_batch
 
@@ -171,6 +173,8 @@ MEASURES: Final[dict[str, Measure]] = {
     "single": single,
     "ndjson": ndjson,
     "raw": raw,
+    "reads": reads,
+    "waiting": waiting,
     "spark": spark,
 }
 

@@ -53,6 +53,11 @@ def resident_bytes(pid: int) -> int:
     if status.exists():
         peak = _PEAK.search(status.read_text())
         return int(peak[1]) * 1024 if peak else 0
+    return present_bytes(pid)
+
+
+def present_bytes(pid: int) -> int:
+    """Return the resident memory of a process now."""
     told = subprocess.run(
         ["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=False
     )

@@ -11,7 +11,7 @@ from rich.console import Console
 from bench.figures import Figure, show, write_json
 from bench.load import post
 
-MEASURES = ("single", "ndjson", "raw")
+MEASURES = ("single", "ndjson", "raw", "reads")
 
 
 def test_every_measure_of_the_service_gives_figures(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_every_measure_of_the_service_gives_figures(tmp_path: Path) -> None:
     )
     document = msgspec.json.decode(target.read_bytes())
     assert document["machine"]["cores"]
-    assert len(document["figures"]) == 5
+    assert len(document["figures"]) == 7
     for figure in document["figures"]:
         assert figure["value"] > 0
         assert figure["name"] in done.stdout
