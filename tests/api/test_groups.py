@@ -147,6 +147,16 @@ async def test_a_put_outlives_the_deletion_before_it(api: Api) -> None:
     assert await stored(api) == 2
 
 
+async def test_a_deletion_overtaken_by_a_put_forgets_nothing(api: Api) -> None:
+    """What was stored behind a deletion stays, however late the deletion's task goes on."""
+    groups, key = api.service.groups, CursorKey("lake", "events", 0)
+    await put(api, 1)
+    groups.append(key, None)
+    assert (await put(api, 2)).status_code == 201
+    groups.forget([key])
+    assert await stored(api) == 2
+
+
 async def test_a_get_can_be_conditional(api: Api) -> None:
     """304 while the tag is the stored one's, without a body; a put changes it."""
     tag = (await put(api, 1)).headers["etag"]
