@@ -38,8 +38,8 @@ class ForgetfulDisk(Storage):
     def restart(self, *, power_cut: bool = True, random: Random | None = None) -> None:
         """Come back as a new process; everything the old one had open is dead.
 
-        After a power cut only what was synced is found, or with `random` by chance more of it;
-        otherwise all that was written.
+        After a power cut only what was synced is found, or with `random` by chance more of it: each
+        file, block and name on its own, in any order. Otherwise all that was written.
         """
         with self._lock:
             self._revive(self._root, power_cut=power_cut, random=random)
@@ -57,6 +57,10 @@ class ForgetfulDisk(Storage):
             inode = Inode(bytearray(content), content)
             self._parent(target).change(**{target.name: inode})
         self.sync_everything()
+
+    def write_back(self, random: Random) -> None:
+        """Let some of what is only cached reach the disk, in any order; nobody is told."""
+        self._write_back_below(self._root, random)
 
     def sync_everything(self) -> None:
         """Make durable all that is written, as a machine does that is left alone for a while."""
@@ -88,6 +92,7 @@ class ForgetfulDisk(Storage):
         self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
     ) -> ForgetfulMap:
         with self._lock:
+            self.enter("open_map", path)
             is_new = path.name not in self._parent(path).names
             if is_new and size_bytes is not None and not read_only:
                 return ForgetfulMap(self, path, self._create(path, size_bytes), is_new=True)
@@ -118,6 +123,7 @@ class ForgetfulDisk(Storage):
         return bytes(self._inode(path).content)
 
     def list_directory(self, path: Path) -> list[str]:
+        self.enter("list_directory", path)
         return sorted(self._directory(path).names)
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
@@ -158,8 +164,13 @@ class ForgetfulDisk(Storage):
             self._parent(path).change(**{path.name: None})
 
     def remove_tree(self, path: Path) -> None:
-        self._directory(path)
+        directory = self._directory(path)
         self.enter("remove_tree", path)
+        for name, node in list(directory.names.items()):
+            if isinstance(node, Directory):
+                self.remove_tree(path / name)
+            else:
+                self.remove(path / name)
         self._parent(path).change(**{path.name: None})
 
     def free_bytes(self, path: Path) -> int:
@@ -215,17 +226,24 @@ class ForgetfulDisk(Storage):
     def _revive(self, directory: Directory, *, power_cut: bool, random: Random | None) -> None:
         """Make what survives the new present; only a power cut makes it durable as well."""
         if power_cut:
-            survivor = random.choice(directory.history) if random else directory.history[0]
-            directory.history = [survivor]
+            directory.lose_power(random)
         for node in directory.names.values():
             if isinstance(node, Directory):
                 self._revive(node, power_cut=power_cut, random=random)
             elif power_cut:
-                node.durable = node.after_power_cut(random)
+                node.durable, node.clean = node.after_power_cut(random), None
                 node.content = bytearray(node.durable)
-                node.lost_writes = False
             else:
                 node.content = bytearray(node.content)  # cut off from the maps of the old process
+
+    def _write_back_below(self, directory: Directory, random: Random) -> None:
+        if random.random() < 0.5:
+            directory.write_back(random)
+        for node in directory.names.values():
+            if isinstance(node, Directory):
+                self._write_back_below(node, random)
+            elif random.random() < 0.5:
+                node.write_back(random)
 
     def _sync_below(self, directory: Directory) -> None:
         directory.sync()

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from engine.types import Buffer
-from tests.support.machine import Machine, PowerCut, os_error
+from tests.support.machine import Machine, PowerCut, TornWrite, os_error
 
 SECTOR_BYTES = 512
+PAGE_BYTES = 4_096
 UNLIMITED = 1 << 50
 
 
@@ -33,51 +34,121 @@ class Storage(Machine):
 
 @dataclass(eq=False)
 class Inode:
-    """A file without its names: what is written, and what of it would survive."""
+    """A file without its names: what everybody reads, and what of it would survive."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
+    clean: bytes | None = None
+    """What the kernel takes for being on the disk, where that is not `durable`: a sync failed."""
     modified_ms: int = 0
     number: int = field(default_factory=itertools.count().__next__)
     changes: int = 0  # how often it was written or cut
-    lost_writes: bool = False  # a sync failed: the kernel believes that nothing is left to write
 
     def sync(self) -> None:
-        if not self.lost_writes:
-            self.durable = bytes(self.content)
+        self.durable, self.clean = self._written(), None if self.clean is None else self._now()
+
+    def fail_to_sync(self) -> None:
+        """The kernel tells of the failure once, and drops what it could not write."""
+        self.clean = self._now()
+
+    def drop_cache(self) -> None:
+        """Have what the kernel takes for clean read from the disk again."""
+        if self.clean is not None and self._now() == self.clean:
+            found = self.durable[: len(self.content)]
+            self.content[:] = found + bytes(len(self.content) - len(found))
+            self.clean = self._now()
+
+    def write_back(self, random: Random) -> None:
+        """Write some pages without being asked to, as kernels do after a while."""
+        if self.clean is None and self.durable != self.content:
+            self.durable = _mixed(self.durable, self._now(), PAGE_BYTES, random)
 
     def after_power_cut(self, random: Random | None) -> bytes:
-        """What is found: what was synced or, with `random`, in some sectors newer bytes."""
-        if random is None or self.durable == self.content:
+        """What is found: what was synced or, with `random`, newer bytes in some blocks."""
+        written = self.durable if random is None else self._written()
+        if random is None or self.durable == written:
             return self.durable
-        size = random.randint(
-            min(len(self.durable), len(self.content)), max(len(self.durable), len(self.content))
-        )
-        found = bytearray(size)
-        for start in range(0, size, SECTOR_BYTES):
-            end = min(start + SECTOR_BYTES, size)
-            source = random.choice((self.durable, self.content))[start:end]
-            found[start : start + len(source)] = source
+        block_bytes = random.choice((SECTOR_BYTES, PAGE_BYTES))
+        return _mixed(self.durable, written, block_bytes, random)
+
+    def _now(self) -> bytes:
+        return bytes(self.content)
+
+    def _written(self) -> bytes:
+        """What a sync would leave on the disk: every page that is not clean is written."""
+        now, clean = self._now(), self.clean
+        if clean is None:
+            return now
+        if now == clean:
+            return self.durable
+        found = bytearray(self.durable[: len(now)])
+        found.extend(bytes(len(now) - len(found)))
+        for start in range(0, len(now), PAGE_BYTES):
+            page = slice(start, start + PAGE_BYTES)
+            if now[page] != clean[page]:
+                found[page] = now[page]
         return bytes(found)
+
+
+def _mixed(old: bytes, new: bytes, block_bytes: int, random: Random) -> bytes:
+    """Take each block from either, and a length between both."""
+    size = random.randint(min(len(old), len(new)), max(len(old), len(new)))
+    found = bytearray(size)
+    for start in range(0, size, block_bytes):
+        block = random.choice((old, new))[start : min(start + block_bytes, size)]
+        found[start : start + len(block)] = block
+    return bytes(found)
+
+
+Entry: TypeAlias = "Inode | Directory"
 
 
 @dataclass(eq=False)
 class Directory:
-    """Names and what they lead to: every state since the last sync, the durable one first."""
+    """Names and what they lead to, and each change of them since the last sync."""
 
-    history: list[dict[str, Inode | Directory]] = field(default_factory=lambda: [{}])
+    names: dict[str, Entry] = field(default_factory=dict)
+    durable: dict[str, Entry] = field(default_factory=dict)
+    changes: list[dict[str, Entry | None]] = field(default_factory=list)
 
-    @property
-    def names(self) -> dict[str, Inode | Directory]:
-        return self.history[-1]
-
-    def change(self, **names: Inode | Directory | None) -> None:
+    def change(self, **names: Entry | None) -> None:
         """Set names, or remove those that are None, in one step: all of it or nothing."""
-        after = {**self.names, **names}
-        self.history.append({name: node for name, node in after.items() if node is not None})
+        self.changes.append(names)
+        _apply(self.names, names)
 
     def sync(self) -> None:
-        del self.history[:-1]
+        self.durable = dict(self.names)
+        self.changes.clear()
+
+    def write_back(self, random: Random) -> None:
+        """Write the first so many changes without being asked to, as a journal does."""
+        count = random.randint(0, len(self.changes))
+        for change in self.changes[:count]:
+            _apply(self.durable, change)
+        del self.changes[:count]
+
+    def lose_power(self, random: Random | None) -> None:
+        """Keep what was synced and, with `random`, some of the changes since.
+
+        The first so many, as with a journal; or any of them, as POSIX allows.
+        """
+        kept: list[dict[str, Entry | None]] = []
+        if random is not None and self.changes:
+            kept = self.changes[: random.randint(0, len(self.changes))]
+            if random.random() < 0.5:
+                kept = [change for change in self.changes if random.random() < 0.5]
+        for change in kept:
+            _apply(self.durable, change)
+        self.names = dict(self.durable)
+        self.changes.clear()
+
+
+def _apply(names: dict[str, Entry], change: dict[str, Entry | None]) -> None:
+    for name, entry in change.items():
+        if entry is None:
+            names.pop(name, None)
+        else:
+            names[name] = entry
 
 
 class _Open:
@@ -98,7 +169,8 @@ class _Open:
         try:
             self._disk.enter(name, self.path)
         except OSError:
-            self._inode.lost_writes |= name == "sync"
+            if name == "sync":
+                self._inode.fail_to_sync()
             raise
 
 
@@ -131,6 +203,9 @@ class ForgetfulFile(_Open):
         except PowerCut as cut:
             if cut.tears_append:
                 self._write(position, data[: len(data) // 2])
+            raise
+        except TornWrite:
+            self._write(position, data[: len(data) // 2])
             raise
         if len(data) > self._disk.remaining_bytes:
             raise os_error(errno.ENOSPC, self.path)

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -40,6 +40,10 @@ class PowerCut(BaseException):
         self.tears_append = tears_append
 
 
+class TornWrite(OSError):
+    """A write failed half-way, and what was half written could not be cut off again."""
+
+
 class Operation(NamedTuple):
     """One call that reached the disk."""
 
@@ -52,9 +56,13 @@ class Fault:
     """An error that one of the coming calls will meet."""
 
     name: str
+    """Of the operation; empty for any."""
     path_end: str
     calls_left: int
     error: OSError
+
+    def is_about(self, name: str, path: Path) -> bool:
+        return self.name in {"", name} and str(path).endswith(self.path_end)
 
 
 class Machine:
@@ -63,21 +71,41 @@ class Machine:
     def __init__(self) -> None:
         self.changes: list[Operation] = []
         """The operations so far that could make a difference to a restart, in order."""
+        self.calls = 0
+        """How many operations there were, changes or not."""
         self.generation = 0
         """How often the machine was started anew."""
+        self.meanwhile: Callable[[Operation], None] | None = None
+        """Called before each operation: what others do while the caller waits for the disk."""
         self._lock = threading.RLock()
         self._faults: list[Fault] = []
         self._cut_before: int | None = None
         self._is_torn = False
         self._is_off = False
 
-    def fail(self, name: str, *, error: int = errno.EIO, nth: int = 1, path_end: str = "") -> None:
+    def fail(
+        self,
+        name: str,
+        *,
+        error: int = errno.EIO,
+        nth: int = 1,
+        path_end: str = "",
+        torn: bool = False,
+    ) -> None:
         """Let the nth coming operation of this name, on a path ending so, fail without effect.
 
-        A failed sync also makes all further syncs of that file succeed without effect: the kernel
-        believes that it has nothing left to write.
+        Without a name it is the nth of any. A failed sync makes the kernel believe that nothing is
+        left to write: later syncs of that file succeed and write only what is changed after it.
+        With `torn`, an append that fails leaves its first half behind.
         """
-        self._faults.append(Fault(name, path_end, nth, OSError(error, os.strerror(error))))
+        kind = TornWrite if torn else OSError
+        self._faults.append(Fault(name, path_end, nth, kind(error, os.strerror(error))))
+
+    def forget_faults(self) -> bool:
+        """Let everything succeed from now on; return whether something was still to fail."""
+        had_faults = bool(self._faults)
+        self._faults.clear()
+        return had_faults
 
     @contextlib.contextmanager
     def power_cut_before(self, change: int, *, torn: bool = False) -> Iterator[None]:
@@ -93,6 +121,8 @@ class Machine:
 
     def enter(self, name: str, path: Path) -> None:
         """Record an operation; raise what was ordered for it."""
+        if self.meanwhile is not None:
+            self.meanwhile(Operation(name, path))
         with self._lock:
             if self._is_off:
                 raise PowerCut
@@ -101,8 +131,9 @@ class Machine:
                     self._is_off = True
                     raise PowerCut(tears_append=self._is_torn and name == "append")
                 self.changes.append(Operation(name, path))
+            self.calls += 1
             for fault in self._faults:
-                if fault.name == name and str(path).endswith(fault.path_end):
+                if fault.is_about(name, path):
                     fault.calls_left -= 1
                     if fault.calls_left == 0:
                         self._faults.remove(fault)

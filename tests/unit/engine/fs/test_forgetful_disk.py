@@ -166,10 +166,10 @@ def test_real_folder_can_be_put_on_it(disk: ForgetfulDisk, tmp_path: Path) -> No
     assert disk.read_bytes(ROOT / "kafka" / "topic-0" / "f") == b"abc"
 
 
-def test_names_survive_by_chance_in_the_order_they_were_changed() -> None:
-    """Of the changes to a directory a prefix is found, as a journal would leave it."""
+def test_names_survive_by_chance_and_in_any_order() -> None:
+    """Each change to a directory is found or not, and a rename is never found by halves."""
     found = set()
-    for seed in range(20):
+    for seed in range(40):
         disk = ForgetfulDisk()
         disk.make_directory(ROOT)
         disk.sync_everything()
@@ -178,4 +178,79 @@ def test_names_survive_by_chance_in_the_order_they_were_changed() -> None:
         disk.open(ROOT / "c", create=True)
         disk.restart(random=Random(seed))
         found.add(tuple(disk.list_directory(ROOT)))
-    assert found == {("a",), ("b",), ("b", "c")}
+    assert found == {("a",), ("b",), ("a", "c"), ("b", "c")}
+
+
+def test_changes_after_a_failed_sync_are_written(disk: ForgetfulDisk) -> None:
+    """The kernel has dropped a page for good, until somebody changes something in that page."""
+    file = disk.open(ROOT / "f", create=True)
+    disk.sync_directory(ROOT)
+    file.append(b"a" * 10_000)
+    disk.fail("sync")
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.append(b"b" * 10)
+    file.sync()
+    disk.restart(power_cut=False)
+    assert disk.read_bytes(ROOT / "f") == b"a" * 10_000 + b"b" * 10
+    disk.restart()
+    assert disk.read_bytes(ROOT / "f") == bytes(8_192) + b"a" * 1_808 + b"b" * 10
+
+
+def test_a_torn_write_can_outlive_its_failure(disk: ForgetfulDisk) -> None:
+    """Where a failing disk lets nobody cut what was half written, the next process finds it."""
+    file = disk.open(ROOT / "f", create=True)
+    disk.fail("append", torn=True)
+    with pytest.raises(OSError, match="Input/output"):
+        file.append(b"abcdef")
+    assert file.size_bytes == 0
+    disk.restart(power_cut=False)
+    assert disk.read_bytes(ROOT / "f") == b"abc"
+
+
+def test_the_kernel_writes_without_being_asked() -> None:
+    """What is written back survives a power cut that takes everything else, page by page."""
+    found = set()
+    for seed in range(60):
+        disk = ForgetfulDisk()
+        disk.make_directory(ROOT)
+        disk.sync_everything()
+        disk.open(ROOT / "f", create=True).append(b"a" * 8_192)
+        disk.write_back(Random(seed))
+        disk.restart()
+        names = disk.list_directory(ROOT)
+        found.add(disk.read_bytes(ROOT / "f") if names else None)
+    assert {None, b""} < found, "neither the name nor the bytes are sure to be written"
+    assert len(found) > 3
+
+
+def test_any_call_may_be_the_one_that_fails(disk: ForgetfulDisk) -> None:
+    """Without a name the nth call fails, whatever it is, and what was to fail can be taken back."""
+    file = disk.open(ROOT / "f", create=True)
+    disk.fail("", nth=2, error=errno.EMFILE)
+    file.append(b"a")
+    with pytest.raises(OSError, match="Too many open files"):
+        file.sync()
+    assert not disk.forget_faults()
+    disk.fail("sync")
+    assert disk.forget_faults()
+    file.sync()
+
+
+def test_others_may_act_while_somebody_waits_for_the_disk(disk: ForgetfulDisk) -> None:
+    """Each call is announced before it happens."""
+    seen: list[str] = []
+    disk.meanwhile = lambda operation: seen.append(operation.name)
+    disk.open(ROOT / "f", create=True).sync()
+    assert seen == ["open", "create", "sync"]
+
+
+def test_a_tree_is_removed_name_by_name(disk: ForgetfulDisk) -> None:
+    """A crash in the middle leaves the directory with some of its files."""
+    disk.make_directory(ROOT / "d")
+    for name in "abc":
+        disk.open(ROOT / "d" / name, create=True)
+    with disk.power_cut_before(3), pytest.raises(PowerCut):
+        disk.remove_tree(ROOT / "d")
+    disk.restart(power_cut=False)
+    assert disk.list_directory(ROOT / "d") == ["b", "c"]
