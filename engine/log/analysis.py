@@ -9,7 +9,7 @@ with a right checksum and wrong content must not reach a reader; one that our ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -44,8 +44,8 @@ class Incoming(NamedTuple):
     """Batches that may be appended: one writable buffer, the header and position of each."""
 
     buffer: bytearray | memoryview
-    headers: tuple[BatchHeader, ...]
-    positions: tuple[int, ...]
+    headers: Sequence[BatchHeader]
+    positions: Sequence[int]
     max_timestamp: int
     batch_of_max_timestamp: int
     """The index of the first batch that has `max_timestamp`."""
@@ -111,15 +111,12 @@ def _of_own_builder(
         headers, positions = (header,), (0,)
     else:
         positions, headers = zip(*_frames(buffer), strict=True)
-    max_timestamp, batch_of_max, needs_judgement = NO_TIMESTAMP, 0, False
-    for index, header in enumerate(headers):
+    for header in headers:
         _ensure_batch_size(header.size_bytes, config)
-        if header.max_timestamp > max_timestamp:
-            max_timestamp, batch_of_max = header.max_timestamp, index
-        needs_judgement = needs_judgement or header.has_producer_id
-    if max_timestamp - limits.now_ms > config.message_timestamp_after_max_ms:
+    incoming = _summed_up(buffer, headers, positions)
+    if incoming.max_timestamp - limits.now_ms > config.message_timestamp_after_max_ms:
         return _of_client(buffer, config, limits)
-    return Incoming(buffer, headers, positions, max_timestamp, batch_of_max, needs_judgement)
+    return incoming
 
 
 def _of_client(
@@ -136,7 +133,8 @@ def _of_client(
         codec = Codec.of_label(label)
     accepted: list[bytearray | memoryview] = []
     rewritten = False
-    for position, header in _frames(buffer):
+    frames = _frames(buffer)
+    for position, header in frames:
         _ensure_batch_size(header.size_bytes, config)
         view = BatchView(buffer, position)
         view.ensure_intact()
@@ -162,7 +160,10 @@ def _of_client(
             _ensure_batch_size(len(batch), config)
             rewritten = True
         accepted.append(batch)
-    return _described(bytearray(b"".join(accepted)) if rewritten else buffer, limits)
+    if rewritten:
+        return _described(bytearray(b"".join(accepted)), limits)
+    positions = [position for position, _ in frames]
+    return _summed_up(buffer, [parse_header(buffer, at) for at in positions], positions)
 
 
 def _level(codec: Codec, config: LogConfig) -> int | None:
@@ -262,16 +263,22 @@ def _described(buffer: bytearray | memoryview, limits: AnalysisLimits) -> Incomi
         for position, header in frames
     )
     positions = tuple(position for position, _ in frames)
-    max_timestamp, batch_of_max = NO_TIMESTAMP, 0
     markers: dict[int, EndMarker] = {}
     for index, header in enumerate(headers):
-        if header.max_timestamp > max_timestamp:
-            max_timestamp, batch_of_max = header.max_timestamp, index
         if header.is_control:
             marker = parse_end_marker(BatchView(buffer, positions[index]))
             if marker is not None:
                 markers[index] = marker
-    needs_judgement = any(header.has_producer_id for header in headers)
-    return Incoming(
-        buffer, headers, positions, max_timestamp, batch_of_max, needs_judgement, markers
-    )
+    return _summed_up(buffer, headers, positions)._replace(markers=markers)
+
+
+def _summed_up(
+    buffer: bytearray | memoryview, headers: Sequence[BatchHeader], positions: Sequence[int]
+) -> Incoming:
+    """Return batches without control batches, with what the log asks of all of them."""
+    max_timestamp, batch_of_max, needs_judgement = NO_TIMESTAMP, 0, False
+    for index, header in enumerate(headers):
+        if header.max_timestamp > max_timestamp:
+            max_timestamp, batch_of_max = header.max_timestamp, index
+        needs_judgement = needs_judgement or header.has_producer_id
+    return Incoming(buffer, headers, positions, max_timestamp, batch_of_max, needs_judgement)

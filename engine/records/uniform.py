@@ -10,13 +10,11 @@ No verdict is always possible and never wrong: `check` has other proofs.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from engine.errors import InvalidRecord
-from engine.records.record import Record, decode_record
-from engine.records.varint import decode_varint, size_of_varint, size_of_varlong
+from engine.records.varint import decode_varint, size_of_varint
 from engine.types import Buffer
 
 MIN_RUN: Final = 64
@@ -29,6 +27,7 @@ _HIGH_COLUMN: Final = bytes(2 * delta >> 7 for delta in range(_TWO_BYTE_DELTAS))
 _ONLY_COLUMN: Final = bytes(2 * delta for delta in range(_ONE_BYTE_DELTAS))
 """The offset deltas 0, 1, 2, … as varints: the columns of two bytes, and that of one."""
 
+_PLAIN_MAX: Final = 0x7F  # of attributes; what is greater reads as a longer number to some
 _LAST: Final = bytes(range(0x80))  # of the bytes of a varint; 0 only if there is no other
 _NOT_LAST: Final = bytes(range(0x80, 0x100))
 _ROW_BYTES: Final = 8  # 55 bits of milliseconds are a million years
@@ -81,33 +80,89 @@ def _run_at(
     """Return the run that begins at `position` with the record of that offset delta, or None."""
     limit = min(end, _ONE_BYTE_DELTAS if delta < _ONE_BYTE_DELTAS else _TWO_BYTE_DELTAS)
     try:
-        length, start = decode_varint(data, position)
-        size = start + length - position
-        if length <= 0 or delta >= limit:
-            return None
-        table = _Table(data, position, size, min(limit - delta, (len(data) - position) // size))
-        enough = min(limit - delta, MIN_RUN)
-        if not table.keep_equal([0]) >= enough:  # most batches of other shapes end here
-            return None
-        record, _ = decode_record(data, position)
+        frame = _frame_at(data, position, 1 if delta < _ONE_BYTE_DELTAS else 2)
     except InvalidRecord:
         return None
-    if record.timestamp < 0 or record.headers or (requires_keys and record.key is None):
+    if frame is None or delta >= limit or (requires_keys and frame.is_keyless):
         return None
-    times = _keep_framed(table, record, start - position, size_of_varint(delta))
-    if times is None or table.count < enough:
-        return None
-    at = times.stop
-    if delta < _ONE_BYTE_DELTAS:
-        is_counting = table.column(at) == _ONLY_COLUMN[delta : delta + table.count]
-    else:
-        is_counting = table.column(at) == _LOW_COLUMN[delta : delta + table.count] and (
-            table.column(at + 1) == _HIGH_COLUMN[delta : delta + table.count]
-        )
-    if not is_counting:
+    size = frame.size_bytes
+    table = _Table(data, position, size, min(limit - delta, (len(data) - position) // size))
+    enough = min(limit - delta, MIN_RUN)
+    for at in frame.fixed:
+        if table.keep_equal(at) < enough:  # most batches of other shapes end here
+            return None
+    times = frame.times
+    for at in times:
+        table.keep_within(at, _time_bytes(times, at))
+    if table.count < enough or not _is_counting(table, times.stop, delta):
         return None
     deltas = _extremes([table.column(at) for at in times])
     return _Run(table.count, table.count * size, deltas)
+
+
+def _is_counting(table: _Table, at: int, delta: int) -> bool:
+    """Whether the offset deltas at this place of the rows count up from `delta`."""
+    numbers = slice(delta, delta + table.count)
+    if delta < _ONE_BYTE_DELTAS:
+        return table.column(at) == _ONLY_COLUMN[numbers]
+    is_low_right = table.column(at) == _LOW_COLUMN[numbers]
+    return is_low_right and table.column(at + 1) == _HIGH_COLUMN[numbers]
+
+
+def _time_bytes(times: range, at: int) -> bytes:
+    """Return the bytes that may stand there in a time, none negative, that takes these places."""
+    is_last = at == times[-1]
+    allowed = _LAST[min(len(times) - 1, 1) :] if is_last else _NOT_LAST
+    return allowed[::2] if at == times.start else allowed
+
+
+class _Frame(NamedTuple):
+    """What stands where in a record, counted from its first byte."""
+
+    size_bytes: int
+    fixed: list[int]
+    """The places of what is the same in all records of this shape, whatever their content."""
+    times: range
+    is_keyless: bool
+
+
+def _frame_at(data: bytes, position: int, offset_bytes: int) -> _Frame | None:
+    """Return the frame of the record at `position`, whose offset delta takes so many bytes.
+
+    None if it has headers, or a number that is longer than it need be. What stands at the places of
+    time and offset is for the columns to judge. Raises InvalidRecord where the bytes end too soon.
+    """
+    length, start = decode_varint(data, position)
+    row = data[position : start + length]
+    time_at = start - position + 1  # behind the attributes
+    time_end = time_at + 1 + _bytes_before_last(row, time_at)
+    key_at = time_end + offset_bytes
+    key_bytes, key_start = decode_varint(row, key_at)
+    value_at = key_start + max(key_bytes, 0)
+    value_bytes, value_start = decode_varint(row, value_at)
+    headers_at = value_start + max(value_bytes, 0)
+    if headers_at != len(row) - 1 or row[headers_at] or row[time_at - 1] > _PLAIN_MAX:
+        return None
+    is_shortest = (
+        time_at - 1 == size_of_varint(length)
+        and key_start - key_at == _bytes_of_length(key_bytes)
+        and value_start - value_at == _bytes_of_length(value_bytes)
+    )
+    if not is_shortest or time_end - time_at > _ROW_BYTES:
+        return None
+    fixed = [*range(time_at), *range(key_at, key_start), *range(value_at, value_start), headers_at]
+    return _Frame(len(row), fixed, range(time_at, time_end), key_bytes < 0)
+
+
+def _bytes_before_last(row: bytes, at: int) -> int:
+    """Return how many bytes from `at` on say that another one of their number follows."""
+    head = row[at : at + _ROW_BYTES]
+    return len(head) - len(head.lstrip(_NOT_LAST))
+
+
+def _bytes_of_length(length: int) -> int:
+    """Return how many bytes the length of a content takes; -1 is that of none."""
+    return size_of_varint(length) if length >= -1 else 0
 
 
 class _Table:
@@ -124,64 +179,36 @@ class _Table:
         begin = self._position + at
         return self._data[begin : self._position + self.count * self.row_bytes : self.row_bytes]
 
-    def keep_equal(self, places: Iterable[int]) -> int:
+    def keep_equal(self, at: int) -> int:
         """Drop the rows from the first on that differs from row 0 there; return the count."""
-        for at in places:
-            column = self.column(at)
-            self.count -= len(column.lstrip(column[:1]))
+        column = self.column(at)
+        first = column[:1]
+        if column != first * self.count:
+            self.count -= len(column.lstrip(first))
         return self.count
 
     def keep_within(self, at: int, allowed: bytes) -> None:
         """Drop the rows from the first on whose byte is none of these."""
-        self.count -= len(self.column(at).lstrip(allowed))
-
-
-def _keep_framed(
-    table: _Table, record: Record, length_bytes: int, offset_bytes: int
-) -> range | None:
-    """Keep the rows framed as the first, whose record is given; return the places of the times.
-
-    None if a number in the first row is longer than it need be: the shortest forms would not fill
-    it. What stands at the place of the offset is not looked at.
-    """
-    time_at = length_bytes + 1  # behind the attributes
-    time_bytes = size_of_varlong(record.timestamp)
-    key_at = time_at + time_bytes + offset_bytes
-    value_at = key_at + _nullable_bytes(record.key)
-    headers_at = value_at + _nullable_bytes(record.value)
-    size = headers_at + 1
-    if size != table.row_bytes or time_bytes > _ROW_BYTES:
-        return None
-    if length_bytes != size_of_varint(size - length_bytes):
-        return None
-    key_length = range(key_at, value_at - len(record.key or b""))
-    value_length = range(value_at, headers_at - len(record.value or b""))
-    table.keep_equal([*range(1, time_at), *key_length, *value_length, headers_at])
-    for at in range(time_at, time_at + time_bytes):
-        is_last = at == time_at + time_bytes - 1
-        allowed = _LAST[min(time_bytes - 1, 1) :] if is_last else _NOT_LAST
-        table.keep_within(at, allowed[::2] if at == time_at else allowed)
-    return range(time_at, time_at + time_bytes)
-
-
-def _nullable_bytes(content: bytes | None) -> int:
-    """Return how many bytes a field takes with its length in front."""
-    return 1 if content is None else size_of_varint(len(content)) + len(content)
+        column = self.column(at)
+        if column.translate(None, allowed):
+            self.count -= len(column.lstrip(allowed))
 
 
 def _extremes(columns: Sequence[bytes]) -> TimeDeltas:
     """Return the least and the greatest of the numbers, none negative, in columns of varints.
 
-    As integers their bytes sort as the numbers do: where all are of one length, the bits that say
-    whether another byte follows are the same in all of them.
+    From the last byte to the first they sort as the numbers do: where all are of one length, the
+    bits that say whether another byte follows are the same in all of them.
     """
-    rows = bytearray(_ROW_BYTES * len(columns[0]))
-    for place, column in enumerate(columns):
-        rows[place::_ROW_BYTES] = column
-    numbers = struct.unpack(f"<{len(columns[0])}Q", rows)
-    return TimeDeltas(_number(min(numbers)), _number(max(numbers)))
+    if all(column == column[:1] * len(column) for column in columns):
+        only = _number([column[0] for column in columns])
+        return TimeDeltas(only, only)
+    rows = set(zip(*reversed(columns), strict=True))
+    return TimeDeltas(_number(min(rows)[::-1]), _number(max(rows)[::-1]))
 
 
-def _number(row: int) -> int:
-    groups = row.to_bytes(_ROW_BYTES, "little")
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(groups)) >> 1
+def _number(groups: Sequence[int]) -> int:
+    number = 0
+    for group in reversed(groups):
+        number = number << 7 | group & 0x7F
+    return number >> 1
