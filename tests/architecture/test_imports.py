@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,22 +34,38 @@ PLANTED = [
 ]
 
 
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    """Give a copy of the four rooms and their contracts, which a test may damage."""
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a copy of the four rooms and their contracts, which a test may damage and mends.
+
+    One for all tests: import-linter then reads again only what has changed.
+    """
+    copy = tmp_path_factory.mktemp("copied")
     for room in ROOMS:
-        shutil.copytree(
-            CHECKOUT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    shutil.copy(CHECKOUT / "pyproject.toml", tmp_path)
-    return tmp_path
+        shutil.copytree(CHECKOUT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CHECKOUT / "pyproject.toml", copy)
+    return copy
+
+
+@contextmanager
+def planted(module: Path, line: str) -> Iterator[None]:
+    """Add a line to a module, made if need be, and take it out again."""
+    before = module.read_text(encoding="utf-8") if module.exists() else None
+    module.write_text(f"{before or ''}\n{line}\n", encoding="utf-8")
+    try:
+        yield
+    finally:
+        if before is None:
+            module.unlink()
+        else:
+            module.write_text(before, encoding="utf-8")
 
 
 def lint(checkout: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run import-linter in a checkout, as `make lint` does."""
     program = Path(sys.executable).with_name("lint-imports")
     return subprocess.run(
-        [program, "--no-logo", "--no-cache", *options],
+        [program, "--no-logo", *options],
         cwd=checkout,
         capture_output=True,
         text=True,
@@ -67,11 +85,8 @@ def test_a_planted_import_breaks_its_contract(
     copied: Path, path: str, line: str, contract: str
 ) -> None:
     """One forbidden line, planted in a copy, is enough to break the contract that forbids it."""
-    module = copied / path
-    before = module.read_text(encoding="utf-8") if module.exists() else ""
-    module.write_text(f"{before}\n{line}\n", encoding="utf-8")
-
-    verdict = lint(copied, "--contract", contract)
+    with planted(copied / path, line):
+        verdict = lint(copied, "--contract", contract)
 
     assert verdict.returncode == 1
     assert "Contracts: 0 kept, 1 broken." in verdict.stdout, verdict.stdout
