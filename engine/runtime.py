@@ -70,7 +70,7 @@ class Runtime:
             self.config, clock, on_commit or _ignore_commit, on_failure or _ignore_failure
         )
         self.cleaner = LogCleaner(
-            self.manager, fs=fs, clock=clock, config=self.config.cleaner, recorder=recorder
+            self.manager, clock=clock, config=self.config.cleaner, recorder=recorder
         )
         self.mover = PartitionMover(
             self.manager, recorder, max_waiting=self.config.max_waiting_moves

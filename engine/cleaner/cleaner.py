@@ -36,7 +36,6 @@ from engine.errors import (
     StorageOffline,
     StoredDataCorrupt,
 )
-from engine.fs.port import FileSystem
 from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
 from engine.manager.manager import LogManager
@@ -53,14 +52,12 @@ class LogCleaner:
         self,
         manager: LogManager,
         *,
-        fs: FileSystem,
         clock: Clock,
         config: CleanerConfig,
         recorder: Recorder,
     ) -> None:
         self._manager = manager
         self._recorder = recorder
-        self._fs = fs
         self._clock = clock
         self._config = config
         self._throttle = Throttle(clock, config.max_bytes_per_second)
@@ -73,9 +70,9 @@ class LogCleaner:
     # -- life --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Read the checkpoint and begin; all logs must be open."""
+        """Take over the marks and begin; all logs must be open."""
         with self._one_at_a_time:
-            self._marks = CleanMarks(self._fs, self._manager.directories, self._manager.logs())
+            self._marks = CleanMarks(self._manager.checkpoints, self._manager.logs())
         if self._config.enable:
             self._thread.start()
 
@@ -269,6 +266,6 @@ class LogCleaner:
 
     def _write_marks(self, marks: CleanMarks) -> None:
         try:
-            marks.write(self._manager.logs())
+            marks.write(self._manager.logs)
         except StorageError as error:
             _LOG.error("how far logs are clean was not written down: %s", error)

@@ -1,26 +1,24 @@
 """Up to where each log is clean, kept in Kafka's `cleaner-offset-checkpoint`.
 
 A mark holds for one log as it was: if the topic was made again under its name, or the log truncated
-or moved to another disk, the mark says nothing and the log counts as dirty from its start. A mark
-that is lost costs a round of cleaning and nothing else.
+or moved to another disk, the mark says nothing and the log counts as dirty from its start. Then its
+line goes with what it was about, see `Checkpoints`, or a start would believe it. A mark that is
+lost costs a round of cleaning and nothing else.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.cleaner.selection import first_dirty_offset
 from engine.errors import StorageError
-from engine.fs import names
 from engine.fs.health import DirectoryHealth
-from engine.fs.port import FileSystem
 from engine.log.log import Log
+from engine.manager.checkpoints import Checkpoints
 from engine.types import TopicPartition
-
-_LOG = logging.getLogger(__name__)
 
 
 class _Mark(NamedTuple):
@@ -32,20 +30,18 @@ class _Mark(NamedTuple):
 class CleanMarks:
     """The marks of the logs that are open; each data directory has a file. Not thread-safe."""
 
-    def __init__(
-        self, fs: FileSystem, directories: Iterable[DirectoryHealth], logs: Iterable[Log]
-    ) -> None:
-        """Take the marks of the files to be those of `logs`, which were just opened."""
-        self._files = [
-            _MarksFile(OffsetCheckpoint(fs, health.directory / names.CLEANER_CHECKPOINT), health)
-            for health in directories
-        ]
-        written = {file.health.directory: file.written for file in self._files}
-        self._marks = {
-            log.topic_partition: _mark(log, written[log.directory.parent][log.topic_partition])
-            for log in logs
-            if log.topic_partition in written[log.directory.parent]
-        }
+    def __init__(self, files: Mapping[DirectoryHealth, Checkpoints], logs: Iterable[Log]) -> None:
+        """Take the marks of the files to be those of `logs`, which were just opened.
+
+        What lies above the stable end of a log was cut off: the log is dirty from its start, and
+        stays so when it has grown past the mark again.
+        """
+        self._files = files
+        self._marks: dict[TopicPartition, _Mark] = {}
+        for log in logs:
+            offset = files[log.health].clean_marks.get(log.topic_partition)
+            if offset is not None:
+                self.note(log, first_dirty_offset(log, offset))
 
     def cleaned_up_to(self, log: Log) -> int | None:
         """Return where the last cleaning of this log ended, exclusive; None if nobody knows."""
@@ -56,43 +52,28 @@ class CleanMarks:
         """Remember that the log is clean below `offset`; durable with the next `write`."""
         self._marks[log.topic_partition] = _mark(log, offset)
 
-    def write(self, logs: Iterable[Log]) -> None:
+    def write(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Forget the marks of all other logs, and write down what is left if it has changed."""
-        present = {log.topic_partition: _mark(log, 0) for log in logs}
-        self._marks = {
-            log: mark
-            for log, mark in self._marks.items()
-            if present.get(log) == mark._replace(offset=0)
-        }
         failure: StorageError | None = None
-        for file in self._files:
-            here = file.health.directory
+        for health, file in self._files.items():
+            if health.is_offline:
+                continue
             try:
-                file.write({k: mark.offset for k, mark in self._marks.items() if mark[2] == here})
+                file.write_clean_marks(partial(self._current, health.directory, logs))
             except StorageError as error:
                 failure = error
         if failure is not None:
             raise failure
 
-
-class _MarksFile:
-    """The marks in one data directory, as they were last read or written."""
-
-    def __init__(self, checkpoint: OffsetCheckpoint, health: DirectoryHealth) -> None:
-        self._checkpoint = checkpoint
-        self.health = health
-        self.written: dict[TopicPartition, int] = {}
-        try:
-            with health.reading():
-                self.written = checkpoint.read()
-        except StorageError as error:
-            _LOG.warning("compacted logs count as dirty: %s", error)
-
-    def write(self, offsets: dict[TopicPartition, int]) -> None:
-        if offsets != self.written and not self.health.is_offline:
-            with self.health.appending():
-                self._checkpoint.write(offsets)
-            self.written = offsets
+    def _current(self, here: Path, logs: Callable[[], Iterable[Log]]) -> dict[TopicPartition, int]:
+        """Return the marks of one directory, with those gone whose logs are gone."""
+        present = {log.topic_partition: _mark(log, 0) for log in logs()}
+        self._marks = {
+            log: mark
+            for log, mark in self._marks.items()
+            if present.get(log) == mark._replace(offset=0)
+        }
+        return {log: mark.offset for log, mark in self._marks.items() if mark.directory == here}
 
 
 def _mark(log: Log, offset: int) -> _Mark:

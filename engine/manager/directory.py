@@ -1,19 +1,16 @@
-"""One data directory: who owns it, how it was left, what is in it, and its checkpoints.
+"""One data directory: who owns it, how it was left, and what is in it.
 
 Several of them together are `engine.manager.directories`. Kafka's `LogManager` at the level of one
-of its `log.dirs`. A checkpoint that cannot be read costs time and nothing else (recovery starts at
-the beginning), so it is a warning; a topics file that cannot be read stops the start if there is no
-other copy, because nothing else knows what it said.
+of its `log.dirs`. A topics file that cannot be read stops the start if there is no other copy,
+because nothing else knows what it said; checkpoints are not that precious.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from engine.checkpoint.clean_shutdown import CleanShutdownMarker
@@ -22,7 +19,6 @@ from engine.checkpoint.directory_set import (
     read_directory_set,
     write_directory_set,
 )
-from engine.checkpoint.offsets import OffsetCheckpoint
 from engine.checkpoint.producer_ids import ProducerIds
 from engine.checkpoint.topics_file import TopicEntry, TopicsCopy, TopicsFile
 from engine.config import LogConfig
@@ -34,6 +30,7 @@ from engine.fs.places import ensure_files
 from engine.log.context import LogContext
 from engine.log.log import Log
 from engine.log.results import LogTag
+from engine.manager.checkpoints import Checkpoints
 from engine.manager.deletion import Deletion
 from engine.manager.partitions import LeftState, Partitions
 from engine.types import TopicPartition
@@ -52,7 +49,6 @@ _FILES: Final = (
     names.DIRECTORIES_FILE,
 )
 _NOT_PARTITIONS: Final = frozenset({names.REMOTE_INDEX_CACHE})
-_NO_ENDS: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +79,13 @@ class DataDirectory:
         self.partitions = Partitions(context, path)
         defaults = LogConfig.of(context.config.default_topic_config)
         self.deletion = Deletion(context, delay_ms=defaults.file_delete_delay_ms)
+        self.checkpoints = Checkpoints(fs, context.health)
         self.producer_ids = ProducerIds(fs, path)
         self.arriving: tuple[Log, ...] = ()
         self._topics_file = TopicsFile(fs, path)
         self._fs = fs
         self._marker = CleanShutdownMarker(fs, path)
-        self._recovery_points = OffsetCheckpoint(fs, path / names.RECOVERY_POINT_CHECKPOINT)
-        self._log_starts = OffsetCheckpoint(fs, path / names.LOG_START_CHECKPOINT)
-        self._high_watermarks = OffsetCheckpoint(fs, path / names.HIGH_WATERMARK_CHECKPOINT)
         self._lock: DirectoryLock | None = None
-        self._checkpointing = threading.Lock()
 
     def take(self) -> None:
         """Own the directory, made if it is missing.
@@ -115,12 +108,7 @@ class DataDirectory:
             was_clean = self._marker.exists()
             if was_clean:
                 self._marker.delete()
-        self.left = LeftState(
-            was_clean,
-            self._read(self._recovery_points),
-            self._read(self._log_starts),
-            self._read(self._high_watermarks),
-        )
+        self.left = LeftState(was_clean, *self.checkpoints.read())
 
     def release(self) -> None:
         """Let the next owner in; may be repeated, and without having been owned."""
@@ -185,14 +173,8 @@ class DataDirectory:
             self._fs.sync_directory(self.path)
 
     def write_checkpoints(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """Write down how far each log is on disk, where it starts and what was committed.
-
-        `logs` is asked while nobody else writes: the line of a log that was just deleted must not
-        come back, since a topic made again under its name would be believed to be flushed, and to
-        start, where the old one was.
-        """
-        with self._checkpointing:
-            self._write_checkpoints(logs())
+        """Write down the offsets of the logs that lie here; see `Checkpoints.write`."""
+        self.checkpoints.write(lambda: self._here(logs()))
 
     def truncate(
         self,
@@ -201,65 +183,16 @@ class DataDirectory:
         offset: int,
         expected_tag: LogTag | None,
     ) -> int:
-        """Take a log's end back as `Log.truncate_to` does, and the checkpoints before it.
+        """Take a log's end back with no checkpoint ever ahead of it; see `Checkpoints.truncate`."""
+        return self.checkpoints.truncate(lambda: self._here(logs()), log, offset, expected_tag)
 
-        A line above the end would have a start believe what was appended below it since, without a
-        look at it, or begin the log behind it.
-        """
-        with self._checkpointing:
-            if 0 <= offset < log.watermarks.log_end_offset:
-                self._write_checkpoints(logs(), {log.topic_partition: offset})
-            try:
-                return log.truncate_to(offset, expected_tag=expected_tag)
-            finally:
-                self._write_checkpoints(logs())
-
-    def _write_checkpoints(
-        self, logs: Iterable[Log], ends: Mapping[TopicPartition, int] = _NO_ENDS
-    ) -> None:
-        """Write all three, with no line above what is going to be the end of its log."""
-        here = sorted(
-            [*filter(self.holds, logs), *self.arriving], key=lambda log: log.topic_partition
-        )
-        starts = {log.topic_partition: log.watermarks.log_start_offset for log in here}
-        told_by_name = {
-            log.topic_partition: log.first_segment_base_offset
-            for log in here
-            if not log.is_flush_due and log.topic_partition not in ends
-        }
-        with self.health.appending():
-            self._recovery_points.write(
-                _up_to(ends, {log.topic_partition: log.recovery_point for log in here})
-            )
-            self._log_starts.write(
-                {
-                    key: start
-                    for key, start in _up_to(ends, starts).items()
-                    if start > told_by_name.get(key, 0)
-                }
-            )
-            self._high_watermarks.write(
-                _up_to(ends, {log.topic_partition: log.watermarks.high_watermark for log in here})
-            )
+    def _here(self, logs: Iterable[Log]) -> list[Log]:
+        return [*filter(self.holds, logs), *self.arriving]
 
     def mark_clean(self) -> None:
         """Say that every log was flushed and closed; the next start may believe what it finds."""
         with self.health.appending():
             self._marker.write()
-
-    def _read(self, checkpoint: OffsetCheckpoint) -> Mapping[TopicPartition, int]:
-        try:
-            with self.health.reading():
-                return checkpoint.read()
-        except CorruptCheckpoint as error:
-            _LOG.warning("%s is not believed, logs are recovered from their start", error)
-            return {}
-
-
-def _up_to(
-    ends: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    return {key: min(offset, ends.get(key, offset)) for key, offset in offsets.items()}
 
 
 def _classify(contents: Contents, path: Path, parsed: ParsedDirectory) -> None:

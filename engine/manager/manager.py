@@ -1,9 +1,8 @@
 """The data directories as a whole: which topics there are, their logs, their coming and going.
 
 Kafka's `LogManager`, with the little of its controller that one node needs: the topics file and the
-producer ids. Look-ups read immutable maps that changes replace, and take no lock. Changes of topics
-take the admin lock and hold it across their IO, one at a time; they are rare, and appends and reads
-never wait for it.
+producer ids. Changes of topics take the admin lock and hold it across their IO, one at a time; they
+are rare, and appends and reads never wait for it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from engine.clock import Clock
 from engine.config import EngineConfig, LogConfig
 from engine.errors import (
     InvalidRequestValue,
-    PartitionNotFound,
     PolicyViolation,
     Recovering,
     StorageError,
@@ -34,6 +32,7 @@ from engine.fs.port import FileSystem
 from engine.log.context import LogContext
 from engine.log.log import Log
 from engine.log.results import LogTag
+from engine.manager.catalog import Catalog
 from engine.manager.directories import Directories
 from engine.manager.directory import DataDirectory
 from engine.manager.moving import Move, MoveListener, tell_nobody
@@ -63,7 +62,7 @@ from engine.types import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 
-class LogManager:
+class LogManager(Catalog):
     """All logs of one or several data directories. Thread-safe; `open` once, `close` once."""
 
     def __init__(
@@ -79,18 +78,18 @@ class LogManager:
         self._config = config
         paths = [data_directories] if isinstance(data_directories, Path) else data_directories
         healths = [DirectoryHealth(path, recorder) for path in paths]
-        self._directories = Directories(
-            [
-                DataDirectory(LogContext(fs, clock, scheduler, recorder, health, config))
-                for health in healths
-            ]
+        super().__init__(
+            Directories(
+                [
+                    DataDirectory(LogContext(fs, clock, scheduler, recorder, health, config))
+                    for health in healths
+                ]
+            )
         )
         self._board = ProgressBoard()
         self._stopping = threading.Event()
         self._moving = threading.Lock()
         self._admin = threading.Lock()
-        self._topics: Mapping[str, Topic] = MappingProxyType({})
-        self._logs: Mapping[TopicPartition, Log] = MappingProxyType({})
         self._deleted: Mapping[str, TopicEntry] = MappingProxyType({})
         self._is_open = False
 
@@ -176,62 +175,10 @@ class LogManager:
         """Write recovery points, log starts and high watermarks of all logs. StorageError."""
         self._directories.each_online(lambda directory: directory.write_checkpoints(self.logs))
 
-    # -- look-ups ----------------------------------------------------------------------------
-
     @property
     def recovery_progress(self) -> RecoveryProgress:
         """How far `open` is, or was when it ended."""
         return self._board.latest
-
-    @property
-    def health(self) -> DirectoryHealth:
-        """That of the first data directory which is online: offline only if all of them are."""
-        return self._directories.health
-
-    @property
-    def directories(self) -> tuple[DirectoryHealth, ...]:
-        """The health of every data directory."""
-        return tuple(directory.health for directory in self._directories.all)
-
-    def data_directory(self, path: Path) -> DirectoryHealth:
-        """Return the health of the data directory of this path; InvalidRequestValue."""
-        return self._directories.at(path).health
-
-    def topics(self) -> Mapping[str, Topic]:
-        """Return all topics by name, internal ones too: an immutable picture of the moment."""
-        return self._topics
-
-    def topic(self, name: str) -> Topic:
-        """Return one topic; TopicNotFound."""
-        topic = self._topics.get(name)
-        if topic is None:
-            raise TopicNotFound(f"there is no topic {name!r}", topic=name)
-        return topic
-
-    def log(self, topic_partition: TopicPartition) -> Log:
-        """Return one log; TopicNotFound or PartitionNotFound.
-
-        StorageOffline if it may lie in a directory that could not be opened.
-        """
-        log = self._logs.get(topic_partition)
-        if log is None:
-            topic = self.topic(topic_partition.topic)
-            if self._directories.offline and 0 <= topic_partition.partition < topic.partitions:
-                path = self._directories.offline[0].path
-                raise StorageOffline(
-                    f"{topic_partition} is in {path}, which is offline", directory=str(path)
-                )
-            raise PartitionNotFound(
-                f"topic {topic.name!r} has no partition {topic_partition.partition} here",
-                topic=topic.name,
-                partition=topic_partition.partition,
-                partitions=topic.partitions,
-            )
-        return log
-
-    def logs(self) -> tuple[Log, ...]:
-        """Return all logs of the moment, those of internal topics too."""
-        return tuple(self._logs.values())
 
     # -- changes -----------------------------------------------------------------------------
 
@@ -443,8 +390,3 @@ class LogManager:
     def _entries(self, topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
         """Return the content of the topics file, with what an offline directory has to forget."""
         return {**self._deleted, **{name: topic.entry for name, topic in topics.items()}}
-
-    def _publish(self, topics: Mapping[str, Topic], logs: Mapping[TopicPartition, Log]) -> None:
-        """Replace the maps; logs first, so that a topic that is seen has its logs."""
-        self._logs = MappingProxyType(dict(logs))
-        self._topics = MappingProxyType(dict(topics))

@@ -54,7 +54,6 @@ def compacted_copy(directory: Path, topic: str) -> World:
     manager.update_topic(topic, OVERRIDES)
     cleaner = LogCleaner(
         manager,
-        fs=world.fs,
         clock=world.clock,
         config=replace(CleanerConfig(), enable=False),
         recorder=world.recorder,

@@ -67,7 +67,6 @@ class Compacted:
     def new_cleaner(self, **settings: Any) -> LogCleaner:
         cleaner = LogCleaner(
             self.manager,
-            fs=self.world.fs,
             clock=self.world.clock,
             config=replace(self.config, **settings),
             recorder=self.world.recorder,

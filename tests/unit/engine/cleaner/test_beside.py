@@ -204,25 +204,3 @@ def test_leftovers_of_an_earlier_attempt_are_in_nobodys_way() -> None:
     compacted.clean()
     assert newest(compacted.pairs()) == before
     assert compacted.aborted() == []
-
-
-def test_a_mark_above_what_is_undecided_is_not_believed() -> None:
-    """A truncation and a crash can leave one; an open transaction is never cleaned for it."""
-    compacted = Compacted()
-    for value in "abcdef":
-        compacted.put(("key", value))
-    compacted.clean()
-    compacted.manager.truncate(compacted.log, 0)
-    compacted.put(("key", "g"))
-    options = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
-    compacted.put(("key", "h"), **options)
-    compacted.seal()
-    for value in "ijklm":
-        compacted.put(("key", value))
-    compacted.crash(power_cut=False)
-    assert "events 0 6" in compacted.checkpoint()
-    compacted.seal()
-    compacted.cleaner.run_pass()
-    report = compacted.cleaner.clean_now(compacted.log)
-    assert (report.first_dirty_offset, report.end_offset) == (0, 0)
-    assert compacted.pairs()[:2] == [("key", "g"), ("key", "h")]

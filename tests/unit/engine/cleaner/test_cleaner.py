@@ -273,7 +273,6 @@ def test_nothing_is_cleaned_before_the_start_and_after_the_stop() -> None:
     compacted = dirty()
     early = LogCleaner(
         compacted.manager,
-        fs=compacted.world.fs,
         clock=compacted.world.clock,
         config=CleanerConfig(enable=False),
         recorder=compacted.world.recorder,

@@ -432,9 +432,7 @@ def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
         log.append(new_batch())
         log.roll()
     log.commit()
-    cleaner = LogCleaner(
-        manager, fs=world.fs, clock=world.clock, config=CONFIG, recorder=world.recorder
-    )
+    cleaner = LogCleaner(manager, clock=world.clock, config=CONFIG, recorder=world.recorder)
     cleaner.start()
     assert cleaner.run_pass() is not None
     assert cleaner.run_pass() is None

@@ -1,0 +1,87 @@
+"""What there is: the look-ups of a `LogManager`, which take no lock.
+
+Topics and logs are immutable maps that changes replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from engine.errors import PartitionNotFound, StorageOffline, TopicNotFound
+from engine.fs.health import DirectoryHealth
+from engine.log.log import Log
+from engine.manager.checkpoints import Checkpoints
+from engine.manager.directories import Directories
+from engine.manager.topics import Topic
+from engine.types import TopicPartition
+
+
+class Catalog:
+    """The topics, their logs and the data directories, as they are at the moment."""
+
+    def __init__(self, directories: Directories) -> None:
+        self._directories = directories
+        self._topics: Mapping[str, Topic] = MappingProxyType({})
+        self._logs: Mapping[TopicPartition, Log] = MappingProxyType({})
+
+    def _publish(self, topics: Mapping[str, Topic], logs: Mapping[TopicPartition, Log]) -> None:
+        """Replace the maps; logs first, so that a topic that is seen has its logs."""
+        self._logs = MappingProxyType(dict(logs))
+        self._topics = MappingProxyType(dict(topics))
+
+    @property
+    def health(self) -> DirectoryHealth:
+        """That of the first data directory which is online: offline only if all of them are."""
+        return self._directories.health
+
+    @property
+    def directories(self) -> tuple[DirectoryHealth, ...]:
+        """The health of every data directory."""
+        return tuple(directory.health for directory in self._directories.all)
+
+    @property
+    def checkpoints(self) -> Mapping[DirectoryHealth, Checkpoints]:
+        """The checkpoints of every data directory."""
+        return {directory.health: directory.checkpoints for directory in self._directories.all}
+
+    def data_directory(self, path: Path) -> DirectoryHealth:
+        """Return the health of the data directory of this path; InvalidRequestValue."""
+        return self._directories.at(path).health
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return all topics by name, internal ones too: an immutable picture of the moment."""
+        return self._topics
+
+    def topic(self, name: str) -> Topic:
+        """Return one topic; TopicNotFound."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"there is no topic {name!r}", topic=name)
+        return topic
+
+    def log(self, topic_partition: TopicPartition) -> Log:
+        """Return one log; TopicNotFound or PartitionNotFound.
+
+        StorageOffline if it may lie in a directory that could not be opened.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None:
+            topic = self.topic(topic_partition.topic)
+            if self._directories.offline and 0 <= topic_partition.partition < topic.partitions:
+                path = self._directories.offline[0].path
+                raise StorageOffline(
+                    f"{topic_partition} is in {path}, which is offline", directory=str(path)
+                )
+            raise PartitionNotFound(
+                f"topic {topic.name!r} has no partition {topic_partition.partition} here",
+                topic=topic.name,
+                partition=topic_partition.partition,
+                partitions=topic.partitions,
+            )
+        return log
+
+    def logs(self) -> tuple[Log, ...]:
+        """Return all logs of the moment, those of internal topics too."""
+        return tuple(self._logs.values())

@@ -1,0 +1,164 @@
+"""The four files in which a data directory notes offsets of its logs.
+
+How far each log is on disk, where it starts, what was committed, and up to where it was cleaned:
+what a start believes of a log before it looks at it. So a line never outlives what it says: it goes
+before a log is cut below it, and before a log of the same name can be made. A file that cannot be
+read costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.errors import CorruptCheckpoint
+from engine.fs import names
+from engine.fs.health import DirectoryHealth
+from engine.fs.port import FileSystem
+from engine.log.log import Log
+from engine.log.results import LogTag
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+Offsets: TypeAlias = Mapping[TopicPartition, int]
+
+
+class Promises(NamedTuple):
+    """What three of the files say."""
+
+    recovery_points: Offsets
+    log_starts: Offsets
+    high_watermarks: Offsets
+
+
+class _Cut(NamedTuple):
+    """A log that is about to end at `end_offset`; what a crash leaves of it may end before."""
+
+    log: TopicPartition
+    end_offset: int
+    surely_kept: int
+
+
+class Checkpoints:
+    """The files of one data directory. Thread-safe; an OSError takes the directory offline.
+
+    Whoever writes asks which logs there are while nobody else writes: the line of a log that was
+    just deleted, cut or moved away must not come back.
+    """
+
+    def __init__(self, fs: FileSystem, health: DirectoryHealth) -> None:
+        directory = health.directory
+        self._health = health
+        self._recovery_points = OffsetCheckpoint(fs, directory / names.RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = OffsetCheckpoint(fs, directory / names.LOG_START_CHECKPOINT)
+        self._high_watermarks = OffsetCheckpoint(fs, directory / names.HIGH_WATERMARK_CHECKPOINT)
+        self._clean_marks = OffsetCheckpoint(fs, directory / names.CLEANER_CHECKPOINT)
+        self._marks: Offsets | None = None
+        """What that file says; None if it is damaged."""
+        self._writing = threading.Lock()
+
+    def read(self) -> Promises:
+        """Return what was noted of the logs; of a damaged file nothing is believed."""
+        with self._writing:
+            self._marks = self._read(self._clean_marks, "compacted logs count as dirty")
+        return Promises(
+            self._read(self._recovery_points, "logs are recovered from their start") or {},
+            self._read(self._log_starts, "logs start where their first segments do") or {},
+            self._read(self._high_watermarks, "what was committed is not known") or {},
+        )
+
+    def write(self, logs: Callable[[], Iterable[Log]]) -> None:
+        """Write down how far each log is on disk, where it starts and what was committed.
+
+        Lines of other logs go, those of the cleaner too. StorageError.
+        """
+        with self._writing:
+            present = list(logs())
+            self._write(present)
+            here = {log.topic_partition for log in present}
+            self._keep_marks(lambda log, _: log in here)
+
+    def truncate(
+        self,
+        logs: Callable[[], Iterable[Log]],
+        log: Log,
+        offset: int,
+        expected_tag: LogTag | None,
+    ) -> int:
+        """Take a log's end back as `Log.truncate_to` does, and the lines before it.
+
+        A line above the end would have a start believe what was appended below it since, without a
+        look at it, or begin the log behind it. A batch that holds `offset` goes whole, and only at
+        the end of the work is it noted that the log ends behind it: until then nothing is promised
+        of the segment that is cut.
+        """
+        with self._writing:
+            if 0 <= offset < log.watermarks.log_end_offset:
+                kept = [one.base_offset for one in log.segments if one.base_offset <= offset]
+                self._write(logs(), _Cut(log.topic_partition, offset, kept[-1] if kept else offset))
+                self._keep_marks(lambda key, mark: key != log.topic_partition or mark <= offset)
+            try:
+                return log.truncate_to(offset, expected_tag=expected_tag)
+            finally:
+                self._write(logs())
+
+    def _write(self, logs: Iterable[Log], cut: _Cut | None = None) -> None:
+        """Write the promises, with none above what is going to be left of a log that is cut."""
+        here = sorted(logs, key=lambda log: log.topic_partition)
+        recovery_points = {log.topic_partition: log.recovery_point for log in here}
+        high_watermarks = {log.topic_partition: log.watermarks.high_watermark for log in here}
+        starts = {log.topic_partition: log.watermarks.log_start_offset for log in here}
+        told_by_name = {
+            log.topic_partition: log.first_segment_base_offset
+            for log in here
+            if not log.is_flush_due
+        }
+        if cut is not None:
+            recovery_points = _capped(recovery_points, cut.log, cut.surely_kept)
+            high_watermarks = _capped(high_watermarks, cut.log, cut.surely_kept)
+            starts = _capped(starts, cut.log, cut.end_offset)
+            told_by_name.pop(cut.log, None)
+        with self._health.appending():
+            self._recovery_points.write(recovery_points)
+            self._log_starts.write(
+                {key: start for key, start in starts.items() if start > told_by_name.get(key, 0)}
+            )
+            self._high_watermarks.write(high_watermarks)
+
+    # -- of the cleaner ------------------------------------------------------------------------
+
+    @property
+    def clean_marks(self) -> Offsets:
+        """Up to where each log was cleaned, as it was read or last written."""
+        return self._marks or {}
+
+    def write_clean_marks(self, marks: Callable[[], Offsets]) -> None:
+        """Replace the marks if they have changed; StorageError."""
+        with self._writing:
+            self._write_marks(marks())
+
+    def _keep_marks(self, is_kept: Callable[[TopicPartition, int], bool]) -> None:
+        marks = self._marks or {}
+        self._write_marks({log: mark for log, mark in marks.items() if is_kept(log, mark)})
+
+    def _write_marks(self, marks: Offsets) -> None:
+        if marks != self._marks:
+            with self._health.appending():
+                self._clean_marks.write(marks)
+            self._marks = marks
+
+    def _read(self, checkpoint: OffsetCheckpoint, consequence: str) -> Offsets | None:
+        try:
+            with self._health.reading():
+                return checkpoint.read()
+        except CorruptCheckpoint as error:
+            _LOG.warning("%s is not believed, %s", error, consequence)
+            return None
+
+
+def _capped(offsets: Offsets, log: TopicPartition, highest: int) -> Offsets:
+    return {key: min(at, highest) if key == log else at for key, at in offsets.items()}
