@@ -1,4 +1,4 @@
-"""Appends of usual form, below ASGI: from the parser's callbacks to one write of the whole answer.
+"""Requests of usual form, below ASGI: from the parser's callbacks to one write of the whole answer.
 
 No task, no scope, no messages: the request is appended where its last byte is parsed, and answered
 where its commit is told. What is not of the usual form is left to ASGI, and so is whatever would
@@ -8,25 +8,23 @@ be refused: both lanes take the same steps of `app.operations.append`, and a tes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from time import perf_counter
-from typing import Any, ClassVar, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.answers import Body, Headers, Scope
-from app.auth.audit import CALLER_KEY
+from app.answers import Body
 from app.auth.security import peer_of
+from app.hot_reads import HotReads
+from app.hot_request import HotRequest, Lane
 from app.operations.append import Append, BatchesAppend, RecordsAppend
-from app.operations.coding import coded
 from app.operations.exchange import Exchange
 from app.operations.service import MAX_PLACES, Service
 from app.operations.together import Together
-from app.problems import RequestTimedOut, kind_of, problem_answer
+from app.problems import RequestTimedOut
 from app.translate.calls import FAST_APPEND_CALLS, AppendCall
 from app.translate.receipts import Place
 from engine.errors import Overloaded
-from engine.types import Buffer
 
 _ODD: Final = frozenset(
     {
@@ -51,25 +49,27 @@ class _Task(NamedTuple):
     call: AppendCall
 
 
-class HotLane:
-    """Takes appends from connections; one for all of them. Belongs to the event loop."""
+class HotLane(Lane):
+    """Takes appends and reads from connections; one for all of them. Belongs to the event loop."""
 
     def __init__(self, service: Service) -> None:
-        self.service = service
+        super().__init__(service)
         self.together = Together(service)
+        self._reads = HotReads(self)
         self._tasks: dict[bytes, _Task] = {}
-        self._defaults: Headers = []
-        self._preambles: dict[int, bytes] = {}
 
-    def enter(self, connection: HttpToolsProtocol) -> HotAppend | None:
+    def enter(self, connection: HttpToolsProtocol) -> HotRequest | None:
         """Return the request whose head is complete, let in; None if it is not one for here.
 
         The connection answers nothing else at the moment.
         """
+        parser = connection.parser
+        method = parser.get_method()
+        if method == b"GET":
+            return self._reads.enter(connection)
         url = connection.url
         task = self._tasks.get(url) or self._look_up(url)
-        parser = connection.parser
-        if task is None or parser.get_method() != b"POST":
+        if task is None or method != b"POST":
             return None
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
@@ -107,66 +107,24 @@ class HotLane:
         task = self._tasks[url] = _Task(path.decode(), *_APPENDS[target.kind], call)
         return task
 
-    def preamble(self, status: int, defaults: Headers) -> bytes:
-        """Return the status line and the server's own headers, which change once a second."""
-        if defaults is not self._defaults:
-            self._defaults = defaults
-            self._preambles.clear()
-        preamble = self._preambles.get(status)
-        if preamble is None:
-            preamble = self._preambles[status] = STATUS_LINE[status] + _lines(defaults)
-        return preamble
 
+class HotAppend(HotRequest):
+    """One append from its complete head to its answer."""
 
-class HotAppend:
-    """One append from its complete head to its answer; to uvicorn it is the connection's cycle.
-
-    uvicorn puts what is pipelined behind a cycle until `response_complete`, tells it when the
-    connection is lost, and takes `keep_alive` from it when the server stops.
-    """
-
-    __slots__ = (
-        "_append",
-        "_body",
-        "_connection",
-        "_exchange",
-        "_has_body",
-        "_lane",
-        "_scope",
-        "_started",
-        "_task",
-        "_timer",
-        "disconnected",
-        "keep_alive",
-        "response_complete",
-    )
-
-    message_event: ClassVar = asyncio.Event()
-    """Set by uvicorn, waited for by nobody."""
+    __slots__ = ("_append", "_body", "_has_body", "_task", "_timer")
 
     _append: Append
+    _lane: HotLane
 
     def __init__(
-        self,
-        lane: HotLane,
-        connection: HttpToolsProtocol,
-        exchange: Exchange,
-        task: _Task,
+        self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, task: _Task
     ) -> None:
-        self.response_complete = False
-        self.disconnected = False
-        self.keep_alive = True
-        self._lane = lane
-        self._connection = connection
-        # The connection makes another one for the next request.
-        self._scope: Scope = connection.scope  # type: ignore[assignment]  # a TypedDict
-        self._scope.update({"method": "POST", "path": task.path, CALLER_KEY: exchange.caller})
-        self._exchange = exchange
+        super().__init__(lane, connection, exchange, task.operation)
+        self._describe("POST", task.path)
         self._task = task
         self._body: Body = b""
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
-        self._started = perf_counter()
 
     def begin(self, place: Place) -> None:
         """Judge the headers; a request that they spoil is answered before its body is there."""
@@ -176,7 +134,6 @@ class HotAppend:
             self._refuse(error)
 
     def take(self, piece: bytes) -> None:
-        """Take a piece of the body, if it is still wanted."""
         if self._has_body:
             return
         try:
@@ -192,7 +149,6 @@ class HotAppend:
         self._body += piece
 
     def expect_rest(self) -> None:
-        """Wait for the rest of the body as long as any body may take; called after each read."""
         if not self._has_body and self._timer is None:
             wait_ms = self._lane.service.settings.body_timeout_ms
             self._timer = self._connection.loop.call_later(wait_ms / 1000, self._time_out, wait_ms)
@@ -218,7 +174,6 @@ class HotAppend:
             self._appended(None)
 
     def leave(self) -> None:
-        """Give up what the request holds if its connection is gone before its body was whole."""
         if not self._has_body:
             self._end_body()
             self._close(0, 0)
@@ -235,13 +190,6 @@ class HotAppend:
         self._has_body = True
         if self._timer is not None:
             self._timer.cancel()
-
-    def _start(self, rest: Coroutine[Any, Any, None]) -> None:
-        """Do the rest in a task, which the server waits for when it stops."""
-        tasks = self._connection.tasks
-        task = self._connection.loop.create_task(rest)
-        task.add_done_callback(tasks.discard)
-        tasks.add(task)
 
     async def _run_on_worker(self) -> None:
         append, body = self._append, self._body
@@ -271,50 +219,8 @@ class HotAppend:
         status, head, body = self._append.receipt()
         self._send(status, head, body)
 
-    async def _explain(self, error: Exception) -> None:
-        head = self._exchange.head
-        path = self._scope["path"]
-        problem = problem_answer(error, path=path, trace=head.get(b"traceparent"))
-        self._lane.service.telemetry.explained(kind_of(error).code)
-        status, headers, body = await coded(self._lane.service, head, problem)
-        self._send(status, _lines(headers), body)
-
-    def _send(self, status: int, head: bytes, body: Buffer) -> None:
-        """Write the whole answer at once, give back what the request holds, and count it."""
-        connection = self._connection
-        transport = connection.transport
-        if not transport.is_closing():
-            trace = self._exchange.head.get(b"traceparent")
-            defaults = connection.server_state.default_headers
-            pieces = [
-                self._lane.preamble(status, defaults),
-                head,
-                b"content-length: %d\r\n" % len(body),
-                b"" if trace is None else b"traceparent: %b\r\n" % trace,
-                b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
-                body,
-            ]
-            transport.write(b"".join(pieces))
-            if not self.keep_alive:
-                transport.close()
-        self._exchange.caller.sent(len(body))
-        self._close(status, len(body))
-        connection.on_response_complete()
-
-    def _close(self, status: int, sent_bytes: int) -> None:
-        self.response_complete = True
-        self._exchange.close()
-        seconds = perf_counter() - self._started
-        self._lane.service.journal.answered(
-            self._task.operation, status, seconds, sent_bytes=sent_bytes, scope=self._scope
-        )
-
 
 _APPENDS: Final[Mapping[str, tuple[str, type[Append]]]] = {
     "records": ("appendRecords", RecordsAppend),
     "batches": ("appendBatches", BatchesAppend),
 }
-
-
-def _lines(headers: Headers) -> bytes:
-    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -1,4 +1,4 @@
-"""A connection: uvicorn's HTTP with a hot lane for appends, one write an answer, bounded waits.
+"""A connection: uvicorn's HTTP with a hot lane, one write an answer, bounded waits.
 
 What is no request that all of HTTP's readers would read alike is refused here, before any lane
 sees it; and nobody holds a connection by sending nothing, or by taking nothing.
@@ -19,7 +19,8 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from app.deliveries import CUT_OFF
 from app.heads import fault_of, without_upgrade
-from app.hot_lane import HotAppend, HotLane
+from app.hot_lane import HotLane
+from app.hot_request import HotRequest
 from app.problems import MalformedRequest, RequestTimedOut, kind_of, problem_answer
 from app.transports import OneWrite
 from engine.errors import Overloaded
@@ -40,6 +41,8 @@ class Protocol(HttpToolsProtocol):
         self._settings = hot_lane.service.settings
         self._max_header_bytes = max_header_bytes
         self._head_bytes = 0
+        self._hot: HotRequest | None = None
+        """The last one that the hot lane took; uvicorn's cycle may be one that waits behind it."""
         self._has_head = False
         """Whether a request is under way that is handed on, and not yet whole."""
         self._plain_head = b""
@@ -69,9 +72,8 @@ class Protocol(HttpToolsProtocol):
         """End a connection, and the request whose body will not come any more."""
         self._set_deadline(None)
         self._end_stall()
-        cycle = self._cycle
-        if isinstance(cycle, HotAppend):
-            cycle.leave()
+        if self._hot is not None:
+            self._hot.leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -94,7 +96,7 @@ class Protocol(HttpToolsProtocol):
             return
         self._head_bytes = 0
         cycle = self._cycle
-        if isinstance(cycle, HotAppend):
+        if isinstance(cycle, HotRequest):
             cycle.expect_rest()
         if self.cycle.response_complete and not self._has_head and not self._is_timed:
             self._expect_head()  # bytes that belong to no request must not end every timeout
@@ -143,6 +145,7 @@ class Protocol(HttpToolsProtocol):
         if is_idle:
             hot = self._hot_lane.enter(self)
             if hot is not None:
+                self._hot = hot
                 self.cycle = cast("RequestResponseCycle", hot)
                 self._has_head = True
                 return
@@ -166,7 +169,7 @@ class Protocol(HttpToolsProtocol):
         if not self._has_head:
             return
         cycle = self._cycle
-        if isinstance(cycle, HotAppend):
+        if isinstance(cycle, HotRequest):
             cycle.take(body)
         else:
             super().on_body(body)
@@ -178,7 +181,7 @@ class Protocol(HttpToolsProtocol):
         self._has_head = False
         self._set_deadline(None)
         cycle = self._cycle
-        if isinstance(cycle, HotAppend):
+        if isinstance(cycle, HotRequest):
             cycle.finish()
         else:
             super().on_message_complete()

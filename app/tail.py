@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from app.answers import Receive
 from engine.log.log import Log
@@ -17,6 +17,12 @@ V = TypeVar("V")
 
 class ClientGone(Exception):
     """The client hung up; there is nobody to answer."""
+
+
+class Sleeper(Protocol):
+    """Who is called when a log moves, every time until it leaves; it may do so there and then."""
+
+    def wake(self) -> None: ...
 
 
 class Watch:
@@ -109,17 +115,27 @@ class Tail:
     def __init__(self) -> None:
         self.waiting = 0
         """How many readers wait."""
-        self._watches: dict[Log, dict[Watch, None]] = {}
+        self._sleepers: dict[Log, dict[Sleeper, None]] = {}
 
     def wake(self, log: Log) -> None:
         """Wake every reader of this log to look again, in the order in which they came."""
-        for watch in self._watches.get(log, ()):
-            watch.wake()
+        for sleeper in tuple(self._sleepers.get(log, ())):  # some of them leave at once
+            sleeper.wake()
 
     def wake_all(self) -> None:
         """Wake everybody: the service drains."""
-        for log in self._watches:
+        for log in tuple(self._sleepers):
             self.wake(log)
+
+    def park(self, log: Log, sleeper: Sleeper) -> None:
+        """Have a reader called when this log moves, until it leaves."""
+        self.waiting += 1
+        self._sleepers.setdefault(log, {})[sleeper] = None
+
+    def leave(self, log: Log, sleeper: Sleeper) -> None:
+        """Call this reader no more."""
+        self.waiting -= 1
+        self._forget(log, sleeper)
 
     @contextmanager
     def watch(self, logs: Sequence[Log], departure: Departure) -> Iterator[Watch]:
@@ -127,7 +143,7 @@ class Tail:
         watch = Watch(self)
         departure.wakes(watch)
         for log in logs:
-            self._watches.setdefault(log, {})[watch] = None
+            self._sleepers.setdefault(log, {})[watch] = None
         try:
             yield watch
         finally:
@@ -135,11 +151,11 @@ class Tail:
             for log in logs:
                 self._forget(log, watch)
 
-    def _forget(self, log: Log, watch: Watch) -> None:
-        watches = self._watches.get(log, {})
-        watches.pop(watch, None)
-        if not watches:
-            self._watches.pop(log, None)
+    def _forget(self, log: Log, sleeper: Sleeper) -> None:
+        sleepers = self._sleepers.get(log, {})
+        sleepers.pop(sleeper, None)
+        if not sleepers:
+            self._sleepers.pop(log, None)
 
 
 class Shared(Generic[K, V]):

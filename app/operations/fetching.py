@@ -35,6 +35,16 @@ def _replaced(place: Place, *, expected: str | None) -> LogReplaced:
 
 async def start_offset(service: Service, place: Place, call: ReadCall) -> int:
     """Return the number that the start of the read stands for now; raises LogReplaced."""
+    start = start_now(place, call)
+    if start is not None:
+        return start
+    end = place.log.watermarks.bound(call.isolation).offset
+    found = await service.workers.read(lambda: place.log.offset_for_time(call.start.timestamp))
+    return end if found is None else found.offset
+
+
+def start_now(place: Place, call: ReadCall) -> int | None:
+    """Do what `start_offset` does on this thread; None for a time, which takes a search."""
     ensure_log_id(place, call.log_id)
     spec = call.start
     if spec.offset is not None:
@@ -42,11 +52,7 @@ async def start_offset(service: Service, place: Place, call: ReadCall) -> int:
     marks = place.log.watermarks
     if spec.place == "earliest":
         return marks.log_start_offset
-    end = marks.bound(call.isolation).offset
-    if spec.place == "latest":
-        return end
-    found = await service.workers.read(lambda: place.log.offset_for_time(spec.timestamp))
-    return end if found is None else found.offset
+    return marks.bound(call.isolation).offset if spec.place == "latest" else None
 
 
 def fetch_bytes(service: Service, call: ReadCall, default_bytes: int) -> int:

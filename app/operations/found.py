@@ -15,3 +15,5 @@ class Found(NamedTuple):
     fetched: Fetched
     answers: dict[bytes, Answer]
     """What has been made of it, by media type."""
+    lines: dict[bytes, bytes]
+    """The headers of those as lines, where a hot lane has sent them."""

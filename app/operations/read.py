@@ -6,6 +6,7 @@ A reader at the end waits for the commit that moves it, and looks again; nothing
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final, NamedTuple
 
 from app.admission import Phase
@@ -16,11 +17,13 @@ from app.operations.fetching import (
     ensure_current,
     fetch,
     fetch_bytes,
+    fetch_now,
     may_grow,
     moved_since,
     start_offset,
 )
 from app.operations.found import Found
+from app.operations.service import Service
 from app.tail import ClientGone, Departure
 from app.translate.arrow_out import arrow_stream
 from app.translate.calls import ReadCall
@@ -48,6 +51,12 @@ async def read_batches(exchange: Exchange, place: Place, call: ReadCall) -> Answ
     if etag is not None and known_tag(exchange.head, (etag,)):
         return _not_modified(exchange, etag)
     _, fetched = await fetch_or_wait(exchange, place, call)
+    return batches_answer(exchange, place, call, fetched)
+
+
+def batches_answer(exchange: Exchange, place: Place, call: ReadCall, fetched: Fetched) -> Answer:
+    """Make of what was found the answer of readBatches."""
+    etag = _etag(place, call, RECORD_BATCH)
     next_offset = fetched.next_offset
     headers: Headers = [(b"content-type", RECORD_BATCH)]
     headers += _caching(exchange, place, call, fetched, next_offset, etag=etag, cut_short=False)
@@ -71,21 +80,53 @@ async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answ
         known = known_tag(exchange.head, tags)
         if known is not None:
             return _not_modified(exchange, known, VARY)
-    found = await _find(exchange, place, call)
-    answer = found.answers.get(media_type)
-    if answer is None:
-        answer = await _answer(exchange, place, call, found, media_type=media_type)
-        found.answers[media_type] = answer
-    exchange.ticket.settle_answer(len(answer.body))
+    found = await _find_or_wait(exchange, place, call)
+    answer = await records_answer(exchange, place, call, found, media_type)
     return Answer(answer.status, list(answer.headers), answer.body)
 
 
-async def _answer(
-    exchange: Exchange, place: Place, call: ReadCall, found: Found, *, media_type: bytes
+async def records_answer(
+    exchange: Exchange, place: Place, call: ReadCall, found: Found, media_type: bytes
 ) -> Answer:
-    """Make of what was found the answer to a call; whoever sends it copies its headers first."""
+    """Return what `records_now` does, however long it takes."""
+    answer = records_now(exchange, place, call, found, media_type)
+    if answer is None:
+        work = partial(_page, exchange.service, place, call, found, media_type)
+        page = await exchange.service.workers.read(work)
+        answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
+    return answer
+
+
+def records_now(
+    exchange: Exchange, place: Place, call: ReadCall, found: Found, media_type: bytes
+) -> Answer | None:
+    """Return the answer of readRecords if it is there, or takes little; None is work for a worker.
+
+    It is shared: whoever adds to its headers copies them first.
+    """
+    service = exchange.service
+    answer = found.answers.get(media_type)
+    if answer is None:
+        is_large = len(found.fetched.data) > service.settings.inline_read_bytes
+        if is_large or media_type == ARROW:  # PyArrow takes long to import
+            return None
+        page = _page(service, place, call, found, media_type)
+        answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
+    exchange.ticket.settle_answer(len(answer.body))
+    return answer
+
+
+def _answer(
+    exchange: Exchange,
+    place: Place,
+    call: ReadCall,
+    found: Found,
+    *,
+    media_type: bytes,
+    page: _Page,
+) -> Answer:
+    """Return a page with its headers, and share it with who asks for the same in this turn."""
     fetched = found.fetched
-    page = await _page(exchange, place, call, fetched, found.start, media_type=media_type)
     etag = _etag(place, call, media_type, fetched.watermarks)
     headers: Headers = [(b"content-type", media_type)]
     headers += _caching(
@@ -93,7 +134,9 @@ async def _answer(
     )
     headers.append(VARY)
     headers += read_headers(place, call, fetched, page.next_offset, b"records")
-    return Answer(200, headers, page.body)
+    answer = found.answers[media_type] = Answer(200, headers, page.body)
+    exchange.ticket.settle_answer(len(answer.body))
+    return answer
 
 
 class _Page(NamedTuple):
@@ -105,20 +148,11 @@ class _Page(NamedTuple):
     """Whether it ends before what was fetched does."""
 
 
-async def _page(
-    exchange: Exchange,
-    place: Place,
-    call: ReadCall,
-    fetched: Fetched,
-    start: int,
-    *,
-    media_type: bytes,
-) -> _Page:
-    """Make a small page here and now, a large one and whatever takes long to import on a worker."""
-    settings = exchange.service.settings
+def _page(service: Service, place: Place, call: ReadCall, found: Found, media_type: bytes) -> _Page:
+    settings = service.settings
     limit = settings.default_fetch_records
     view = View(
-        start=start,
+        start=found.start,
         end=INT64_MAX if call.end_offset is None else call.end_offset,
         max_records=limit if call.max_records is None else min(call.max_records, limit),
         max_answer_bytes=settings.max_answer_bytes,
@@ -128,10 +162,8 @@ async def _page(
         is_ndjson=media_type == NDJSON,
     )
     if media_type == ARROW:
-        return await exchange.service.workers.read(lambda: _arrow_page(fetched, view))
-    if len(fetched.data) <= settings.inline_read_bytes:
-        return _json_page(place, fetched, view)
-    return await exchange.service.workers.read(lambda: _json_page(place, fetched, view))
+        return _arrow_page(found.fetched, view)
+    return _json_page(place, found.fetched, view)
 
 
 def _arrow_page(fetched: Fetched, view: View) -> _Page:
@@ -153,16 +185,16 @@ def _json_page(place: Place, fetched: Fetched, view: View) -> _Page:
 
 async def fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tuple[int, Fetched]:
     """Return where the read really started and what was found, after a long poll if asked for."""
-    found = await _find(exchange, place, call)
+    found = await _find_or_wait(exchange, place, call)
     return found.start, found.fetched
 
 
-async def _find(exchange: Exchange, place: Place, call: ReadCall) -> Found:
+async def _find_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> Found:
     service, ticket = exchange.service, exchange.ticket
     wait_ms = min(call.max_wait_ms, service.settings.max_wait_ms)
     start = await start_offset(service, place, call)
-    found = await _fetch(exchange, place, call, start)
-    if wait_ms == 0 or _is_enough(call, found.fetched):
+    found = await find(exchange, place, call, start)
+    if wait_ms == 0 or is_enough(call, found.fetched):
         return found
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1000
@@ -171,7 +203,7 @@ async def _find(exchange: Exchange, place: Place, call: ReadCall) -> Found:
         service.tail.watch((place.log,), departure) as watch,
     ):
         watch.wake_by(deadline)
-        while not _is_enough(call, found.fetched) and service.admission.phase is Phase.READY:
+        while not is_enough(call, found.fetched) and service.admission.phase is Phase.READY:
             if loop.time() >= deadline:
                 break
             ensure_current(service, place)
@@ -185,30 +217,54 @@ async def _find(exchange: Exchange, place: Place, call: ReadCall) -> Found:
                 raise ClientGone
             exchange.caller.ensure_held(service.clock.now_ms())
             ensure_current(service, place)
-            found = await _fetch(exchange, place, call, found.start)
+            found = await find(exchange, place, call, found.start)
         return found
 
 
-def _is_enough(call: ReadCall, fetched: Fetched) -> bool:
+def is_enough(call: ReadCall, fetched: Fetched) -> bool:
     """Whether a long poll need not wait: enough bytes, or a bound that more data cannot move."""
     return len(fetched.data) >= call.min_bytes or not may_grow(fetched)
 
 
-async def _fetch(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found:
-    """Read what there is; readers who ask for the same in one turn of the loop share it."""
+async def find(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found:
+    """Read what there is, on a worker if the disk is needed."""
+    found = find_now(exchange, place, call, start)
+    return found or await find_on_disk(exchange, place, call, start)
+
+
+async def find_on_disk(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found:
+    """Read what `find_now` has not found in memory; what it holds has been counted there."""
+    max_bytes = _max_bytes(exchange, call)
+    found = Found(*await fetch(exchange.service, place, call, start, max_bytes=max_bytes), {}, {})
+    exchange.ticket.settle_answer(len(found.fetched.data))
+    return found
+
+
+def find_now(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found | None:
+    """Read what is in memory, None if the disk is needed.
+
+    Readers who ask for the same in one turn of the loop share it.
+    """
     service, ticket = exchange.service, exchange.ticket
-    max_bytes = fetch_bytes(service, call, service.settings.default_fetch_bytes)
+    max_bytes = _max_bytes(exchange, call)
     ticket.hold_answer(max_bytes)
     # What was found before the last commit is no answer to whoever looks after it.
     key = (place.log, place.log.watermarks.bound(call.isolation).offset, start, call)
     found = service.reads.get(key)
     if found is None:
-        found = Found(*await fetch(service, place, call, start, max_bytes=max_bytes), {})
+        read = fetch_now(place, call, start, max_bytes=max_bytes, cached_only=True)
+        if read is None:
+            return None
+        found = Found(*read, {}, {})
         service.reads.put(key, found)
     else:
         service.telemetry.read(place.log.topic_partition, size_bytes=len(found.fetched.data))
     ticket.settle_answer(len(found.fetched.data))
     return found
+
+
+def _max_bytes(exchange: Exchange, call: ReadCall) -> int:
+    return fetch_bytes(exchange.service, call, exchange.service.settings.default_fetch_bytes)
 
 
 def _etag(

@@ -1,0 +1,150 @@
+"""What hot requests have in common: from a complete head to one write of the whole answer.
+
+To uvicorn a hot request is the connection's cycle: it puts what is pipelined behind a cycle until
+`response_complete`, tells it when the connection is lost, and takes `keep_alive` from it when the
+server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from time import perf_counter
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from app.answers import Headers, Scope
+from app.auth.audit import CALLER_KEY
+from app.operations.coding import coded
+from app.operations.exchange import Exchange
+from app.operations.service import Service
+from app.problems import kind_of, problem_answer
+from engine.types import Buffer
+
+
+class Lane:
+    """What the hot requests of one server share. Belongs to the event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._defaults: Headers = []
+        self._preambles: dict[int, bytes] = {}
+
+    def preamble(self, status: int, defaults: Headers) -> bytes:
+        """Return the status line and the server's own headers, which change once a second."""
+        if defaults is not self._defaults:
+            self._defaults = defaults
+            self._preambles.clear()
+        preamble = self._preambles.get(status)
+        if preamble is None:
+            preamble = self._preambles[status] = STATUS_LINE[status] + lines_of(defaults)
+        return preamble
+
+
+class HotRequest(ABC):
+    """One request that no task and no scope was needed for yet; what its protocol tells it."""
+
+    __slots__ = (
+        "_connection",
+        "_exchange",
+        "_lane",
+        "_operation",
+        "_scope",
+        "_started",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+    )
+
+    message_event: ClassVar = asyncio.Event()
+    """Set by uvicorn, waited for by nobody."""
+
+    def __init__(
+        self, lane: Lane, connection: HttpToolsProtocol, exchange: Exchange, operation: str
+    ) -> None:
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = True
+        self._lane = lane
+        self._connection = connection
+        # The connection makes another one for the next request.
+        self._scope: Scope = connection.scope  # type: ignore[assignment]  # a TypedDict
+        self._exchange = exchange
+        self._operation = operation
+        self._started = perf_counter()
+
+    def _describe(self, method: str, path: str) -> None:
+        """Complete what the journal is told of the request."""
+        self._scope.update({"method": method, "path": path, CALLER_KEY: self._exchange.caller})
+
+    def take(self, piece: bytes) -> None:  # noqa: B027  # a read has no body
+        """Take a piece of the body, if it is still wanted."""
+
+    def expect_rest(self) -> None:  # noqa: B027  # as above
+        """Wait for the rest of the body as long as any body may take; called after each read."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Do what is asked for: the request is whole."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Give up what nobody is there for any more: the connection is gone."""
+
+    def _start(self, rest: Coroutine[Any, Any, None]) -> None:
+        """Do the rest in a task, which the server waits for when it stops."""
+        tasks = self._connection.tasks
+        task = self._connection.loop.create_task(rest)
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
+
+    async def _explain(self, error: Exception) -> None:
+        head = self._exchange.head
+        path = self._scope["path"]
+        problem = problem_answer(error, path=path, trace=head.get(b"traceparent"))
+        self._lane.service.telemetry.explained(kind_of(error).code)
+        status, headers, body = await coded(self._lane.service, head, problem)
+        self._send(status, lines_of(headers), body)
+
+    def _send(self, status: int, head: bytes, body: Buffer) -> None:
+        """Write the whole answer at once, give back what the request holds, and count it."""
+        connection = self._connection
+        transport = connection.transport
+        if not transport.is_closing():
+            transport.write(b"".join((*self._head(status, head, len(body)), body)))
+            if not self.keep_alive:
+                transport.close()
+        self._end(status, len(body))
+
+    def _head(self, status: int, head: bytes, body_bytes: int) -> tuple[bytes, ...]:
+        """Return the pieces of the whole head."""
+        trace = self._exchange.head.get(b"traceparent")
+        return (
+            self._lane.preamble(status, self._connection.server_state.default_headers),
+            head,
+            b"content-length: %d\r\n" % body_bytes,
+            b"" if trace is None else b"traceparent: %b\r\n" % trace,
+            b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
+        )
+
+    def _end(self, status: int, sent_bytes: int) -> None:
+        """Have the next request begin: this one is answered."""
+        self._exchange.caller.sent(sent_bytes)
+        self._close(status, sent_bytes)
+        self._connection.on_response_complete()
+
+    def _close(self, status: int, sent_bytes: int) -> None:
+        """Give back what the request holds, and count it."""
+        self.response_complete = True
+        self._exchange.close()
+        seconds = perf_counter() - self._started
+        self._lane.service.journal.answered(
+            self._operation, status, seconds, sent_bytes=sent_bytes, scope=self._scope
+        )
+
+
+def lines_of(headers: Headers) -> bytes:
+    """Return headers as lines, each with its end."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -1,0 +1,446 @@
+"""Reads below ASGI: who waits and who does not, and what a connection must not lose on the way."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import hot_reads
+from app.admission import Phase
+from app.auth.principal import Principal
+from app.auth.scopes import EVERYTHING, Grants
+from app.operations.service import Service
+from app.translate.calls import ReadCall, fast_read_call
+from engine.records.builder import build_batch
+from tests.support.service import BATCHES, OFFSETS, RECORDS, open_service
+from tests.support.wire import Connection, Listener, request, turn
+
+pytestmark = pytest.mark.anyio
+
+POLL = request("GET", f"{RECORDS}?offset=0&max_wait_ms=60000")
+LOOK = request("GET", OFFSETS)
+
+
+@pytest.fixture
+async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
+    """An open service with the topic `events`, whose answers above 4 KiB are made by workers."""
+    async with open_service(tmp_path, inline_read_bytes=4096) as service:
+        yield service
+
+
+async def knowing(service: Service) -> Listener:
+    """A listener whose service knows the topic `events` and has met its paths."""
+    listener = Listener(service)
+    connection = listener.connect()
+    connection.send(request("PUT", "/v1/topics/events", b"{}"))
+    await connection.answer()
+    for path in (RECORDS, BATCHES, OFFSETS):
+        connection.send(request("GET", path))
+        assert (await connection.answer()).status == 200
+    return listener
+
+
+def commit(service: Service, *values: bytes) -> None:
+    """Append a batch that is on disk when this returns; its readers are not told yet."""
+    log = service.place("events", 0).log
+    log.append(build_batch([(1, None, value, ()) for value in values]))
+    log.commit()
+
+
+def told(service: Service) -> None:
+    service.tail.wake(service.place("events", 0).log)
+
+
+def values_of(body: bytes) -> list[object]:
+    return [record["value"] for record in json.loads(body)["records"]]
+
+
+def is_idle(service: Service) -> bool:
+    """Whether nothing is held for anybody any more."""
+    held = service.admission
+    return (held.requests, held.waiting_readers, held.answer_bytes) == (0, 0, 0) and (
+        service.tail.waiting == 0
+    )
+
+
+@pytest.mark.parametrize("path", [RECORDS, BATCHES, OFFSETS, f"{RECORDS}?offset=latest"])
+async def test_a_read_needs_no_task_and_one_write(service: Service, path: str) -> None:
+    """The answer is one write of head and body, made where the request was parsed."""
+    connection = (await knowing(service)).connect()
+    commit(service, b"1")
+    connection.send(request("GET", path))
+    assert (connection.has_tasks, len(connection.wire.writes)) == (False, 1)
+    assert (await connection.answer()).status == 200
+    assert is_idle(service)
+
+
+async def test_reads_that_are_pipelined_are_answered_in_order(service: Service) -> None:
+    """Behind a read that waits, the next one waits for its answer, whichever lane has it."""
+    connection = (await knowing(service)).connect()
+    connection.send(POLL + LOOK + request("GET", RECORDS) + LOOK)
+    await turn()
+    assert (connection.wire.writes, connection.wire.is_reading_paused) == ([], True)
+    commit(service, b"1")
+    told(service)
+    bodies = [json.loads((await connection.answer()).body) for _ in range(4)]
+    assert [body.get("recovery_point") for body in bodies] == [None, 0, None, 0]
+    assert not connection.wire.is_reading_paused
+
+
+@pytest.mark.parametrize("path", [RECORDS, BATCHES])
+async def test_who_waits_for_one_commit_shares_one_look(
+    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Sixteen long polls: the log is read once for all of them, and each is one write."""
+    listener = await knowing(service)
+    polls = [listener.connect() for _ in range(16)]
+    for poll in polls:
+        poll.send(request("GET", f"{path}?offset=0&max_wait_ms=60000"))
+    assert service.tail.waiting == len(polls)
+    looks = reads_of(service, monkeypatch)
+    commit(service, b'"new"')
+    told(service)
+    assert (len(looks), is_idle(service)) == (1, True)
+    for poll in polls:
+        assert (poll.has_tasks, len(poll.wire.writes)) == (False, 1)
+        assert b'"new"' in (await poll.answer()).body
+
+
+def reads_of(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Every read of the log from now on: whether it was one of cached bytes."""
+    log, reads = service.place("events", 0).log, []
+    real = log.read
+
+    def counted(*arguments: Any, cached_only: bool = False, **options: Any) -> object:
+        reads.append(cached_only)
+        return real(*arguments, cached_only=cached_only, **options)
+
+    monkeypatch.setattr(log, "read", counted)
+    return reads
+
+
+def make_cold(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nothing of the log in memory from now on."""
+    log = service.place("events", 0).log
+    real = log.read
+
+    def cold(*arguments: Any, cached_only: bool = False, **options: Any) -> object:
+        return None if cached_only else real(*arguments, **options)
+
+    monkeypatch.setattr(log, "read", cold)
+
+
+async def test_a_poll_waits_until_it_is_enough(service: Service) -> None:
+    """min_bytes counts stored bytes: one small batch does not end the wait, two do."""
+    connection = (await knowing(service)).connect()
+    connection.send(request("GET", f"{RECORDS}?offset=0&max_wait_ms=60000&min_bytes=100"))
+    commit(service, b"1")
+    told(service)
+    assert (connection.wire.writes, service.tail.waiting) == ([], 1)
+    commit(service, b"2")
+    told(service)
+    assert values_of((await connection.answer()).body) == [1, 2]
+    assert is_idle(service)
+
+
+async def test_a_poll_ends_empty_at_its_time(service: Service) -> None:
+    """Nothing came: 200 without records."""
+    connection = (await knowing(service)).connect()
+    connection.send(request("GET", f"{RECORDS}?offset=0&max_wait_ms=20"))
+    assert service.tail.waiting == 1
+    assert values_of((await connection.answer()).body) == []
+    assert is_idle(service)
+
+
+@pytest.mark.parametrize("behind", [b"", LOOK], ids=["alone", "pipelined"])
+async def test_who_hangs_up_waits_no_more(service: Service, behind: bytes) -> None:
+    """Nothing is held for a client that went, even if it had asked for more behind its poll."""
+    connection = (await knowing(service)).connect()
+    connection.send(POLL + behind)
+    connection.hang_up()
+    await turn()
+    assert is_idle(service)
+    commit(service, b"1")
+    told(service)
+    assert connection.wire.writes == []
+
+
+async def test_a_service_that_stops_answers_who_waits(service: Service) -> None:
+    """A poll is answered with what there is, told that it was the last, and hung up on."""
+    connection = (await knowing(service)).connect()
+    connection.send(POLL)
+    connection.protocol.shutdown()
+    assert connection.wire.writes == []
+    service.drain()
+    reply = await connection.answer()
+    assert (reply.status, dict(reply.headers)[b"connection"]) == (200, b"close")
+    assert connection.wire.is_closing()
+
+
+async def test_a_poll_is_told_that_its_topic_went(service: Service) -> None:
+    """Who waits at the end of a log that is deleted gets the problem document."""
+    listener = await knowing(service)
+    poll, other = listener.connect(), listener.connect()
+    poll.send(POLL)
+    other.send(request("DELETE", "/v1/topics/events"))
+    reply = await poll.answer()
+    assert (reply.status, json.loads(reply.body)["code"]) == (404, "topic_not_found")
+    assert (await other.answer()).status == 204
+    assert is_idle(service)
+
+
+async def test_a_poll_ends_with_its_credentials(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes after they were withdrawn is not told; as long as they hold, it is."""
+    listener = await knowing(service)
+    caller = Principal("reader", Grants(EVERYTHING))
+    monkeypatch.setattr(service.security, "authorize", lambda *_: caller)
+    polls = [listener.connect() for _ in range(2)]
+    polls[0].send(POLL)
+    commit(service, b"1")
+    told(service)
+    assert (await polls[0].answer()).status == 200
+    polls[1].send(POLL.replace(b"offset=0", b"offset=1"))
+    caller.is_revoked = True
+    told(service)
+    assert (await polls[1].answer()).status == 401
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (request("GET", f"{RECORDS}?offset=9"), 416, "offset_beyond_log_end"),
+        (request("GET", f"{RECORDS}?log_id=AAAAAAAAAAAAAAAAAAAAAA.0"), 409, "log_replaced"),
+        (request("GET", RECORDS, headers={"accept": "text/html"}), 406, "not_acceptable"),
+        (request("GET", BATCHES, headers={"accept": "text/html"}), 406, "not_acceptable"),
+    ],
+)
+async def test_what_is_wrong_is_explained(
+    service: Service, sent: bytes, status: int, code: str
+) -> None:
+    """An error has its problem document, and the connection goes on."""
+    connection = (await knowing(service)).connect()
+    connection.send(sent + LOOK)
+    reply = await connection.answer()
+    assert (reply.status, json.loads(reply.body)["code"]) == (status, code)
+    assert (await connection.answer()).status == 200
+    assert is_idle(service)
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+async def test_what_is_on_disk_is_read_by_a_worker(
+    service: Service, monkeypatch: pytest.MonkeyPatch, *, is_waited_for: bool
+) -> None:
+    """Bytes that are not in memory are read in a task, at once or when the log has moved."""
+    connection = (await knowing(service)).connect()
+    if is_waited_for:
+        connection.send(POLL)
+    make_cold(service, monkeypatch)
+    commit(service, b"1")
+    if is_waited_for:
+        told(service)
+    else:
+        connection.send(POLL)
+    assert connection.has_tasks
+    assert values_of((await connection.answer()).body) == [1]
+    assert is_idle(service)
+
+
+async def test_who_leaves_while_the_disk_is_read_waits_no_more(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that finds too little for a client that has gone does not begin to wait."""
+    connection = (await knowing(service)).connect()
+    make_cold(service, monkeypatch)
+    connection.send(POLL)
+    connection.hang_up()
+    await asyncio.gather(*connection.protocol.tasks)
+    assert is_idle(service)
+
+
+async def test_what_the_disk_cannot_give_is_explained(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's read that fails ends in a problem document."""
+    connection = (await knowing(service)).connect()
+    make_cold(service, monkeypatch)
+    connection.send(request("GET", f"{RECORDS}?offset=9&max_wait_ms=1000"))
+    assert (await connection.answer()).status == 416
+
+
+async def test_a_commit_between_look_and_wait_is_not_missed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed right after the reader looked is found without another commit."""
+    connection = (await knowing(service)).connect()
+    log = service.place("events", 0).log
+    real = log.read
+
+    def read_then_commit(*arguments: Any, **options: Any) -> object:
+        found = real(*arguments, **options)
+        if not log.watermarks.log_end_offset:
+            commit(service, b"1")
+        return found
+
+    monkeypatch.setattr(log, "read", read_then_commit)
+    connection.send(POLL)
+    assert values_of((await connection.answer()).body) == [1]
+
+
+LARGE = b'"%b"' % (b"x" * 900_000)
+
+
+def take_nothing(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the transport full after each write, until the test lets it go on."""
+    real = connection.wire.write
+
+    def write(data: bytes | bytearray | memoryview) -> None:
+        real(data)
+        connection.protocol.pause_writing()
+
+    monkeypatch.setattr(connection.wire, "write", write)
+
+
+@pytest.mark.parametrize("path", [RECORDS, BATCHES])
+async def test_a_large_answer_goes_out_as_fast_as_it_is_taken(
+    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The next piece is handed to the transport when it has room, and nothing is lost."""
+    connection = (await knowing(service)).connect()
+    commit(service, LARGE)
+    take_nothing(connection, monkeypatch)
+    connection.send(request("GET", f"{path}?max_bytes=2000000"))
+    for pieces in range(1, 5):
+        await connection.wire.next_write()
+        assert len(connection.wire.writes) == pieces
+        assert not connection.protocol.cycle.response_complete
+        connection.protocol.resume_writing()
+    reply = await connection.answer()
+    assert (reply.status, len(reply.body)) == (200, reply.body_bytes)
+    await turn()
+    assert is_idle(service)
+
+
+async def test_a_client_that_leaves_amid_a_large_answer_ends_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of the answer is given up, and so is what it held."""
+    connection = (await knowing(service)).connect()
+    commit(service, LARGE)
+    take_nothing(connection, monkeypatch)
+    connection.send(request("GET", f"{BATCHES}?max_bytes=2000000"))
+    await connection.wire.next_write()
+    tasks = list(connection.protocol.tasks)
+    connection.hang_up()
+    await asyncio.gather(*tasks)
+    assert len(connection.wire.writes) == 1
+    assert is_idle(service)
+
+
+async def test_a_full_connection_is_left_to_asgi(service: Service) -> None:
+    """Where the answer before has not left yet, the next one waits for it."""
+    connection = (await knowing(service)).connect()
+    connection.protocol.pause_writing()
+    connection.send(LOOK)
+    assert connection.has_tasks
+    connection.protocol.resume_writing()
+    assert (await connection.answer()).status == 200
+
+
+async def test_a_large_answer_may_be_the_last(service: Service) -> None:
+    """A server that stops meanwhile says so in the head, and hangs up behind the body."""
+    connection = (await knowing(service)).connect()
+    commit(service, LARGE)
+    connection.send(request("GET", f"{RECORDS}?max_bytes=2000000"))
+    connection.protocol.shutdown()
+    reply = await connection.answer()
+    assert dict(reply.headers)[b"connection"] == b"close"
+    await turn()
+    assert connection.wire.is_closing()
+
+
+async def test_what_cannot_be_rendered_is_explained(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the worker that renders ends in a problem document."""
+
+    async def fails(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    connection = (await knowing(service)).connect()
+    commit(service, LARGE)
+    monkeypatch.setattr(hot_reads, "records_answer", fails)
+    connection.send(request("GET", f"{RECORDS}?max_bytes=2000000"))
+    assert (await connection.answer()).status == 500
+
+
+async def test_json_is_compressed_for_who_asks_for_that(service: Service) -> None:
+    """From `min_coded_bytes` on; a smaller answer, and raw batches, go out as they are."""
+    connection = (await knowing(service)).connect()
+    wants = {"accept-encoding": "gzip"}
+    sizes = []
+    for path in (f"{RECORDS}?offset=latest", RECORDS, BATCHES):
+        connection.send(request("GET", path, headers=wants))
+        reply = await connection.answer()
+        sizes.append(b"content-encoding" in dict(reply.headers))
+        commit(service, b'"%b"' % (b"x" * 2000))
+    assert sizes == [False, True, False]
+    connection.send(request("GET", RECORDS, headers=wants))
+    assert values_of(gzip.decompress((await connection.answer()).body)) == ["x" * 2000] * 3
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        request("GET", RECORDS, headers={"if-none-match": '"x"'}),
+        request("GET", BATCHES, headers={"range": "bytes=0-1"}),
+        request("GET", RECORDS, headers={"origin": "http://elsewhere"}),
+        request("GET", RECORDS, headers={"accept": "text/html"}).replace(
+            b"accept:", b"accept: */*\r\naccept:"
+        ),
+        request("GET", RECORDS, b"{}"),
+        request("GET", f"{RECORDS}?offset=ts:1"),
+        request("GET", f"{OFFSETS}?timestamp=latest"),
+        request("GET", RECORDS).replace(b"HTTP/1.1", b"HTTP/1.0"),
+        request("GET", RECORDS, headers={"connection": "close"}),
+        request("GET", RECORDS.replace("/0/", "/00/")),
+        request("GET", RECORDS.replace("records", "segments")),
+    ],
+)
+async def test_what_is_odd_is_left_to_asgi(service: Service, odd: bytes) -> None:
+    """The hot lane takes only what it is sure about."""
+    connection = (await knowing(service)).connect()
+    connection.send(odd)
+    assert connection.has_tasks
+    await connection.answer()
+
+
+async def test_what_is_refused_is_left_to_asgi(service: Service) -> None:
+    """A service that takes nothing more explains it on the other lane."""
+    connection = (await knowing(service)).connect()
+    service.admission.phase = Phase.DRAINING
+    connection.send(LOOK)
+    assert connection.has_tasks
+    assert (await connection.answer()).status == 503
+
+
+async def test_few_urls_are_remembered(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many offsets are read, what their URLs mean is not kept for all of them."""
+    monkeypatch.setattr(hot_reads, "MAX_URLS", 2)
+    connection = (await knowing(service)).connect()
+    look_ups: list[bytes] = []
+
+    def counted(query: bytes) -> ReadCall | None:
+        look_ups.append(query)
+        return fast_read_call(query)
+
+    monkeypatch.setattr(hot_reads, "fast_read_call", counted)
+    for query in ("a", "b", "b", "c", "b"):
+        connection.send(request("GET", f"{RECORDS}?offset=0&max_bytes={ord(query)}"))
+        assert (await connection.answer()).status == 200
+    assert len(look_ups) == 4
