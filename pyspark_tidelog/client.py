@@ -29,6 +29,8 @@ MAX_ANSWER_BYTES: Final = (1 << 31) - 1
 # A step that ends in an error is lost, so a body is read in steps.
 _STEP_BYTES: Final = 256 << 10
 
+_JSON_BODY: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
+
 _WORTH_ANOTHER_TRY: Final = frozenset({408, 429, 502, 503, 504})
 
 
@@ -54,7 +56,7 @@ class Answer:
 
 
 class ServiceClient:
-    """Requests that change nothing to one service, repeated while that can help.
+    """Requests to one service that may be repeated, and are while that can help.
 
     Connection errors, 408, 429, 502, 503 and 504 are tried again after a pause that doubles, with
     jitter, or after what `Retry-After` says. Not thread-safe.
@@ -86,18 +88,27 @@ class ServiceClient:
         A 200 whose body broke off is returned with what arrived, if anything did: the caller knows
         what it is worth.
         """
-        return self._ask("GET", path, None, expected)
+        return self.send("GET", path, expected=expected)
 
     def post(
         self, path: str, document: Mapping[str, Any], *, expected: frozenset[int] = frozenset()
     ) -> Answer:
         """Ask with a JSON document what does not fit into an address; otherwise as `get`."""
-        return self._ask("POST", path, json.dumps(document).encode(), expected)
+        return self.send("POST", path, json.dumps(document).encode(), expected=expected)
 
-    def _ask(self, method: str, path: str, body: bytes | None, expected: frozenset[int]) -> Answer:
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        headers: Mapping[str, str] = _JSON_BODY,
+        expected: frozenset[int] = frozenset(),
+    ) -> Answer:
+        """Ask as `get` does; whoever changes something sees to it that twice is as good as once."""
         for attempt in range(self._endpoint.retries + 1):
             try:
-                answer = self._exchange(method, path, body)
+                answer = self._exchange(method, path, body, headers)
             except ssl.SSLCertVerificationError as error:
                 raise ServiceError(
                     f"{self._endpoint.url} shows a certificate that is not trusted here "
@@ -120,28 +131,32 @@ class ServiceClient:
             f"is the service running there?"
         )
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> Answer:
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         """Send one request and read its answer, over the open connection if that still lives."""
         is_reused = self._connection is not None
         try:
-            return self._send(method, path, body)
+            return self._send(method, path, body, headers)
         except (ConnectionError, HTTPException):
             # A connection that lay idle may have been closed by the other side meanwhile: that is
             # no failed attempt.
             if not is_reused:
                 raise
             self.close()
-            return self._send(method, path, body)
+            return self._send(method, path, body, headers)
 
-    def _send(self, method: str, path: str, body: bytes | None) -> Answer:
+    def _send(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         if self._connection is None:
             self._connection = self._connect()
-        headers = {"Accept": "*/*", "User-Agent": "pyspark-tidelog"}
+        head = {"Accept": "*/*", "User-Agent": "pyspark-tidelog"}
         if self._authorization:
-            headers["Authorization"] = self._authorization
+            head["Authorization"] = self._authorization
         if body is not None:
-            headers["Content-Type"] = "application/json"
-        self._connection.request(method, self._address.path + path, body, headers)
+            head |= headers
+        self._connection.request(method, self._address.path + path, body, head)
         response = self._connection.getresponse()
         data, is_whole = self._read_body(response)
         named = {name.lower(): value for name, value in response.getheaders()}
@@ -178,7 +193,7 @@ class ServiceClient:
         if answer.status in (401, 403):
             return (
                 f"{self._endpoint.url} refuses the credentials ({_problem(answer)}): "
-                f"set the option token to a key that may read this"
+                f"set the option token to a key that may do this"
             )
         return f"{method} {self._endpoint.url}{path} was refused: {_problem(answer)}"
 

@@ -11,7 +11,7 @@ import os
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ DEFAULT_RETRIES: Final = 10
 
 ENDPOINT_OPTIONS: Final = (
     "url",
+    "executorUrl",
     "token",
     "tokenFile",
     "caFile",
@@ -60,6 +61,12 @@ class Endpoint:
     client_cert: str | None = None
     client_key: str | None = None
     """None where the key is in the file of the certificate."""
+    executor_url: str | None = None
+    """None where executors reach the service by the driver's address."""
+
+    def for_executor(self) -> Endpoint:
+        """Return the service as an executor reaches it."""
+        return self if self.executor_url is None else replace(self, url=self.executor_url)
 
     def authorization(self) -> str | None:
         """Return the header that says who asks; raises OptionError for a file that is no key."""
@@ -97,7 +104,7 @@ class Endpoint:
 
 def parse_endpoint(given: Mapping[str, str]) -> Endpoint:
     """Read the endpoint's options, by lower-case name; what is not given, from the environment."""
-    url = _url(given)
+    url = _url(given, "url")
     if given.get("token") and given.get("tokenfile"):
         raise OptionError("options token and tokenFile exclude each other: give one of them")
     held = dict(given)
@@ -118,20 +125,23 @@ def parse_endpoint(given: Mapping[str, str]) -> Endpoint:
         ca_file=held.get("cafile") or None,
         client_cert=held.get("clientcert") or None,
         client_key=held.get("clientkey") or None,
+        executor_url=_url(given, "executorUrl") if given.get("executorurl") else None,
     )
 
 
-def _url(given: Mapping[str, str]) -> str:
-    url = (given.get("url") or "").strip().rstrip("/")
+def _url(given: Mapping[str, str], option: str) -> str:
+    url = (given.get(option.lower()) or "").strip().rstrip("/")
     if not url:
-        raise OptionError("option url is required, for example http://127.0.0.1:8080")
+        raise OptionError(f"option {option} is required, for example http://127.0.0.1:8080")
     if "@" in url or "?" in url or "#" in url:  # not repeated: there may be a password in it
         raise OptionError(
-            "option url must be an address alone: credentials go into the option token"
+            f"option {option} must be an address alone: credentials go into the option token"
         )
     parts = urlsplit(url) if url.isprintable() else urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or not _has_valid_port(url):
-        raise OptionError(f"option url must be http://host:port or https://host:port, not {url!r}")
+        raise OptionError(
+            f"option {option} must be http://host:port or https://host:port, not {url!r}"
+        )
     return url
 
 

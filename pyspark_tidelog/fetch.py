@@ -39,7 +39,8 @@ def read_split(options: Options, columns: Sequence[str], split: Split) -> Iterat
     them.
     """
     decoder = Decoder(split.range, columns, check_crcs=options.check_crcs)
-    with ServiceClient(options.endpoint) as client, ThreadPoolExecutor(1) as pool:
+    executor = ServiceClient(options.endpoint.for_executor())
+    with executor as client, ThreadPoolExecutor(1) as pool:
         fetcher = _Fetcher(client, decoder, split, options)
         ahead = pool.submit(fetcher.fetch, split.start_offset)
         while (chunk := ahead.result()) is not None:

@@ -4,17 +4,25 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from pyspark_tidelog.columns import columns_of, spark_schema
 from pyspark_tidelog.options import Options
 from pyspark_tidelog.reader import BatchReader, FilteringReader
 from pyspark_tidelog.stream import StreamReader
+from pyspark_tidelog.write_options import WriteOptions
+from pyspark_tidelog.writer import BatchWriter, StreamWriter
 
 
 class TidelogDataSource(DataSource):
-    """`spark.read.format("tidelog")` and `spark.readStream.format("tidelog")`."""
+    """`format("tidelog")` of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
 
     @classmethod
     def name(cls) -> str:
@@ -34,3 +42,12 @@ class TidelogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         return StreamReader(Options.parse(self.options).for_stream(), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 PySpark's
+        """Return the writer of a batch query."""
+        return BatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 PySpark's
+        """Return the writer of a streaming query."""
+        options = WriteOptions.parse(self.options).for_stream()
+        return StreamWriter(options, schema, overwrite=overwrite)

@@ -64,7 +64,7 @@ def _names(text: str) -> tuple[str, ...]:
     if not names:
         raise OptionError("option subscribe is required: a topic or a comma list of topics")
     for name in names:
-        _ensure_topic_name("subscribe", name)
+        ensure_topic_name("subscribe", name)
     return tuple(dict.fromkeys(names))
 
 
@@ -85,7 +85,7 @@ def _assigned(text: str) -> Topics:
         if not isinstance(partitions, list) or not all(map(_is_partition, partitions)):
             logs.clear()
             break
-        _ensure_topic_name("assign", topic)
+        ensure_topic_name("assign", topic)
         logs.extend(TopicPartition(topic, partition) for partition in partitions)
     if not logs:
         raise OptionError(f'option assign must be JSON such as {{"topic": [0, 1]}}, not {text!r}')
@@ -96,6 +96,7 @@ def _is_partition(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
 
 
-def _ensure_topic_name(option: str, name: str) -> None:
+def ensure_topic_name(option: str, name: str) -> None:
+    """Raise OptionError for a name that no topic can have."""
     if not re.fullmatch(_TOPIC_NAME, name) or name in (".", ".."):
         raise OptionError(f"option {option}: {name!r} cannot be the name of a topic")
