@@ -24,7 +24,6 @@ DEFAULT_RETRIES: Final = 10
 
 ENDPOINT_OPTIONS: Final = (
     "url",
-    "executorUrl",
     "token",
     "tokenFile",
     "caFile",
@@ -32,6 +31,7 @@ ENDPOINT_OPTIONS: Final = (
     "clientKey",
     "timeout",
     "retries",
+    "executorUrl",
 )
 
 # Those of the command line, with the option that goes before each.
