@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from app.auth.rules import RULES, Reach
+from app.openapi_links import add_links
 from app.problems import INTERNAL, KINDS
 from schemas.directories import MovePartition
 from schemas.examples import EXAMPLES
@@ -103,6 +104,7 @@ def document(app: FastAPI) -> Json:
         _add_examples(made)
         _share_problems(made)
         _add_security(made)
+        add_links(made)
         app.openapi_schema = made
     return app.openapi_schema
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from schemas.base import Model
-from schemas.common import INT64_MAX, Int64, Offset, OffsetOrText, PartitionNumber
+from schemas.common import DECIMAL, INT64_MAX, Int64, Offset, OffsetOrText, PartitionNumber
 from schemas.produce import Encoding
 
 OFFSET_PATTERN = r"^([0-9]{1,19}|earliest|latest|ts:[0-9]{1,19})$"
@@ -18,11 +18,11 @@ class ReadParameters(Model):
 
     offset: Annotated[str, Field(pattern=OFFSET_PATTERN, examples=["0"])] = "earliest"
     """A number, `earliest`, `latest` (the high watermark) or `ts:<ms>`."""
-    max_bytes: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
+    max_bytes: Annotated[int, Field(ge=0, le=INT64_MAX), DECIMAL] | None = None
     """Bytes of stored batches; one whole batch is returned even if it is larger."""
-    min_bytes: Annotated[int, Field(ge=0, le=INT64_MAX)] = 1
+    min_bytes: Annotated[int, Field(ge=0, le=INT64_MAX), DECIMAL] = 1
     """With `max_wait_ms`: wait until so many bytes can be read."""
-    max_wait_ms: Annotated[int, Field(ge=0)] = 0
+    max_wait_ms: Annotated[int, Field(ge=0), DECIMAL] = 0
     """The long poll: how long to wait for `min_bytes`."""
     end_offset: Offset | None = None
     """Exclusive."""
@@ -37,7 +37,7 @@ class ReadParameters(Model):
 class ReadRecordsParameters(ReadParameters):
     """What JSON reads take besides."""
 
-    max_records: Annotated[int, Field(ge=1, le=INT64_MAX)] | None = None
+    max_records: Annotated[int, Field(ge=1, le=INT64_MAX), DECIMAL] | None = None
     encoding: Encoding | None = None
     """Preferred for keys, values and header values; what cannot be shown so falls back."""
     offsets: Literal["number", "string"] = "number"

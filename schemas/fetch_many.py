@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Model
-from schemas.common import INT64_MAX, Offset, PartitionNumber, TopicName
+from schemas.common import DECIMAL, INT64_MAX, Offset, PartitionNumber, TopicName
 from schemas.fetch import OFFSET_PATTERN, RecordPage
 from schemas.problems import Problem
 from schemas.produce import Encoding
 
-Bytes = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"})]
+Bytes = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL]
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 
@@ -41,9 +41,9 @@ class FetchRequest(Model):
     """Bytes of stored batches of all partitions; one whole batch comes even if it is larger."""
     min_bytes: Bytes = 1
     """With `max_wait_ms`: wait until so many bytes can be read, of all partitions together."""
-    max_wait_ms: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0
+    max_wait_ms: Annotated[int, Field(ge=0, le=INT64_MAX), DECIMAL] = 0
     """The long poll: how long to wait for `min_bytes`."""
-    max_records: Annotated[int, Field(ge=1, le=INT64_MAX)] | None = None
+    max_records: Annotated[int, Field(ge=1, le=INT64_MAX), DECIMAL] | None = None
     """Of all partitions together, as JSON."""
     encoding: Encoding | None = None
     """Preferred for keys, values and header values; what cannot be shown so falls back."""

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from schemas.base import Model
-from schemas.common import INT32_MAX, Count, Offset, PartitionNumber, TimestampMs
+from schemas.common import DECIMAL, INT32_MAX, Count, Offset, PartitionNumber, TimestampMs
 
 LONGEST_GROUP_NAME: Final = 255
 
@@ -27,7 +27,7 @@ class PutGroupOffset(Model):
 
     offset: Offset
     """The next offset the group will read; not beyond the log end."""
-    leader_epoch: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    leader_epoch: Annotated[int, Field(ge=0, le=INT32_MAX), DECIMAL] | None = None
     """That of the last record read; kept for the group, looked at by nobody here."""
     metadata: Annotated[str, Field(examples=["run 17"])] = ""
     """Whatever the group wants to find again beside it."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from schemas.base import Model
-from schemas.common import Count, Offset, PartitionNumber, TimestampMs
+from schemas.common import DECIMAL, Count, Offset, PartitionNumber, TimestampMs
 
 
 class KafkaRestError(Model):
@@ -110,7 +110,7 @@ class KafkaRestReadParameters(Model):
     """Where a read starts, how much it takes and how long it waits; as Redpanda's proxy has it."""
 
     offset: Offset
-    timeout: Annotated[int, Field(ge=0)] = 1_000
+    timeout: Annotated[int, Field(ge=0), DECIMAL] = 1_000
     """Milliseconds to wait for the first record."""
-    max_bytes: Annotated[int, Field(ge=0)] | None = None
+    max_bytes: Annotated[int, Field(ge=0), DECIMAL] | None = None
     """Bytes of stored batches; one whole batch is returned even if it is larger."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Model
-from schemas.common import INT64_MAX, Count, Int64, Marks, Offset, PartitionNumber
+from schemas.common import DECIMAL, INT64_MAX, Count, Int64, Marks, Offset, PartitionNumber
 
 
 class SegmentFiles(Model):
@@ -116,7 +116,9 @@ class CompactionReport(Marks):
 class DeleteRecords(Model):
     """Up to where records are given up."""
 
-    before_offset: Annotated[int, Field(ge=-1, le=INT64_MAX, json_schema_extra={"format": "int64"})]
+    before_offset: Annotated[
+        int, Field(ge=-1, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL
+    ]
     """Exclusive; -1 is the high watermark."""
 
 

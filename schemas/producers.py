@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Model
-from schemas.common import INT32_MAX, INT64_MAX, Count, Int64, Marks, PartitionNumber
+from schemas.common import DECIMAL, INT32_MAX, INT64_MAX, Count, Int64, Marks, PartitionNumber
 
 INT16_MAX = 2**15 - 1
 
-ProducerId = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"})]
-ProducerEpoch = Annotated[int, Field(ge=0, le=INT16_MAX)]
-Sequence = Annotated[int, Field(ge=0, le=INT32_MAX)]
+ProducerId = Annotated[
+    int, Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL
+]
+ProducerEpoch = Annotated[int, Field(ge=0, le=INT16_MAX), DECIMAL]
+Sequence = Annotated[int, Field(ge=0, le=INT32_MAX), DECIMAL]
 
 
 class ProducerIdentity(Model):
@@ -26,7 +28,7 @@ class ProducerIdentity(Model):
 class ProducerParameters(Model):
     """Which page of producers."""
 
-    page_size: Annotated[int, Field(ge=1)] = 100
+    page_size: Annotated[int, Field(ge=1), DECIMAL] = 100
     page_token: Annotated[str, Field(pattern=r"^[0-9]{1,19}$")] | None = None
     """`next_page_token` of the page before."""
 

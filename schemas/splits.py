@@ -7,10 +7,10 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from schemas.base import Model
-from schemas.common import INT64_MAX, Count, Offset, PartitionNumber
+from schemas.common import DECIMAL, INT64_MAX, Count, Offset, PartitionNumber
 from schemas.fetch import OFFSET_PATTERN
 
-Positive = Annotated[int, Field(ge=1, le=INT64_MAX, json_schema_extra={"format": "int64"})]
+Positive = Annotated[int, Field(ge=1, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL]
 Place: TypeAlias = Offset | Annotated[str, Field(pattern=OFFSET_PATTERN)]
 PartitionKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 Cut: TypeAlias = Place | dict[PartitionKey, Place]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from schemas.base import Model
-from schemas.common import INT64_MAX, Int64, OffsetOrText, PartitionNumber
+from schemas.common import DECIMAL, INT64_MAX, Int64, OffsetOrText, PartitionNumber
 from schemas.fetch import OFFSET_PATTERN
 from schemas.problems import Problem
 from schemas.produce import Encoding
@@ -18,7 +18,7 @@ class TailParameters(Model):
 
     offset: Annotated[str, Field(pattern=OFFSET_PATTERN, examples=["latest"])] = "earliest"
     """A number, `earliest`, `latest` (the high watermark) or `ts:<ms>`; `Last-Event-ID` wins."""
-    max_bytes: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
+    max_bytes: Annotated[int, Field(ge=0, le=INT64_MAX), DECIMAL] | None = None
     """Bytes of stored batches in one event; one whole batch is told even if it is larger."""
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     on_out_of_range: Literal["error", "earliest", "latest"] = "error"

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Model
-from schemas.common import INT32_MAX, Count, Int64, Marks, PageParameters, PartitionNumber
+from schemas.common import DECIMAL, INT32_MAX, Count, Int64, Marks, PageParameters, PartitionNumber
 
 ConfigText = str | int | float | bool
-PartitionCount = Annotated[int, Field(ge=1, le=INT32_MAX, examples=[4])]
+PartitionCount = Annotated[int, Field(ge=1, le=INT32_MAX, examples=[4]), DECIMAL]
 
 
 class PutTopic(Model):

@@ -14,6 +14,7 @@ from app.kafka_rest_v2.media import BINARY_V2, JSON_V2, V2
 from app.kafka_rest_v2.produce import produce
 from app.kafka_rest_v2.read import read_records
 from app.routes.shared import ExchangeDep, Responses, TopicPath
+from app.translate.calls import PARTITION as PARTITION_NUMBER
 from app.translate.receipts import Place, to_json
 from engine.errors import PartitionNotFound
 from engine.types import INT32_MAX
@@ -111,7 +112,7 @@ async def _place(
 ) -> Place:
     """Return a partition; what is no number is none, as the proxies have it."""
     exchange.service.topic(topic)
-    if not (partition.isascii() and partition.isdigit()) or int(partition[:11]) > INT32_MAX:
+    if PARTITION_NUMBER.fullmatch(partition) is None or int(partition) > INT32_MAX:
         raise PartitionNotFound(f"topic {topic!r} has no partition {partition!r}", topic=topic)
     return exchange.service.place(topic, int(partition))
 

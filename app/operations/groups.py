@@ -11,6 +11,7 @@ from app.groups.records import CursorKey, CursorValue
 from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.problems import CursorNotFound
+from app.translate.calls import PARTITION
 from app.translate.conditions import ensure_conditions, is_known
 from app.translate.paging import decode_token, encode_token, malformed_token
 from app.translate.receipts import shown_marks, to_json
@@ -211,7 +212,7 @@ def _shown(key: CursorKey, value: CursorValue) -> dict[str, object]:
 
 def _key_of(group: str, text: str) -> CursorKey:
     topic, _, partition = text.rpartition("/")
-    if not partition.isdigit():
+    if PARTITION.fullmatch(partition) is None:
         raise malformed_token()
     return CursorKey(group, topic, int(partition))
 

@@ -67,6 +67,9 @@ class ReadCall(NamedTuple):
 
 INT16_MAX: Final = 2**15 - 1
 
+PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+"""The one spelling of a partition's number; digits of other scripts are none."""
+
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 _ETAG: Final = re.compile(r'"(\d{1,10})-(\d{1,19})-([0-9a-f]{8})"')
 _FOREIGN_ETAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
-from schemathesis import Case, SerializationContext
+from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -19,14 +19,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from app.factory import document_text
+from tests.contract.generated_hooks import PARTITIONS, TOPIC
 from tests.support.server import serving
-
-
-@schemathesis.serializer("application/x-ndjson", "application/vnd.kafka.recordbatch.v2")
-def as_bytes(_context: SerializationContext, value: object) -> bytes:
-    """Bodies that are not one JSON document go out as they were generated."""
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
-
 
 SCHEMA = schemathesis.openapi.from_dict(json.loads(document_text()))
 
@@ -44,7 +38,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with the topic that the document's examples name."""
     directory: Path = tmp_path_factory.mktemp("generated")
     with serving(directory, max_wait_ms=50, max_tail_ms=50) as served:
-        httpx.put(f"{served.url}/v1/topics/flights", json={"partitions": 2})
+        httpx.put(f"{served.url}/v1/topics/{TOPIC}", json={"partitions": PARTITIONS})
         yield served.url
 
 

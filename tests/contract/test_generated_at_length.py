@@ -1,0 +1,79 @@
+"""A quarter of an hour of requests generated from the document, each phase of schemathesis."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.export_openapi import TARGET as DOCUMENT
+from tests.contract.generated_hooks import PARTITIONS, TOPIC
+from tests.support.server import serving
+
+DURATION_SECONDS = 15 * 60
+
+PHASES = ("examples", "coverage", "fuzzing", "stateful")
+PROMISES = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+)
+
+
+def requests_for(url: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Have schemathesis send requests to the service until its time is over."""
+    return subprocess.run(
+        [
+            Path(sys.executable).with_name("schemathesis"),
+            "run",
+            str(DOCUMENT),
+            f"--url={url}",
+            f"--max-time={DURATION_SECONDS}",
+            f"--phases={','.join(PHASES)}",
+            f"--checks={','.join(PROMISES)}",
+            "--continue-on-failure",
+            "--suppress-health-check=all",
+            "--generation-database=none",
+            "--no-color",
+        ],
+        cwd=directory,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "SCHEMATHESIS_HOOKS": "tests.contract.generated_hooks",
+        },
+        capture_output=True,
+        text=True,
+        timeout=3 * DURATION_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.long
+def test_a_quarter_of_an_hour_of_requests_gets_only_documented_answers(tmp_path: Path) -> None:
+    """No 5xx and no answer outside the document, links included; afterwards a log still works."""
+    more = (tmp_path / "second",)
+    for directory in (tmp_path / "first", *more):
+        directory.mkdir()
+    with serving(
+        tmp_path / "first", more_data_directories=more, max_wait_ms=50, max_tail_ms=50
+    ) as served:
+        topic = {"partitions": PARTITIONS}
+        httpx.put(f"{served.url}/v1/topics/{TOPIC}", json=topic).raise_for_status()
+        run = requests_for(served.url, tmp_path)
+        assert run.returncode == 0, run.stdout + run.stderr
+        for phase in PHASES:
+            assert f"✅ {phase.title()}" in run.stdout, run.stdout
+        passed = re.search(r"(\d+) generated, (\d+) passed", run.stdout)
+        assert passed is not None, run.stdout
+        assert passed[1] == passed[2], run.stdout
+        sys.stdout.write(run.stdout)
+        records = f"{served.url}/v1/topics/after/partitions/0/records"
+        httpx.put(f"{served.url}/v1/topics/after", json={}).raise_for_status()
+        httpx.post(records, json={"records": [{"value": "whole"}]}).raise_for_status()
+        assert httpx.get(records).json()["records"][0]["value"] == "whole"
