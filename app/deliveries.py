@@ -19,6 +19,9 @@ from engine.types import Buffer
 CUT_OFF: Final = "tidelog.cut_off"
 """The ASGI extension that ends a connection at once, whatever waits to be sent."""
 
+SEND_NOW: Final = "tidelog.send_now"
+"""The ASGI extension that writes a piece of the present answer as it is, if there is room."""
+
 PIECE_BYTES: Final = 64 * 1024
 """What the transport is given at a time; when it has more than that it takes no more."""
 

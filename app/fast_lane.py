@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from app.answers import Answer, Message, Receive, Scope, Send, send_answer
 from app.auth.audit import CALLER_KEY
 from app.auth.security import peer_of
+from app.deliveries import SEND_NOW
 from app.middleware import App
 from app.operations.append import append_batches, append_records
 from app.operations.coding import coded
@@ -24,7 +25,12 @@ from app.operations.service import MAX_PLACES, Service, Target
 from app.operations.tailing import TailSession, open_tail
 from app.problems import kind_of, problem_answer
 from app.tail import ClientGone
-from app.translate.calls import FAST_APPEND_CALLS, fast_read_call, fast_tail_call
+from app.translate.calls import (
+    FAST_APPEND_CALLS,
+    PARTITION,
+    fast_read_call,
+    fast_tail_call,
+)
 from app.translate.receipts import Place
 from engine.errors import EngineError
 
@@ -59,7 +65,7 @@ class FastLane:
         if (root, version, topics, partitions) != ("", "v1", "topics", "partitions"):
             return None
         # Only the one spelling that Link and Location use; FastAPI takes care of the others.
-        if not partition.isdigit() or str(int(partition)) != partition:
+        if PARTITION.fullmatch(partition) is None:
             return None
         try:
             place = self._service.place(topic, int(partition))
@@ -120,7 +126,10 @@ async def _stream(session: TailSession, exchange: Exchange, scope: Scope, send: 
         await send(message)
 
     trace = exchange.head.get(b"traceparent")
-    await session.run(scope, send if exchange.caller.meter is None else counted, trace)
+    if exchange.caller.meter is not None:
+        await session.run(scope, counted, trace)
+        return
+    await session.run(scope, send, trace, scope.get("extensions", {}).get(SEND_NOW))
 
 
 class _Work(NamedTuple):

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from app.deliveries import CUT_OFF
+from app.deliveries import CUT_OFF, SEND_NOW
 from app.heads import fault_of, without_upgrade
 from app.hot_lane import HotLane
 from app.hot_request import HotRequest
@@ -60,13 +60,20 @@ class Protocol(HttpToolsProtocol):
         """Begin a connection, unless there are too many."""
         wrapped = OneWrite(transport, self._settings.send_timeout_ms / 1000)
         super().connection_made(cast("asyncio.Transport", wrapped))
-        self._extensions = {CUT_OFF: transport.abort}
+        self._extensions = {CUT_OFF: transport.abort, SEND_NOW: self._send_now}
         try:
             self._hot_lane.service.admission.ensure_connection(len(self.connections))
         except Overloaded as error:
             self._refuse(error)
         else:
             self._expect_head()
+
+    def _send_now(self, data: bytes) -> bool:
+        """Write `data` and return True if the client has taken what it was sent before."""
+        if self.flow.write_paused or self.transport.is_closing():
+            return False
+        self.transport.write(data)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection, and the request whose body will not come any more."""

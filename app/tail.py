@@ -31,17 +31,23 @@ class Watch:
     What happens while it does not wait is not lost: its next wait ends at once.
     """
 
-    __slots__ = ("_tail", "_timer", "_waiter", "_woken")
+    __slots__ = ("_see_to", "_tail", "_timer", "_waiter", "_woken")
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
         self._woken = False
         self._waiter: asyncio.Future[None] | None = None
+        self._see_to: Callable[[], bool] = _look_oneself
         self._timer: asyncio.TimerHandle | None = None
 
-    async def wait(self) -> None:
-        """Return when it is woken, or has been since it last waited."""
+    async def wait(self, see_to: Callable[[], bool] | None = None) -> None:
+        """Return when it is woken, or has been since it last waited.
+
+        Not for what `see_to` sees to while it waits: it is called where the reader would be woken,
+        may not raise, and returns whether that was all.
+        """
         if not self._woken:
+            self._see_to = see_to or _look_oneself
             self._waiter = asyncio.get_running_loop().create_future()
             self._tail.waiting += 1
             try:
@@ -53,6 +59,8 @@ class Watch:
 
     def wake(self) -> None:
         """Have it look again."""
+        if self._waiter is not None and self._see_to():
+            return
         self._woken = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -71,6 +79,11 @@ class Watch:
         """Forget the time."""
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _look_oneself() -> bool:
+    """See to nothing: the reader is to look itself."""
+    return False
 
 
 class Departure:
@@ -179,13 +192,18 @@ class Shared(Generic[K, V]):
             asyncio.get_running_loop().call_soon(self._made.clear)
         self._made[key] = made
 
-    async def join(self, key: K, make: Callable[[], Coroutine[None, None, V]]) -> V:
-        """Return what `make` makes, or has already begun to make of this key for another reader.
+    def is_making(self, key: K) -> bool:
+        """Whether this is being made."""
+        return key in self._making
 
-        It is finished even if its reader goes: others may wait for it.
+    def begin(self, key: K, make: Coroutine[None, None, V]) -> None:
+        """Begin to make what takes longer than a turn; `join` has it.
+
+        It is finished even if the reader who began goes: others may wait for it.
         """
-        making = self._making.get(key)
-        if making is None:
-            making = self._making[key] = asyncio.create_task(make())
-            making.add_done_callback(lambda _: self._making.pop(key))
-        return await asyncio.shield(making)
+        making = self._making[key] = asyncio.create_task(make)
+        making.add_done_callback(lambda _: self._making.pop(key))
+
+    async def join(self, key: K) -> V:
+        """Return what is being made of this key, when it is done."""
+        return await asyncio.shield(self._making[key])

@@ -7,14 +7,16 @@ log is its queue. Tails that stand at the same place share one read and one rend
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from app.admission import Phase
 from app.answers import NO_STORE, Headers, Scope, Send
 from app.auth.principal import ANONYMOUS
-from app.deliveries import Delivery
+from app.deliveries import PIECE_BYTES, Delivery
 from app.dependencies import negotiate
 from app.operations.exchange import Exchange
 from app.operations.fetching import (
@@ -31,14 +33,22 @@ from app.operations.service import Service
 from app.problems import Draining, kind_of, problem_answer
 from app.tail import Departure, Watch
 from app.translate.calls import OffsetSpec, ReadCall, resumed
-from app.translate.events import Page, end_event, offsets_event, records_event, retry_line
+from app.translate.events import Page, chunk_of, end_event, offsets_event, records_event, retry_line
 from app.translate.receipts import Place, page_body, read_headers
 from app.translate.records_out import render_records
 from app.translate.stored import View
 from engine.errors import EngineError
+from engine.log.log import Log
 from engine.log.results import Fetched
 
 EVENT_STREAM: Final = b"text/event-stream"
+
+PageKey: TypeAlias = tuple[Log, int, int, ReadCall]
+"""What a page is made of: the log, where reading ends now, where the tail stands, how it is read.
+"""
+
+SendNow: TypeAlias = Callable[[bytes], bool]
+"""Writes a piece of the answer if its client has taken what it was sent before."""
 
 
 class _End(NamedTuple):
@@ -83,11 +93,12 @@ class TailSession:
         self._call = call
         self._shared_call = _shared(call)
         self._offset = page.start
-        self._first_page = page
+        self._page = page
+        self._heartbeat_at = self._over_at = 0.0
 
     def headers(self) -> Headers:
         """Return the headers of the answer: where the log is, and where the tail begins."""
-        marks = self._first_page.fetched
+        marks = self._page.fetched
         return [
             (b"content-type", EVENT_STREAM),
             NO_STORE,
@@ -95,8 +106,17 @@ class TailSession:
             *read_headers(self._place, self._call, marks, self._offset, b"tail"),
         ]
 
-    async def run(self, scope: Scope, send: Send, trace: bytes | None = None) -> None:
-        """Send events until the client goes or the tail ends; the last one says why."""
+    async def run(
+        self,
+        scope: Scope,
+        send: Send,
+        trace: bytes | None = None,
+        send_now: SendNow | None = None,
+    ) -> None:
+        """Send events until the client goes or the tail ends; the last one says why.
+
+        With `send_now` what a commit brings may be written where the commit is told.
+        """
         headers = self.headers()
         if trace is not None:
             headers.append((b"traceparent", trace))
@@ -107,20 +127,28 @@ class TailSession:
             Departure(self._exchange.receive) as departure,
             self._service.tail.watch((self._place.log,), departure) as watch,
         ):
-            end = await self._follow(delivery, departure, watch)
+            see_to = None
+            if send_now is not None:
+                see_to = partial(self._tell_now, delivery, departure, send_now)
+            end = await self._follow(delivery, departure, watch, see_to)
             if not departure.is_gone:
                 await delivery.send(self._end_event(end))
                 await send({"type": "http.response.body", "body": b""})
         self._service.telemetry.tail_ended(end.reason)
 
-    async def _follow(self, delivery: Delivery, departure: Departure, watch: Watch) -> _End:
+    async def _follow(
+        self,
+        delivery: Delivery,
+        departure: Departure,
+        watch: Watch,
+        see_to: Callable[[], bool] | None,
+    ) -> _End:
         """Tell what is and what will be there; return why no more."""
         loop = asyncio.get_running_loop()
         place, settings = self._place, self._service.settings
-        heartbeat_seconds = settings.tail_heartbeat_ms / 1000
-        over_at = loop.time() + settings.max_tail_ms / 1000
-        heartbeat_at = loop.time() + heartbeat_seconds
-        page, self._first_page = self._first_page, self._first_page._replace(event=b"")
+        self._over_at = loop.time() + settings.max_tail_ms / 1000
+        self._beat(loop.time())
+        page, self._page = self._page, self._page._replace(event=b"", chunk=b"")
         try:
             begin = retry_line(settings.tail_retry_ms) + self._offsets(page, self._offset)
             await self._tell(delivery, begin)
@@ -129,23 +157,52 @@ class TailSession:
                 if end is not None:
                     return end
                 now = loop.time()
-                if now >= over_at:
+                if now >= self._over_at:
                     return _OVER
-                if page.next_offset != self._offset or now >= heartbeat_at:
+                if page.next_offset != self._offset or now >= self._heartbeat_at:
                     await self._tell(delivery, page.event or self._offsets(page, page.next_offset))
-                    heartbeat_at = now + heartbeat_seconds
-                    self._offset = page.next_offset
-                    page = page._replace(event=b"")
+                    self._beat(now)
+                    page = self._told(page)
                     continue
+                self._page = page
                 if page.is_all and not moved_since(place, self._call, page.fetched):
-                    watch.wake_by(min(heartbeat_at, over_at))
-                    await watch.wait()
+                    watch.wake_by(min(self._heartbeat_at, self._over_at))
+                    await watch.wait(see_to)
+                    page = self._page
                 else:
                     await asyncio.sleep(0)  # a reader far behind is not the only one
                 if not departure.is_gone:
                     page = await self._look_again()
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told
             return self._end_of(error)
+
+    def _told(self, page: Page) -> Page:
+        """Stand behind a page that the client was sent; return it without what was sent."""
+        self._offset = page.next_offset
+        return page._replace(event=b"", chunk=b"")
+
+    def _beat(self, now: float) -> None:
+        self._heartbeat_at = now + self._service.settings.tail_heartbeat_ms / 1000
+
+    def _tell_now(self, delivery: Delivery, departure: Departure, send_now: SendNow) -> bool:
+        """Write what a commit has brought, there and then; False if anything else is due."""
+        try:
+            if self._due_end(delivery, departure) is not None:
+                return False
+            now = asyncio.get_running_loop().time()
+            if now >= min(self._heartbeat_at, self._over_at):
+                return False
+            if not moved_since(self._place, self._call, self._page.fetched):
+                return False
+            key = _key_of(self._place, self._shared_call, self._offset)
+            page = _page_now(self._service, self._place, key)
+        except Exception:  # noqa: BLE001  # the task meets it again, and tells the client
+            return False
+        if page is None or not (page.is_all and page.chunk and send_now(page.chunk)):
+            return False
+        self._beat(now)
+        self._page = self._told(page)
+        return True
 
     def _due_end(self, delivery: Delivery, departure: Departure) -> _End | None:
         """Return why nothing more is to be told, or raise it; None if nothing is in the way."""
@@ -205,14 +262,20 @@ class TailSession:
 
 async def page_from(service: Service, place: Place, call: ReadCall, offset: int) -> Page:
     """Return what there is from `offset` on, made once for all who ask in this turn of the loop."""
-    shared = service.tail_pages
-    # What was made before the last commit is no answer to whoever looks after it.
-    key = (place.log, place.log.watermarks.bound(call.isolation).offset, offset, call)
+    key = _key_of(place, call, offset)
+    return _page_now(service, place, key) or await service.tail_pages.join(key)
+
+
+def _page_now(service: Service, place: Place, key: PageKey) -> Page | None:
+    """Return what there is if it is little and in memory; if not, a worker has begun to make it."""
+    settings, shared = service.settings, service.tail_pages
+    _, _, offset, call = key
     page = shared.get(key)
     if page is not None:
         service.telemetry.read(place.log.topic_partition, size_bytes=page.size_bytes)
         return page
-    settings = service.settings
+    if shared.is_making(key):
+        return None
     max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
     found = fetch_now(place, call, offset, max_bytes=max_bytes, cached_only=True)
     if found is not None and len(found[1].data) <= settings.inline_read_bytes:
@@ -224,7 +287,13 @@ async def page_from(service: Service, place: Place, call: ReadCall, offset: int)
         start, fetched = found or await fetch(service, place, call, offset, max_bytes=max_bytes)
         return await service.workers.read(lambda: _rendered(service, place, call, start, fetched))
 
-    return await shared.join(key, make)
+    shared.begin(key, make())
+    return None
+
+
+def _key_of(place: Place, call: ReadCall, offset: int) -> PageKey:
+    # What was made before the last commit is no answer to whoever looks after it.
+    return (place.log, place.log.watermarks.bound(call.isolation).offset, offset, call)
 
 
 def _rendered(service: Service, place: Place, call: ReadCall, start: int, fetched: Fetched) -> Page:
@@ -244,5 +313,8 @@ def _rendered(service: Service, place: Place, call: ReadCall, start: int, fetche
     if rendered.count:
         body = page_body(place, fetched, rendered, next_offset, as_text=call.offsets_as_text)
         event = records_event(body, next_offset)
+    chunk = chunk_of(event) if 0 < len(event) <= PIECE_BYTES else b""
     is_all = stopped_at is None and may_grow(fetched)
-    return Page(event, start, next_offset, is_all, fetched._replace(data=b""), len(fetched.data))
+    return Page(
+        event, chunk, start, next_offset, is_all, fetched._replace(data=b""), len(fetched.data)
+    )

@@ -15,6 +15,8 @@ class Page(NamedTuple):
 
     event: bytes
     """The records; empty if there are none to show."""
+    chunk: bytes
+    """The same as a chunk of HTTP/1.1; empty if it is larger than a transport takes at once."""
     start: int
     next_offset: int
     is_all: bool
@@ -55,6 +57,11 @@ def end_event(place: Place, end: Mapping[str, object], next_offset: int, *, as_t
         **end,
     }
     return _event(b"end", next_offset, to_json(members))
+
+
+def chunk_of(event: bytes) -> bytes:
+    """Return an event as one chunk of a body (RFC 9112, 7.1)."""
+    return b"%x\r\n%b\r\n" % (len(event), event)
 
 
 def retry_line(retry_ms: int) -> bytes:
