@@ -1,8 +1,8 @@
 """Everything of the data directories, composed, started and stopped in order; what `app` opens.
 
-Started: scheduler, logs, committer, periodic passes, cleaner. Stopped in reverse: the cleaner gives
-up its round, the committer drains, so that everything appended is on disk, then nothing runs in the
-background any more, then the logs are closed.
+Started: scheduler, logs, committer, periodic passes, cleaner, moves. Stopped in reverse: moves are
+left to the next start, the cleaner gives up its round, the committer drains, so that everything
+appended is on disk, then nothing runs in the background any more, then the logs are closed.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ class Runtime:
             self.committer.start()
             self._start_passes()
             self.cleaner.start()
+            self.mover.resume()
             self._is_ready = True
 
     def close(self) -> None:

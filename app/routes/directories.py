@@ -51,8 +51,8 @@ async def get_move(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
 async def move_partition(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
     """Move a partition to another data directory; appends and reads go on meanwhile.
 
-    One partition moves at a time, the others wait. A stop gives moves up: a partition is then where
-    it was, or where it was going, whole.
+    One partition moves at a time, the others wait. What a stop interrupts the next start goes on
+    with; meanwhile a partition is where it was, whole.
     """
     wanted = parse_model(await exchange.control_body(), MovePartition)
     return AnswerResponse(

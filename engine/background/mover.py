@@ -1,7 +1,8 @@
 """Partitions on their way to another data directory, one after another, on a thread of their own.
 
 Whoever asks is answered at once and looks at the report later: a move takes as long as its bytes
-take. What a stop finds waiting or half copied is not moved; the next start knows nothing of it.
+take. What a stop or a crash finds waiting or half copied is begun anew by the next start, as Kafka
+goes on with its future logs.
 """
 
 from __future__ import annotations
@@ -88,10 +89,22 @@ class PartitionMover:
             if source == health.directory:
                 return replace(report, state=MoveState.DONE)
             self._ensure_room()
-            self._reports.pop(log, None)  # the newest are last
-            self._reports[log] = report
-            self._thread.submit(self._run, report)
+            self._manager.plan_move(log, target)
+            self._enqueue(report)
         return report
+
+    def resume(self) -> None:
+        """Carry out the moves that were asked for before the start and are not over."""
+        with self._lock:
+            for log, target in self._manager.unfinished_moves().items():
+                source = self._manager.log(log).directory.parent
+                _LOG.info("%s is to be moved to %s still", log, target)
+                self._enqueue(MoveReport(log, source, target, MoveState.WAITING))
+
+    def _enqueue(self, report: MoveReport) -> None:
+        self._reports.pop(report.log, None)  # the newest are last
+        self._reports[report.log] = report
+        self._thread.submit(self._run, report)
 
     def report(self, log: TopicPartition) -> MoveReport | None:
         """Return how the partition's last move is going, or went; None if there is none."""
@@ -100,7 +113,7 @@ class PartitionMover:
     def stop(self) -> None:
         """Start no more moves, and wait for the one under way, which `LogManager.interrupt` ends.
 
-        May be repeated.
+        The next start goes on with all of them. May be repeated.
         """
         with self._lock:
             self._is_stopped = True

@@ -160,5 +160,5 @@ class Checkpoints:
             return None
 
 
-def _capped(offsets: Offsets, log: TopicPartition, highest: int) -> Offsets:
+def _capped(offsets: Offsets, log: TopicPartition, highest: int) -> dict[TopicPartition, int]:
     return {key: min(at, highest) if key == log else at for key, at in offsets.items()}

@@ -50,6 +50,8 @@ class Inventory:
 
     live: dict[TopicPartition, Path] = field(default_factory=dict)
     deleted: list[Path] = field(default_factory=list)
+    moving: dict[TopicPartition, Path] = field(default_factory=dict)
+    """The directories of moves that were asked for and had come to nothing."""
 
 
 class Directories:
@@ -183,7 +185,7 @@ class Directories:
     # -- what lies where -----------------------------------------------------------------------
 
     def take_stock(self) -> Inventory:
-        """Return what there is. An interrupted move is finished if it was decided, else undone.
+        """Return what there is. An interrupted move is finished if it was decided.
 
         Raises InvalidDataDirectory for two directories that hold the same partition.
         """
@@ -225,13 +227,26 @@ class Directories:
         if self.offline:
             _LOG.warning("%s waits for %s to come back", path, self.offline[0].path)
         elif log in stock.live:
-            _LOG.warning("%s is the beginning of a move and is removed", path)
-            stock.deleted.append(directory.deletion.put_away(log, path))
+            if self._is_move_of(stock.live[log], directory, path) and log not in stock.moving:
+                _LOG.info("%s is the beginning of a move, which is begun anew", path)
+                stock.moving[log] = path
+            else:
+                _LOG.warning("%s is the beginning of a move to nowhere and is removed", path)
+                stock.deleted.append(directory.deletion.put_away(log, path))
         elif unique_id_of(path.name) in moved_away:
             _LOG.warning("finishing the move of %s to %s", log, directory.path)
             stock.live[log] = directory.partitions.give_name(log, path)
         else:
             _LOG.warning("%s is set aside and not served: there is no original", path)
+
+    def _is_move_of(self, original: Path, target: DataDirectory, path: Path) -> bool:
+        """Whether it leads from one data directory to another, and of this very topic."""
+        source = self.of(original)
+        topic_ids = {
+            source.partitions.read_topic_id(original),
+            target.partitions.read_topic_id(path),
+        }
+        return source is not target and len(topic_ids - {None}) == 1
 
     # -- copies --------------------------------------------------------------------------------
 

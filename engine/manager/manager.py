@@ -35,6 +35,7 @@ from engine.log.results import LogTag
 from engine.manager.catalog import Catalog
 from engine.manager.directories import Directories
 from engine.manager.directory import DataDirectory
+from engine.manager.moves import WantedMoves
 from engine.manager.moving import Move, MoveListener, tell_nobody
 from engine.manager.opening import (
     ProgressBoard,
@@ -89,6 +90,8 @@ class LogManager(Catalog):
         self._board = ProgressBoard()
         self._stopping = threading.Event()
         self._moving = threading.Lock()
+        self._moves = WantedMoves()
+        self._under_way: TopicPartition | None = None
         self._admin = threading.Lock()
         self._deleted: Mapping[str, TopicEntry] = MappingProxyType({})
         self._is_open = False
@@ -135,6 +138,7 @@ class LogManager(Catalog):
         started = start(self._directories, threads=self._config.recovery_threads, board=self._board)
         self._publish(started.topics, started.logs)
         self._deleted = started.deleted
+        self._moves.adopt(started.moves)
         self.checkpoint()
         # Behind the checkpoints: while a deleted topic is recorded, its stale lines do no harm.
         self._directories.ensure_topics(self._entries(started.topics))
@@ -271,6 +275,7 @@ class LogManager(Catalog):
             self._directories.write_topics({**entries, name: tombstone})
             leaving = [log for log in self.logs() if log.topic_partition.topic == name]
             gone = {log.topic_partition for log in leaving}
+            self._moves.give_up(gone - {self._under_way})  # that one finds out by itself
             logs = {key: log for key, log in self._logs.items() if key not in gone}
             self._publish(remaining, logs)
             for log in leaving:
@@ -297,6 +302,27 @@ class LogManager(Catalog):
             directory = self._directories.of(log.directory)
             return directory.truncate(self.logs, log, offset, expected_tag)
 
+    def plan_move(self, topic_partition: TopicPartition, target: Path) -> None:
+        """Note, durably, that a partition is to lie in another data directory.
+
+        `unfinished_moves` has it from then on, after a restart too, until `move_partition` is over.
+        Raises TopicNotFound, PartitionNotFound, InvalidRequestValue for `target`, StorageError.
+        """
+        directory = self._directories.at(target)
+        with self._admin:
+            self._ensure_open()
+            self._want_move(self.log(topic_partition), directory)
+
+    def _want_move(self, log: Log, directory: DataDirectory) -> Path:
+        directory.health.ensure_online()
+        topic = self.topic(log.topic_partition.topic)
+        return self._moves.want(topic, log.topic_partition, directory)
+
+    def unfinished_moves(self) -> Mapping[TopicPartition, Path]:
+        """Return the partitions that are to lie in another data directory, and in which."""
+        with self._admin:
+            return self._moves.targets()
+
     def move_partition(
         self,
         topic_partition: TopicPartition,
@@ -308,28 +334,42 @@ class LogManager(Catalog):
 
         One move at a time; `progress` is told how far it is, after each chunk. Whenever a crash
         comes, the next start serves one whole copy. Raises TopicNotFound, PartitionNotFound,
-        InvalidRequestValue for `target`, Recovering if the log is closed meanwhile, StorageError.
+        InvalidRequestValue for `target`, StorageError; Recovering if the log is closed meanwhile,
+        and then it is an unfinished move of the next start.
         """
         directory = self._directories.at(target)
         with self._moving:
             with self._admin:
                 self._ensure_open()
                 log = self.log(topic_partition)
-                topic = self.topic(topic_partition.topic)
-            source = self._directories.of(log.directory)
-            if source is directory:
-                return
-            directory.health.ensure_online()
-            move = Move(log, topic, source, directory, logs=self.logs, stopping=self._stopping)
-            with move:
-                move.copy(progress)
+                source = self._directories.of(log.directory)
+                if source is directory:
+                    return
+                path = self._want_move(log, directory)
+                self._under_way = topic_partition
+            topic = self.topic(topic_partition.topic)
+            move = Move(
+                log, topic, source, directory, path=path, logs=self.logs, stopping=self._stopping
+            )
+            try:
+                with move:
+                    self._move(move, log, (source, directory), progress)
+            finally:
                 with self._admin:
-                    self._ensure_open()
-                    if self._logs.get(topic_partition) is not log:
-                        raise TopicNotFound(f"{topic_partition} was deleted while it was moved")
-                    move.finish()
-                    source.write_checkpoints(self.logs)
-                    directory.write_checkpoints(self.logs)
+                    self._under_way = None
+                    self._moves.end(topic_partition)
+
+    def _move(
+        self, move: Move, log: Log, between: tuple[DataDirectory, ...], progress: MoveListener
+    ) -> None:
+        move.copy(progress)
+        with self._admin:
+            self._ensure_open()
+            if self._logs.get(log.topic_partition) is not log:
+                raise TopicNotFound(f"{log.topic_partition} was deleted while it was moved")
+            move.finish()
+            for directory in between:
+                directory.write_checkpoints(self.logs)
 
     def allocate_producer(self) -> tuple[int, int]:
         """Return a producer id that was never given out and is above all in the logs, and epoch 0.
@@ -382,10 +422,10 @@ class LogManager(Catalog):
 
     def _unmake(self, made: Mapping[TopicPartition, Log]) -> None:
         let_go(tuple(made.values()))
-        for log, opened in made.items():
+        for opened in made.values():
             directory = self._directories.of(opened.directory)
             if not directory.health.is_offline:
-                directory.partitions.unmake(log)
+                directory.partitions.discard(opened.directory)
 
     def _entries(self, topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
         """Return the content of the topics file, with what an offline directory has to forget."""

@@ -4,18 +4,20 @@ The copy is filled as a follower fills its log, with the offsets of the original
 goes on using that. Then the original stands still for some milliseconds: the rest is copied, the
 original is renamed `…-delete`, the copy gets the partition's name, and the log goes on in it.
 
-What a crash leaves is told by names alone. Before the first rename the copy is worthless and the
-next start removes it; after it the copy is complete and on disk, and has the same id in its name as
-the original: the next start finishes the move. Kafka's `…-future` directories.
+The directory of the copy, Kafka's `…-future`, is made when the move is asked for, and is what the
+next start knows of it. What a crash leaves is told by names alone. Before the first rename the copy
+is worthless, for nobody knows which of its batches the original has lost: the move is begun anew.
+After it the copy is complete and on disk, and has the same id in its name as the original: the next
+start finishes the move.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.checkpoint.epochs import write_epochs
@@ -49,7 +51,10 @@ def tell_nobody(first_offset: int, copied_offset: int, end_offset: int) -> None:
 
 
 class Move:
-    """One move. Used by one thread, as a context: what was not finished is removed at its end."""
+    """One move. Used by one thread, as a context.
+
+    At its end what was not finished is removed, unless the next start is to go on with it.
+    """
 
     def __init__(
         self,
@@ -58,18 +63,22 @@ class Move:
         source: DataDirectory,
         target: DataDirectory,
         *,
+        path: Path,
         logs: Callable[[], Iterable[Log]],
         stopping: threading.Event,
     ) -> None:
-        """Prepare to move `log`; `logs` are all those that the checkpoints must not forget."""
+        """Prepare to move `log` by way of `path`, whatever is in there already.
+
+        `logs` are all those that the checkpoints must not forget.
+        """
         self._log = log
         self._logs = logs
         self._topic = topic
         self._source = source
         self._target = target
         self._stopping = stopping
-        self._unique_id = uuid.uuid4().hex
-        self._path = target.path / names.future_directory_name(log.topic_partition, self._unique_id)
+        self._unique_id = names.unique_id_of(path.name)
+        self._path = path
         self._copy: Log | None = None
         self._log_id = log.log_id
         self._is_decided = False
@@ -81,10 +90,13 @@ class Move:
         self._target.arriving = ()
         if self._is_decided or (error is not None and not isinstance(error, Exception)):
             return  # finished, by us or by the next start
+        self._let_go()
+        if self._stopping.is_set():
+            return  # the next start goes on with it
         try:
-            self._discard()
+            self._target.partitions.discard(self._path)
         except StorageError:
-            _LOG.exception("%s stays until the next start", self._path)
+            _LOG.exception("%s stays, and the next start goes on with the move", self._path)
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -96,10 +108,12 @@ class Move:
                 while self._copy_chunk(copy, self._read):
                     progress(*self._progress(copy))
                     if self._stopping.is_set():
-                        raise Recovering(f"{self._log.topic_partition} was not moved: closing")
+                        raise Recovering(
+                            f"{self._log.topic_partition} was not moved: closing, the next start "
+                            "goes on with it"
+                        )
             except OffsetBelowLogStart as error:
                 _LOG.info("copying %s anew: %s", self._log.topic_partition, error)
-                self._discard()
                 continue
             copy.flush()
             start = self._log.watermarks.log_start_offset
@@ -131,8 +145,9 @@ class Move:
     def _begin(self) -> Log:
         log = self._log
         self._log_id = log.log_id
+        self._let_go()
+        self._target.partitions.empty(self._path)
         self._target.partitions.make_directory(self._topic, self._path)
-        self._target.sync()
         first_offset = log.first_segment_base_offset
         self._copy_producers_below(first_offset)
         # A batch fits where it was: segment.bytes may have been lowered since.
@@ -170,14 +185,10 @@ class Move:
             copy.append(fetched.data, origin=AppendOrigin.REPLICATION)
         return fetched.ended_by is not ReadEnd.LOG_BOUND
 
-    def _discard(self) -> None:
+    def _let_go(self) -> None:
         if self._copy is not None:
             self._copy.close_handles()
             self._copy = None
-        context = self._target.context
-        with context.health.writing():
-            if context.fs.exists(self._path):
-                context.fs.remove_tree(self._path)
 
     # -- while the log stands still --------------------------------------------------------------
 

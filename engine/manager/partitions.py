@@ -75,7 +75,7 @@ class Partitions:
             self.make_directory(topic, path)
             return self.open(topic, log, path, LeftState())
         except StorageFull:
-            self.unmake(log)
+            self.discard(path)
             raise
 
     def make_directory(self, topic: Topic, path: Path) -> None:
@@ -105,12 +105,21 @@ class Partitions:
             self._fs.sync_directory(self._directory)
         return target
 
-    def unmake(self, log: TopicPartition) -> None:
-        """Remove a partition that never held anything, as far as it was made."""
-        path = self.path_of(log)
+    def discard(self, path: Path) -> None:
+        """Remove a directory that nobody reads, durably: half made, or a copy nobody wants."""
         with self._context.health.writing():
             if self._fs.exists(path):
                 self._fs.remove_tree(path)
+                self._fs.sync_directory(self._directory)
+
+    def empty(self, path: Path) -> None:
+        """Remove what lies in a directory, if there is one, and leave it where it is."""
+        with self._context.health.writing():
+            for name in self._fs.list_directory(path) if self._fs.exists(path) else ():
+                if self._fs.is_directory(path / name):
+                    self._fs.remove_tree(path / name)
+                else:
+                    self._fs.remove(path / name)
 
     def open(self, topic: Topic, log: TopicPartition, path: Path, left: LeftState) -> Log:
         """Open a log, repair what a crash left, and flush it if there was one.

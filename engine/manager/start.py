@@ -9,6 +9,7 @@ from pathlib import Path
 from engine.checkpoint.topics_file import TopicEntry
 from engine.log.log import Log
 from engine.manager.directories import Directories
+from engine.manager.directory import DataDirectory
 from engine.manager.opening import OpenJob, ProgressBoard, open_all
 from engine.manager.topics import Reconciled, Topic, reconcile
 from engine.types import TopicPartition
@@ -24,6 +25,8 @@ class Started:
     """Deleted topics of which a directory that is offline may still have partitions."""
     leftovers: tuple[Path, ...]
     """Directories to be removed later; none while one of a half-finished move may be among them."""
+    moves: Mapping[TopicPartition, tuple[DataDirectory, Path]]
+    """Where partitions are to lie, and the directories of those moves."""
 
 
 def start(directories: Directories, *, threads: int, board: ProgressBoard) -> Started:
@@ -41,6 +44,9 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
     for log in plan.leftovers:
         path = stock.live.pop(log)
         stock.deleted.append(directories.of(path).deletion.put_away(log, path))
+        if log in stock.moving:
+            path = stock.moving.pop(log)
+            stock.deleted.append(directories.of(path).deletion.put_away(log, path))
     _make_unmarked(directories, plan, stock.live, is_whole=is_whole)
 
     def open_one(job: OpenJob) -> Log:
@@ -56,7 +62,8 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
         if entry.deleted and name not in plan.topics and not is_whole
     }
     logs = {log.topic_partition: log for log in opened}
-    return Started(plan.topics, logs, deleted, tuple(stock.deleted) if is_whole else ())
+    moves = {log: (directories.of(path), path) for log, path in stock.moving.items()}
+    return Started(plan.topics, logs, deleted, tuple(stock.deleted) if is_whole else (), moves)
 
 
 def _make_unmarked(

@@ -197,7 +197,9 @@ class _OneDirectory:
             detail = "it was deleted: the service removes it after its start"
             return None, Finding(Severity.NOTE, path, detail)
         if parsed.kind is DirectoryKind.FUTURE:
-            detail = "a copy that was being moved here: opening finishes the move or removes it"
+            detail = (
+                "a copy that was being moved here: the service finishes the move, or begins it anew"
+            )
             return None, Finding(Severity.NOTE, path, detail)
         if parsed.kind is not DirectoryKind.LIVE or parsed.topic == names.CLUSTER_METADATA_TOPIC:
             return None, Finding(Severity.NOTE, path, "it is set aside and not served")

@@ -142,7 +142,7 @@ async def test_one_move_at_a_time_and_one_target(api: Api, disk: Gate) -> None:
 async def test_a_restart_in_the_middle_of_a_move_serves_every_record(
     disk: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy is given up, the partition is where it was, and nobody knows of the move."""
+    """The partition is served from where it was, and the move goes on."""
     monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
     async with served(disk) as api:
         await api.create(segment_index_bytes=16384)
@@ -152,9 +152,16 @@ async def test_a_restart_in_the_middle_of_a_move_serves_every_record(
         assert disk.reached.wait(10)
         api.service.manager.interrupt()  # as closing begins
         disk.opened.set()
+    for event in (disk.reached, disk.opened):
+        event.clear()
     async with served(disk) as api:
+        assert disk.reached.wait(10)
         now = (await api.client.get(MOVE)).json()
-        assert (now["state"], now["directory"]) == ("idle", A)
+        assert (now["state"], now["directory"], now["target"]) == ("waiting", A, B)
+        assert await values(api) == [1, 2, 3]
+        end_moves(api, disk)
+        now = (await api.client.get(MOVE)).json()
+        assert (now["state"], now["directory"]) == ("done", B)
         assert await values(api) == [1, 2, 3]
         listed = (await api.client.get("/v1/directories")).json()["directories"]
-        assert [one["partitions"] for one in listed] == [1, 0]
+        assert [one["partitions"] for one in listed] == [0, 1]

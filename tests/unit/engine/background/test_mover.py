@@ -190,10 +190,10 @@ def test_an_error_that_nobody_foresaw_is_reported_too(caplog: pytest.LogCaptureF
     assert (report.state, report.problem) == (MoveState.FAILED, "RuntimeError: no more tasks")
 
 
-def test_a_stop_gives_a_move_up_and_the_next_start_knows_nothing_of_it(
+def test_what_a_stop_interrupts_the_next_start_goes_on_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The copy is removed, what waits is not begun, and no move can be asked for any more."""
+    """What is half copied and what waits; in between nothing is begun and everything is served."""
     monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
     disk, world, manager, mover = prepared()
     mover.start(EVENTS, B)
@@ -211,7 +211,20 @@ def test_a_stop_gives_a_move_up_and_the_next_start_knows_nothing_of_it(
     for log in manager.logs():
         assert log.directory.parent == A
         assert len(read_values(log)) == 6
-    assert PartitionMover(manager, world.recorder, max_waiting=1).report(EVENTS) is None
+    ended = Ended()
+    mover = PartitionMover(manager, ended, max_waiting=1)
+    assert mover.report(EVENTS) is None
+    mover.resume()
+    ended.wait_for(2)
+    mover.stop()
+    assert ended.moves == [(EVENTS, True), (OTHER, True)]
+    for log in manager.logs():
+        report = mover.report(log.topic_partition)
+        assert report is not None
+        assert (report.source, report.target, report.state) == (A, B, MoveState.DONE)
+        assert log.directory.parent == B
+        assert len(read_values(log)) == 6
+    assert manager.unfinished_moves() == {}
 
 
 def test_old_reports_make_room_for_new_ones() -> None:
