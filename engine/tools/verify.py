@@ -235,8 +235,12 @@ class _OneDirectory:
 
     def scope(self, log: TopicPartition, *, may_have_gaps: bool) -> Scope:
         """Return what is known of a partition from outside its directory."""
-        recovery_point = self._offsets[names.RECOVERY_POINT_CHECKPOINT].get(log, 0)
-        return Scope(self._was_clean, recovery_point, may_have_gaps)
+        return Scope(
+            self._was_clean,
+            self._offsets[names.RECOVERY_POINT_CHECKPOINT].get(log, 0),
+            may_have_gaps,
+            self._offsets[names.LOG_START_CHECKPOINT].get(log, 0),
+        )
 
     def judge_checkpoints(self, checked: Checked) -> Findings:
         """Hold what the checkpoints promise against where the logs really end."""

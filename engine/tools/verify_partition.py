@@ -46,6 +46,8 @@ class Scope:
     recovery_point: int = 0
     may_have_gaps: bool = True
     """Whether compaction, or a broker of which nothing is known, may have left out offsets."""
+    log_start_offset: int = 0
+    """What lies below is deleted, though its bytes may be there: whoever rebuilds does not look."""
 
     def is_scanned(self, end_offset: int | None) -> bool:
         """Whether opening scans a segment that ends there; None for the active one."""
@@ -72,7 +74,7 @@ class PartitionCheck:
         )
         self._snapshots = SnapshotChecks(fs, directory, self._producers)
         self._is_whole = True
-        """No batch is gone or damaged so far: the walk knows everything that ever happened."""
+        """No batch is gone, deleted or damaged so far: the walk knows what a rebuild would."""
         self._end_offset = 0
         self._is_end_known = True
 
@@ -83,7 +85,7 @@ class PartitionCheck:
         yield from self._read_small_files()
         bases = [base for name in sorted(self._files) if (base := _base_of_log(name)) is not None]
         self._end_offset = bases[0] if bases else 0
-        self._is_whole = self._end_offset == 0
+        self._is_whole = self._end_offset == 0 and self._scope.log_start_offset == 0
         for base, following in pairwise((*bases, None)):
             assert base is not None
             yield from self._check_segment(base, following)
@@ -205,6 +207,8 @@ class PartitionCheck:
     ) -> None:
         aborted = self._producers.observe(header, marker)
         if marker is not None and marker.is_abort and indexes is not None:
+            if aborted is not None and aborted.first_offset < self._scope.log_start_offset:
+                aborted = None  # known or not, depending on when the index was made
             indexes.transactions.see_abort(header.producer_id, header.last_offset, aborted)
 
     def _judge_epoch(self, header: BatchHeader) -> Findings:
