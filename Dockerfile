@@ -58,8 +58,11 @@ COPY --from=service-environment /opt/tidelog /opt/tidelog
 VOLUME /var/lib/tidelog
 EXPOSE 8080
 STOPSIGNAL SIGTERM
+ENV TIDELOG_DATA_DIRECTORY=/var/lib/tidelog
 # Ready means recovered: a long recovery is not an unhealthy process, so the start period is generous.
+# The probe asks itself, so it need not know who signed the certificate.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/readyz', timeout=2)"]
-# Inside a container 0.0.0.0 is reachable only through what the host publishes; docker-compose.yml publishes on loopback.
-CMD ["serve", "--data-dir", "/var/lib/tidelog", "--host", "0.0.0.0", "--port", "8080", "--insecure"]
+    CMD ["python", "-c", "import os, ssl, urllib.request as web; tls = 'TIDELOG_TLS_CERT' in os.environ; web.urlopen(('https' if tls else 'http') + '://127.0.0.1:8080/readyz', timeout=2, context=ssl._create_unverified_context() if tls else None)"]
+# Who may connect is decided by whoever publishes the port, not in here: so it starts only with credentials
+# (`docker run … tidelog keys create NAME --scope …` on the same volume, or TIDELOG_JWKS), or with TIDELOG_INSECURE=1.
+CMD ["serve", "--host", "0.0.0.0", "--port", "8080"]

@@ -53,7 +53,12 @@ def serve(
         Path | None, typer.Option(help="Ask clients for certificates that these signed (PEM).")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond loopback without credentials.")
+        bool,
+        typer.Option(
+            "--insecure",
+            envvar="TIDELOG_INSECURE",
+            help="Listen beyond loopback without credentials.",
+        ),
     ] = False,
 ) -> None:
     """Run the service in the foreground."""
@@ -66,8 +71,8 @@ def serve(
     if not (insecure or is_loopback(host) or has_credentials(settings, PosixFileSystem())):
         _refuse(
             f"{host} can be reached from other machines and no credentials are configured: make a "
-            "key with `tidelog keys create`, listen on 127.0.0.1, or say --insecure if something "
-            "in front keeps others out"
+            "key with `tidelog keys create`, listen on 127.0.0.1, or say --insecure (or "
+            "TIDELOG_INSECURE=1) if something in front keeps others out"
         )
     configure_logging(settings.log_level)
     try:

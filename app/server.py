@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import resource
@@ -22,7 +23,8 @@ from app.middleware import App
 from app.operations.service import Service
 from app.protocol import Protocol
 from app.settings import Settings
-from app.tls import CertifiedProtocol, tls_options
+from app.tls import Certificates, CertifiedProtocol, tls_options
+from engine.fs.filesystem import PosixFileSystem
 
 GRACE_SECONDS = 30
 """What is at work when a signal comes has so long to end."""
@@ -43,9 +45,14 @@ class Server(uvicorn.Server):
     Otherwise long polls would keep their connections, and the process, for as long as they wait.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, certificates: Certificates | None
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self.certificates = certificates
+        """With TLS: what is shown to clients."""
+        self._watching: asyncio.Task[None] | None = None
         self.addresses: list[str] = []
         """What is listened on, once it is."""
 
@@ -60,6 +67,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop serving, and close the logs in order even if nobody is waited for."""
+        if self._watching is not None:
+            self._watching.cancel()
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()
@@ -67,6 +76,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then print the address: with port 0 nobody else knows it."""
         await super().startup(sockets)
+        if self.certificates is not None:
+            self._watching = asyncio.create_task(self.certificates.watch())
         for server in self.servers:
             for bound in server.sockets:
                 host, port = bound.getsockname()[:2]
@@ -109,6 +120,10 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         server.should_exit = True
 
     options = tls_options(service.settings)
+    certificates = None
+    if options:
+        certificates = Certificates(service.settings, PosixFileSystem())
+        options["ssl_context_factory"] = certificates.context
     protocol = partial(
         CertifiedProtocol if "ssl_ca_certs" in options else Protocol,
         hot_lane=HotLane(service),
@@ -131,5 +146,5 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         headers=SAFE_HEADERS,
         **options,
     )
-    server = Server(config, service)
+    server = Server(config, service, certificates)
     return server

@@ -282,6 +282,10 @@ class Settings(BaseSettings):
     """Who signs clients' certificates, PEM. A certificate is asked for then, not demanded: what is
     done with it is `client_certificates`, and a key or token will do instead."""
 
+    tls_check_interval_ms: Positive = 10_000
+    """How often the files of TLS are looked at: a renewed certificate counts for connections made
+    after that, without a restart."""
+
     client_certificates: dict[str, tuple[str, ...]] = {}
     """Scopes by the subject of a client's certificate (RFC 4514), as JSON."""
 

@@ -1,18 +1,27 @@
-"""TLS: the service's certificate, and clients who show one of their own."""
+"""TLS: the service's certificate, renewed ones too, and clients who show one of their own."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
+import uvicorn
 from cryptography import x509
 
 from app.auth.security import PEER_KEY
 from app.protocol import Protocol
 from app.settings import Settings
 from engine.errors import InvalidConfig
+from engine.fs.port import FileSystem
+
+_LOG = logging.getLogger(__name__)
+
+Versions: TypeAlias = tuple[str, ...]
+"""Of each file, or why it cannot be opened."""
 
 
 class CertifiedProtocol(Protocol):
@@ -33,6 +42,63 @@ class CertifiedProtocol(Protocol):
         super().on_message_begin()
         if self._client_name is not None:
             cast("dict[str, Any]", self.scope)[PEER_KEY] = self._client_name
+
+
+class Certificates:
+    """The certificate in force, read anew when one of its files is another one.
+
+    Connections that are there keep theirs. Files that do not fit each other, as between the two
+    steps of a renewal, change nothing: the next look may find them whole.
+    """
+
+    def __init__(self, settings: Settings, fs: FileSystem) -> None:
+        self._fs = fs
+        self._interval_s = settings.tls_check_interval_ms / 1000
+        files = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        self._files = tuple(path for path in files if path is not None)
+        self._make: Callable[[], ssl.SSLContext]
+        self._current: ssl.SSLContext
+        self._versions: Versions
+
+    def context(self, _: uvicorn.Config, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        """Return what uvicorn listens with: it hands every connection on to the one in force."""
+        self._make = make
+        self._versions = self._look()
+        listening = self._current = make()
+        listening.sni_callback = self._hand_on
+        return listening
+
+    def refresh(self) -> None:
+        """Put the files in force if they have changed; on any thread, one at a time."""
+        versions = self._look()
+        if versions == self._versions:
+            return
+        self._versions = versions
+        try:
+            self._current = self._make()
+        except (OSError, ValueError) as error:
+            _LOG.error("the TLS files have changed and cannot be used, yet: %s", error)
+        else:
+            _LOG.info("the TLS files have changed and are in force")
+
+    async def watch(self) -> None:
+        """Look for changes until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await asyncio.to_thread(self.refresh)
+
+    def _hand_on(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _look(self) -> Versions:
+        return tuple(map(self._version_of, self._files))
+
+    def _version_of(self, path: Path) -> str:
+        try:
+            with self._fs.open(path, read_only=True) as file:
+                return file.version()
+        except OSError as error:
+            return str(error)
 
 
 def tls_options(settings: Settings) -> dict[str, Any]:

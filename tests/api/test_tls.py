@@ -174,3 +174,90 @@ def test_the_hot_lane_counts_against_the_quota(tmp_path: Path) -> None:
         statuses = [client.post(RECORDS, content=body).status_code for _ in range(8)]
         assert statuses[:2] == [201, 201]
         assert 429 in statuses
+
+
+def shown_by(url: str, trusted: ssl.SSLContext) -> bytes:
+    """The certificate that a new connection is shown."""
+    host, _, port = url.removeprefix("https://").partition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=30) as wire,
+        trusted.wrap_socket(wire, server_hostname=host) as secure,
+    ):
+        shown = secure.getpeercert(binary_form=True)
+    assert shown is not None
+    return shown
+
+
+def in_der(pair: Pair) -> bytes:
+    """A certificate as connections show it."""
+    return ssl.PEM_cert_to_DER_cert(pair.cert.read_text())
+
+
+def test_a_renewed_certificate_counts_without_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New connections are shown it; one that is open goes on; half a renewal changes nothing."""
+    authority = Authority(tmp_path)
+    server, renewed = authority.vouch("server"), authority.vouch("renewed")
+    first, second = in_der(server), in_der(renewed)
+    trusted = context_of(authority)
+    named = {"tls_cert": server.cert, "tls_key": server.key, "tls_check_interval_ms": 3_600_000}
+    with (
+        serving(tmp_path / "data", trusted=trusted, **named) as served,
+        httpx.Client(base_url=served.url, verify=trusted) as open_before,
+    ):
+        certificates = served.server.certificates
+        assert certificates is not None
+        assert open_before.get("/livez").status_code == 200
+        certificates.refresh()
+        assert shown_by(served.url, trusted) == first
+        server.cert.write_bytes(renewed.cert.read_bytes())
+        certificates.refresh()
+        assert shown_by(served.url, trusted) == first
+        server.key.unlink()
+        certificates.refresh()
+        assert shown_by(served.url, trusted) == first
+        assert len([one for one in caplog.records if "cannot be used" in one.message]) == 2
+        server.key.write_bytes(renewed.key.read_bytes())
+        certificates.refresh()
+        assert shown_by(served.url, trusted) == second
+        assert open_before.get("/livez").status_code == 200
+
+
+def test_a_renewed_authority_decides_about_clients(tmp_path: Path) -> None:
+    """Whom the new one signed is let in, whom the old one signed is nobody any more."""
+    authority, before, after = (Authority(tmp_path, name) for name in ("own", "before", "after"))
+    server = authority.vouch("server")
+    trusted = tmp_path / "clients.pem"
+    trusted.write_bytes(before.path.read_bytes())
+    old, new = (
+        context_of(authority, one.vouch(name)) for one, name in ((before, "old"), (after, "new"))
+    )
+    named: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
+    named |= {"tls_client_ca": trusted, "tls_check_interval_ms": 3_600_000}
+    named["client_certificates"] = {"CN=old": ["read:*"], "CN=new": ["read:*"]}
+    with serving(tmp_path / "data", trusted=context_of(authority), **named) as served:
+        url = f"{served.url}/v1/topics"
+        assert httpx.get(url, verify=old).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url, verify=new)
+        trusted.write_bytes(after.path.read_bytes())
+        assert served.server.certificates is not None
+        served.server.certificates.refresh()
+        assert httpx.get(url, verify=new).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url, verify=old)
+
+
+def test_the_files_of_tls_are_looked_at_again_and_again(tmp_path: Path) -> None:
+    """Nobody has to say that they changed."""
+    authority = Authority(tmp_path)
+    server, renewed = authority.vouch("server"), authority.vouch("renewed")
+    second = in_der(renewed)
+    trusted = context_of(authority)
+    named = {"tls_cert": server.cert, "tls_key": server.key, "tls_check_interval_ms": 1}
+    with serving(tmp_path / "data", trusted=trusted, **named) as served:
+        server.cert.write_bytes(renewed.cert.read_bytes())
+        server.key.write_bytes(renewed.key.read_bytes())
+        while shown_by(served.url, trusted) != second:
+            pass

@@ -21,6 +21,7 @@ from app.cli import main as cli_main
 from app.fast_lane import FastLane
 from app.server import Server
 from app.settings import Settings
+from tests.support.credentials import create_key
 from tests.support.server import serving
 
 
@@ -61,6 +62,28 @@ def test_an_open_address_is_refused_with_a_sentence(runner: CliRunner) -> None:
     result = runner.invoke(app, ["serve", "--host", "0.0.0.0"])
     assert result.exit_code == 1
     assert "--insecure" in result.output
+
+
+def test_the_image_starts_only_with_credentials_or_a_word(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its command listens everywhere, and so is refused; the environment may say otherwise."""
+    seen: list[str] = []
+    monkeypatch.setattr("app.server.run", lambda _, *, host, port: seen.append(f"{host}:{port}"))
+    monkeypatch.setenv("TIDELOG_DATA_DIRECTORY", str(tmp_path))
+    dockerfile = (Path(__file__).parents[3] / "Dockerfile").read_text(encoding="utf-8")
+    command = json.loads(re.findall(r"^CMD (\[.*\])$", dockerfile, flags=re.MULTILINE)[-1])
+    for word in ("", "0"):
+        monkeypatch.setenv("TIDELOG_INSECURE", word)
+        result = runner.invoke(app, command)
+        assert (result.exit_code, "TIDELOG_INSECURE=1" in result.output) == (1, True)
+    assert seen == []
+    monkeypatch.setenv("TIDELOG_INSECURE", "1")
+    assert runner.invoke(app, command).exit_code == 0
+    monkeypatch.delenv("TIDELOG_INSECURE")
+    create_key(tmp_path, "ops", "admin:*")
+    assert runner.invoke(app, command).exit_code == 0
+    assert seen == ["0.0.0.0:8080"] * 2
 
 
 def test_settings_that_are_not_valid_are_refused_with_a_sentence(
