@@ -8,7 +8,7 @@ for the flush round that carries it; no thread waits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 
 from app.answers import Answer, Body
@@ -19,7 +19,7 @@ from app.operations.service import Service
 from app.problems import AppendOutcomeUnknown, MalformedRequest
 from app.translate.calls import AppendCall, with_headers
 from app.translate.receipts import Place, header_list, receipt_body, receipt_head
-from app.translate.records_in import new_records, parse_records
+from app.translate.records_in import read_records
 from engine.errors import InvalidRecord, UnsupportedMagic
 from engine.log.results import Appended
 from engine.records.builder import NewRecord, build_batch
@@ -145,13 +145,13 @@ class RecordsAppend(Append):
 
     def batch(self, body: Body) -> bytearray:
         service = self._service
-        records = parse_records(
+        made = read_records(
             body,
             is_ndjson=self._is_ndjson,
             max_records=service.settings.max_records_per_request,
+            now_ms=service.clock.now_ms(),
+            config=self.place.log.config,
         )
-        config = self.place.log.config
-        made = new_records(records, now_ms=service.clock.now_ms(), config=config)
         return _build(self.place, self.call, made)
 
 
@@ -237,7 +237,7 @@ def append_new(
     service: Service,
     place: Place,
     call: AppendCall,
-    records: Sequence[NewRecord],
+    records: Iterable[NewRecord],
     *,
     wakes: bool,
 ) -> Appended:
@@ -245,7 +245,7 @@ def append_new(
     return _append(service, place, call, _build(place, call, records), checked=True, wakes=wakes)
 
 
-def _build(place: Place, call: AppendCall, records: Sequence[NewRecord]) -> bytearray:
+def _build(place: Place, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
     codec, level = _codec_of(place)
     return build_batch(
         records,

@@ -7,7 +7,7 @@ some partitions fail and others do not the answer is 207, with one entry a recor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from app.answers import Answer, Body, json_answer
@@ -20,7 +20,7 @@ from app.problems import kind_of, problem_members
 from app.translate.calls import AppendCall, ensure_no_conditions
 from app.translate.partitioner import partition_of
 from app.translate.receipts import Place, receipt_body, to_json
-from app.translate.records_in import new_records, parse_records
+from app.translate.records_in import read_records
 from engine.config import LogConfig
 from engine.errors import EngineError
 from engine.log.results import Appended
@@ -123,15 +123,18 @@ def _ensure_any(outcomes: dict[int, Outcome]) -> dict[int, Outcome]:
 
 def _new_records(
     service: Service, config: LogConfig, body: Body, *, is_ndjson: bool
-) -> Sequence[NewRecord]:
+) -> Iterable[NewRecord]:
     """Judge all records before the first is written, so that their faults are told together."""
-    records = parse_records(
-        body, is_ndjson=is_ndjson, max_records=service.settings.max_records_per_request
+    return read_records(
+        body,
+        is_ndjson=is_ndjson,
+        max_records=service.settings.max_records_per_request,
+        now_ms=service.clock.now_ms(),
+        config=config,
     )
-    return new_records(records, now_ms=service.clock.now_ms(), config=config)
 
 
-def _spread(records: Sequence[NewRecord], partitions: int, sticky: int) -> Spread:
+def _spread(records: Iterable[NewRecord], partitions: int, sticky: int) -> Spread:
     """Deal the records out; those without a key go to the sticky partition."""
     chosen: list[int] = []
     parts: dict[int, list[NewRecord]] = defaultdict(list)

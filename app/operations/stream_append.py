@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Final, NamedTuple, NoReturn
@@ -23,7 +24,7 @@ from app.problems import AppendBrokeOff, MalformedRequest
 from app.tail import ClientGone
 from app.translate.calls import AppendCall
 from app.translate.receipts import Place, header_list, receipt_head, stream_receipt_body
-from app.translate.records_in import new_records, parse_records
+from app.translate.records_in import read_records
 from engine.errors import InvalidRecord, TooLarge
 from engine.log.results import Appended
 from engine.records.builder import NewRecord
@@ -186,11 +187,15 @@ class _Writer:
             self._locate(part, error)
         return lines, append_new(self._service, self._place, self._call, records, wakes=True)
 
-    def _records(self, lines: bytes) -> list[NewRecord]:
+    def _records(self, lines: bytes) -> Iterable[NewRecord]:
         service = self._service
-        limit = service.settings.max_records_per_request
-        records = parse_records(lines, is_ndjson=True, max_records=limit)
-        return new_records(records, now_ms=service.clock.now_ms(), config=self._place.log.config)
+        return read_records(
+            lines,
+            is_ndjson=True,
+            max_records=service.settings.max_records_per_request,
+            now_ms=service.clock.now_ms(),
+            config=self._place.log.config,
+        )
 
     def _locate(self, part: bytes, error: Exception) -> NoReturn:
         """Raise what is wrong with the first wrong line of a part, and note which one it is."""

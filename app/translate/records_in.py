@@ -1,22 +1,23 @@
 """Records in JSON to records for a batch: values stay the bytes that were sent.
 
 A body is taken apart with msgspec's raw values, so nothing inside a key or value is ever parsed
-into Python objects or written anew. What is wrong with records is collected and told with their
-indexes.
+into Python objects or written anew. Records of usual form are taken in columns, see `plain_in`; the
+others one by one. What is wrong with them is collected and told with their indexes.
 """
 
 from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final, Literal, NamedTuple, NoReturn, Self, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, NoReturn, Self
 
 import msgspec
 from msgspec import Raw
 
 from app.answers import Body
 from app.problems import MAX_ERRORS_LISTED, MalformedRequest
+from app.translate.plain_in import Timestamp, decode_plain, plain_columns
 from engine.config import LogConfig
 from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
 from engine.records.builder import NewRecord
@@ -27,6 +28,10 @@ Encoding = Literal["json", "utf8", "base64"]
 
 _ABSENT: Final = Raw()
 _UNBOUNDED: Final = TimestampBounds(0, INT64_MAX)
+_LEAST_BYTES: Final = len("{},")
+_FEW_BYTES: Final = 1024
+"""Up to this size of a body its records are too few to be worth the columns."""
+
 _NULL: Final = b"null"
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
@@ -45,7 +50,7 @@ class RecordIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     value: Raw = _ABSENT
     key: Raw = _ABSENT
-    timestamp: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)] | None = None
+    timestamp: Timestamp | None = None
     headers: list[HeaderIn] | None = None
     key_encoding: Encoding | None = None
     value_encoding: Encoding | None = None
@@ -68,15 +73,24 @@ _TEXT: Final = msgspec.json.Decoder(str)
 _PLACE: Final = re.compile(r" - at `\$(?:\.records)?(?:\[(\d+)\])?\.?([^`]*)`$")
 
 
-def parse_records(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[RecordIn]:
-    """Return the records of a body.
+def read_records(
+    body: Body, *, is_ndjson: bool, max_records: int, now_ms: int, config: LogConfig
+) -> Iterable[NewRecord]:
+    """Return the records of a body, ready for a batch of a topic with this configuration.
 
     Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it is and holds no
-    records or others than records, TooLarge beyond `max_records`, before it has taken them apart.
+    records or others than records, TooLarge beyond `max_records`, before it has taken them apart,
+    and what `new_records` raises.
     """
     try:
         str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
         _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
+        if len(body) > _FEW_BYTES:
+            plain = decode_plain(body, is_ndjson=is_ndjson)
+            bounds = _Rules.of(config, now_ms).bounds
+            columns = plain_columns(plain, bounds, now_ms=now_ms, config=config)
+            if columns is not None:
+                return columns
         records = _LINES.decode_lines(body) if is_ndjson else _BODY.decode(body).records
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
@@ -86,7 +100,7 @@ def parse_records(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[
         raise MalformedRequest("the body is nested too deeply") from None
     if not records:
         raise InvalidRecord("there is no record in the body")
-    return records
+    return new_records(records, now_ms=now_ms, config=config)
 
 
 def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) -> list[NewRecord]:
@@ -98,24 +112,7 @@ def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) 
     made: list[NewRecord] = []
     faults: list[dict[str, object]] = []
     rules = _Rules.of(config, now_ms)
-    earliest, latest = rules.bounds
     for index, record in enumerate(records):
-        # Most records have a string for a key and say nothing of encodings: no calls for those,
-        # and no copy of the value, which the builder takes from the body.
-        key, value, timestamp = bytes(record.key), record.value, record.timestamp
-        if timestamp is None:
-            timestamp = now_ms
-        if (
-            key[:1] == b'"'
-            and _BACKSLASH not in key
-            and len(value) > len(_NULL)
-            and record.key_encoding is None
-            and record.value_encoding is None
-            and not record.headers
-            and earliest <= timestamp <= latest
-        ):
-            made.append((timestamp, key[1:-1], cast("memoryview", value), ()))  # a buffer, too
-            continue
         try:
             made.append(_new_record(record, rules))
         except _Fault as fault:
@@ -234,8 +231,8 @@ _DECODERS: Final[Mapping[str, Callable[[bytes, str], bytes]]] = {
 
 
 def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> None:
-    """Refuse more records than are taken apart at once; counting braces settles most bodies."""
-    if body.count(b"{") <= max_records:
+    """Refuse more records than are taken apart at once; the size, or braces, settle most bodies."""
+    if len(body) <= _LEAST_BYTES * max_records or body.count(b"{") <= max_records:
         return
     count = body.count(b"\n") + 1 if is_ndjson else len(_RAW_BODY.decode(body).records)
     ensure_count(count, max_records=max_records)

@@ -1,14 +1,16 @@
 """Records to batches of magic 2; Kafka's `MemoryRecordsBuilder`.
 
-`build_batch` is the fast path for records that are new. `encode_batch` writes records under a
-header that is given, delete horizon, control bit and gaps between offsets included, which is what
-compaction and markers need. `recompress_batch` changes nothing but the codec.
+`build_batch` is the fast path for records that are new, faster yet if they come in columns.
+`encode_batch` writes records under a header that is given, delete horizon, control bit and gaps
+between offsets included, which is what compaction and markers need. `recompress_batch` changes
+nothing but the codec.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count, repeat
 from typing import TypeAlias
 
 from engine.errors import InvalidRequestValue
@@ -41,6 +43,28 @@ NewRecord: TypeAlias = tuple[int, Buffer | None, Buffer | None, Headers]
 """A record that has no offset yet: timestamp in ms or -1, key, value, headers."""
 
 
+class RecordColumns:
+    """One new record or more, each with a time and none with headers: a column for every field."""
+
+    __slots__ = ("keys", "timestamps", "values")
+
+    def __init__(
+        self,
+        timestamps: Sequence[int],
+        keys: Sequence[Buffer | None],
+        values: Sequence[Buffer | None],
+    ) -> None:
+        self.timestamps = timestamps
+        self.keys = keys
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[NewRecord]:
+        return zip(self.timestamps, self.keys, self.values, repeat(()))
+
+
 def build_batch(
     records: Iterable[NewRecord],
     *,
@@ -64,15 +88,18 @@ def build_batch(
         raise InvalidRequestValue("a transactional batch needs a producer id")
     if producer_id != NO_PRODUCER_ID and (producer_epoch < 0 or base_sequence < 0):
         raise InvalidRequestValue("a producer id needs an epoch and a base sequence")
-    remaining = iter(records)
-    first = next(remaining, None)
-    if first is None:
-        return bytearray()
     builder = new_builder(producer_id, producer_epoch, base_sequence, is_transactional)
-    if first[0] == NO_TIMESTAMP:  # which the compiled builder takes for "no record yet"
-        batch = _build_untimed(builder, [first, *remaining])
+    if isinstance(records, RecordColumns):
+        batch = _build_columns(builder, records)
     else:
-        batch = _build_all(builder, chain((first,), remaining))
+        remaining = iter(records)
+        first = next(remaining, None)
+        if first is None:
+            return bytearray()
+        if first[0] == NO_TIMESTAMP:  # which the compiled builder takes for "no record yet"
+            batch = _build_untimed(builder, [first, *remaining])
+        else:
+            batch = _build_all(builder, chain((first,), remaining))
     if codec is Codec.NONE and timestamp_type is TimestampType.CREATE_TIME:
         stamp_offset_and_epoch(batch, 0, base_offset, leader_epoch)
         return batch
@@ -139,6 +166,14 @@ def _build_all(builder: CompiledBuilder, records: Iterable[NewRecord]) -> bytear
         if timestamp < NO_TIMESTAMP:
             raise InvalidRequestValue(f"timestamp {timestamp} is negative and not -1")
         append(delta, timestamp, key, value, headers if type(headers) is list else list(headers))
+    _ensure_size(builder.size())
+    return builder.build()
+
+
+def _build_columns(builder: CompiledBuilder, records: RecordColumns) -> bytearray:
+    """Encode the records without a line of Python for each, which would take half as long again."""
+    columns = (records.timestamps, records.keys, records.values)
+    deque(map(builder.append, count(), *columns, repeat([])), maxlen=0)
     _ensure_size(builder.size())
     return builder.build()
 
