@@ -37,8 +37,8 @@ class Process:
 
 
 @contextmanager
-def serving_process(directory: Path, **settings: int) -> Iterator[Process]:
-    """Serve a directory until the block ends; ready when it begins."""
+def launched(directory: Path, **settings: int) -> Iterator[Process]:
+    """Start to serve a directory; it has an address when the block begins, and is killed."""
     command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
     env = {f"TIDELOG_{name.upper()}": str(value) for name, value in settings.items()}
     with subprocess.Popen(
@@ -50,10 +50,16 @@ def serving_process(directory: Path, **settings: int) -> Iterator[Process]:
     ) as popen:
         try:
             assert popen.stdout is not None
-            url = popen.stdout.readline().split()[-1]
-            with httpx.Client(base_url=url) as client:
-                while client.get("/readyz").status_code != 200:
-                    assert popen.poll() is None
-            yield Process(popen, url)
+            yield Process(popen, popen.stdout.readline().split()[-1])
         finally:
             popen.kill()
+
+
+@contextmanager
+def serving_process(directory: Path, **settings: int) -> Iterator[Process]:
+    """Serve a directory until the block ends; ready when it begins."""
+    with launched(directory, **settings) as process:
+        with httpx.Client(base_url=process.url) as client:
+            while client.get("/readyz").status_code != 200:
+                assert process.popen.poll() is None
+        yield process

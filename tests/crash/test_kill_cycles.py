@@ -1,0 +1,109 @@
+"""The service in a process of its own, under load from all sides, and killed hundreds of times."""
+
+import threading
+from pathlib import Path
+from random import Random
+
+import httpx
+import pytest
+
+from tests.support.cycles import (
+    TOPIC,
+    Client,
+    ConditionalWriter,
+    IdempotentWriter,
+    MortalService,
+    Reader,
+    Sent,
+)
+from tests.support.histories import Appended, contradiction
+from tests.support.process import serving_process
+
+CYCLES = 300
+SEED = 20261121
+CONFIGURATION = {"segment.bytes": "20000", "index.interval.bytes": "500"}
+SHARED, CONTENDED = 0, 1
+
+
+def made(directory: Path) -> int:
+    """Create the topic; return a producer id for each of three writers, the first of them."""
+    with serving_process(directory) as process, httpx.Client(base_url=process.url) as client:
+        body = {"partitions": 2, "config": CONFIGURATION}
+        assert client.put(TOPIC, json=body).status_code == 201
+        ids = [client.post("/v1/producers").json()["producer_id"] for _ in range(3)]
+        assert ids == list(range(ids[0], ids[0] + 3))
+        return int(ids[0])
+
+
+def everything(directory: Path, partition: int) -> list[str]:
+    """Return the values of a partition in order, as a service started anew gives them."""
+    with serving_process(directory) as process, httpx.Client(base_url=process.url) as client:
+        values: list[str] = []
+        while True:
+            path = f"{TOPIC}/partitions/{partition}/records?offset={len(values)}"
+            page = client.get(path).json()
+            values += [record["value"] for record in page["records"]]
+            if len(values) == page["high_watermark"]:
+                return values
+
+
+def appends(sent: list[Sent], truth: list[str]) -> list[Appended]:
+    """Return what took effect, wherever it is now; fail for an answer that was not true."""
+    offsets = {value: offset for offset, value in enumerate(truth)}
+    assert len(offsets) == len(truth), "a record is twice in the log"
+    for one in sent:
+        if one.offset is not None:
+            assert offsets.get(one.value) == one.offset, f"{one} was answered"
+    return [
+        Appended(offsets[one.value], one.begin, one.end) for one in sent if one.value in offsets
+    ]
+
+
+@pytest.mark.parametrize("cycles", [2, pytest.param(CYCLES, marks=pytest.mark.long)])
+def test_killed_again_and_again_it_has_told_nobody_anything_untrue(
+    tmp_path: Path, cycles: int
+) -> None:
+    """All acknowledged is there once and in order, and one log explains what everybody saw."""
+    first_id = made(tmp_path)
+    service = MortalService(tmp_path, Random(SEED))
+    idempotent = [
+        IdempotentWriter(service, SHARED, f"w{n}", producer_id=first_id + n) for n in range(3)
+    ]
+    conditional = [ConditionalWriter(service, CONTENDED, f"c{n}") for n in range(3)]
+    readers = [Reader(service, partition, "r") for partition in (SHARED, CONTENDED, SHARED)]
+    clients: list[Client] = [*idempotent, *conditional, *readers]
+    failures: list[BaseException] = []
+
+    def run(client: Client) -> None:
+        try:
+            client()
+        except BaseException as failure:  # noqa: BLE001 - whatever it is, the test must see it
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(cycles):
+            service.live_once()
+            assert not failures, failures
+    finally:
+        service.end()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures
+
+    for partition, writers in ((SHARED, idempotent), (CONTENDED, conditional)):
+        truth = everything(tmp_path, partition)
+        history = appends([one for writer in writers for one in writer.sent], truth)
+        assert len(history) == len(truth) > 0, "there are records that nobody sent"
+        for writer in writers:
+            mine = [value for value in truth if value.startswith(f"{writer.name} ")]
+            present = set(mine)
+            assert mine == [one.value for one in writer.sent if one.value in present]
+        told = [one for writer in writers for one in writer.observed]
+        assert contradiction(history, told) is None
+        for reader in readers:
+            if reader.partition == partition:
+                assert reader.transcript == truth[: len(reader.transcript)]
+                assert contradiction(history, reader.observed) is None
