@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from io import BufferedIOBase
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -55,6 +56,41 @@ class Answer:
         return value
 
 
+class _WholeHead(HTTPResponse):
+    """A response whose head came to its end.
+
+    The standard library takes the end of the connection for the end of the head. What then is
+    missing may be the length, and an answer that was cut would look like one without a body.
+    """
+
+    def begin(self) -> None:
+        source = self.fp
+        lines = _Lines(source)
+        self.fp = lines  # type: ignore[assignment] # `begin` reads lines, and closes bad ones
+        try:
+            super().begin()
+        finally:
+            if self.fp is not None:
+                self.fp = source
+        if lines.last not in (b"\r\n", b"\n"):
+            raise HTTPException("the connection ended inside the head of an answer")
+
+
+class _Lines:
+    """Hands out lines and remembers the last."""
+
+    def __init__(self, source: BufferedIOBase) -> None:
+        self._source = source
+        self.last = b""
+
+    def readline(self, limit: int) -> bytes:
+        self.last = self._source.readline(limit)
+        return self.last
+
+    def close(self) -> None:
+        self._source.close()
+
+
 class ServiceClient:
     """Requests to one service that may be repeated, and are while that can help.
 
@@ -82,13 +118,15 @@ class ServiceClient:
             self._connection.close()
             self._connection = None
 
-    def get(self, path: str, *, expected: frozenset[int] = frozenset()) -> Answer:
+    def get(
+        self, path: str, *, expected: frozenset[int] = frozenset(), may_break: bool = False
+    ) -> Answer:
         """Return the answer if its status is 200 or expected; raise ServiceError for any other.
 
-        A 200 whose body broke off is returned with what arrived, if anything did: the caller knows
-        what it is worth.
+        A 200 whose body broke off is asked for again, or with `may_break` returned with what
+        arrived, if anything did: the caller knows what it is worth.
         """
-        return self.send("GET", path, expected=expected)
+        return self.send("GET", path, expected=expected, may_break=may_break)
 
     def post(
         self, path: str, document: Mapping[str, Any], *, expected: frozenset[int] = frozenset()
@@ -104,11 +142,13 @@ class ServiceClient:
         *,
         headers: Mapping[str, str] = _JSON_BODY,
         expected: frozenset[int] = frozenset(),
+        may_break: bool = False,
     ) -> Answer:
         """Ask as `get` does; whoever changes something sees to it that twice is as good as once."""
         for attempt in range(self._endpoint.retries + 1):
             try:
                 answer = self._exchange(method, path, body, headers)
+                _ensure_whole(answer, may_break=may_break)
             except ssl.SSLCertVerificationError as error:
                 raise ServiceError(
                     f"{self._endpoint.url} shows a certificate that is not trusted here "
@@ -169,9 +209,13 @@ class ServiceClient:
             self._endpoint.timeout_s,
         )
         assert host is not None, "the options refuse an url without a host"
-        if self._trust is None:
-            return HTTPConnection(host, port, timeout=timeout_s)
-        return HTTPSConnection(host, port, timeout=timeout_s, context=self._trust)
+        connection = (
+            HTTPConnection(host, port, timeout=timeout_s)
+            if self._trust is None
+            else HTTPSConnection(host, port, timeout=timeout_s, context=self._trust)
+        )
+        connection.response_class = _WholeHead
+        return connection
 
     def _read_body(self, response: HTTPResponse) -> tuple[bytearray, bool]:
         """Read the body; of a 200 that breaks off return what arrived."""
@@ -204,6 +248,11 @@ def pause_s(attempt: int, retry_after: str | None, chance: float) -> float:
         return min(float(retry_after), LONGEST_RETRY_AFTER_S)
     doubled = FIRST_PAUSE_S * 2.0 ** min(attempt, 32)
     return min(doubled, LONGEST_PAUSE_S) * (0.5 + chance / 2)
+
+
+def _ensure_whole(answer: Answer, *, may_break: bool) -> None:
+    if not (answer.is_whole or may_break):
+        raise HTTPException(f"body broke off after {len(answer.body)} bytes")
 
 
 def _read_into(response: HTTPResponse, view: memoryview) -> tuple[int, Exception | None]:

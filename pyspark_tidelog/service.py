@@ -112,7 +112,7 @@ def read_batches(
     )
     if isolation != "read_uncommitted":  # which is the service's default
         path += f"&isolation={isolation}"
-    answer = client.get(path, expected=_LOST)
+    answer = client.get(path, expected=_LOST, may_break=True)
     if answer.status == 200 and not _is_of_another_topic(answer, split.topic_id):
         return Batches(answer.body, _next_offset(answer) if answer.is_whole else None)
     if answer.status == _BELOW_LOG_START:

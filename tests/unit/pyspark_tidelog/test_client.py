@@ -116,8 +116,16 @@ def test_a_body_that_breaks_off_is_given_as_far_as_it_came(service: LogService) 
     """Whole batches in it are worth having; the caller is told that there was more."""
     service.fault = lambda _path: Reply(200, b"0123456789", cut_after=4)
     with client_of(service.url) as client:
-        answer = client.get("/x")
+        answer = client.get("/x", may_break=True)
     assert (bytes(answer.body), answer.is_whole) == (b"0123", False)
+
+
+def test_a_body_that_has_to_be_whole_is_asked_for_again(service: LogService) -> None:
+    """Half a JSON document is no answer."""
+    replies = iter([Reply(200, b"0123", cut_after=2), Reply(200, b"0123")])
+    service.fault = lambda _path: next(replies)
+    with client_of(service.url) as client:
+        assert client.get("/x").body == b"0123"
 
 
 def test_a_body_that_comes_to_a_halt_is_given_as_far_as_it_came(service: LogService) -> None:
@@ -126,11 +134,32 @@ def test_a_body_that_comes_to_a_halt_is_given_as_far_as_it_came(service: LogServ
     body = bytes(range(256)) * 4096
     service.fault = lambda _path: Reply(200, body, cut_after=600_000, stall=stall)
     with ServiceClient(Endpoint(service.url, timeout_s=0.2)) as client:
-        answer = client.get("/x")
+        answer = client.get("/x", may_break=True)
     stall.set()
     assert not answer.is_whole
     assert len(answer.body) > 500_000
     assert body.startswith(answer.body)
+
+
+def test_an_answer_cut_anywhere_is_asked_for_again() -> None:
+    """Inside its head, too: without its length it would look like an answer with nothing in it."""
+    answer = b"HTTP/1.1 200 OK\r\nLog-Next-Offset: 1234\r\nContent-Length: 4\r\n\r\n0123"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for end in range(len(answer) + 1):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(answer[:end])
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with client_of(url, retries=len(answer)) as client:
+            whole = client.get("/x")
+        thread.join()
+    assert (whole.headers["log-next-offset"], bytes(whole.body)) == ("1234", b"0123")
 
 
 def test_a_body_that_never_begins_is_asked_for_again(service: LogService) -> None:
