@@ -102,6 +102,17 @@ class CleanerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ScrubConfig:
+    """Verification of everything committed, again and again."""
+
+    interval_ms: int = 0
+    """From the end of one pass to the next; 0: never. Shorter finds damage sooner."""
+
+    max_bytes_per_second: float = 50 * MIB
+    """Less leaves more of the disk to appends and readers."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Settings of the engine as a whole; every field has its trade-off beneath it."""
 
@@ -154,6 +165,9 @@ class EngineConfig:
 
     cleaner: CleanerConfig = CleanerConfig()
     """Compaction of the topics whose cleanup.policy has it."""
+
+    scrub: ScrubConfig = ScrubConfig()
+    """The search for damage; off unless an interval is given."""
 
     default_topic_config: Mapping[str, str] = field(default_factory=dict)
     """Overrides applied to every topic that does not set the key itself."""

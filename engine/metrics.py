@@ -73,6 +73,9 @@ class Recorder(Protocol):
     def cleaner_died(self) -> None:
         """Count a thread of the cleaner that ended before it was stopped (DeadThreadCount)."""
 
+    def scrubbed(self, log: TopicPartition, *, size_bytes: int, damaged: int) -> None:
+        """Count bytes that the scrubber verified, and damaged places in them."""
+
 
 class NullRecorder:
     """The recorder that records nothing."""
@@ -114,3 +117,5 @@ class NullRecorder:
     def moved(self, log: TopicPartition, *, succeeded: bool) -> None: ...
 
     def cleaner_died(self) -> None: ...
+
+    def scrubbed(self, log: TopicPartition, *, size_bytes: int, damaged: int) -> None: ...

@@ -1,8 +1,9 @@
 """Everything of the data directories, composed, started and stopped in order; what `app` opens.
 
-Started: scheduler, logs, committer, periodic passes, cleaner, moves. Stopped in reverse: moves are
-left to the next start, the cleaner gives up its round, the committer drains, so that everything
-appended is on disk, then nothing runs in the background any more, then the logs are closed.
+Started: scheduler, logs, committer, periodic passes, cleaner, moves, scrubber. Stopped in reverse:
+the scrubber gives up its pass, moves are left to the next start, the cleaner gives up its round,
+the committer drains, so that everything appended is on disk, then nothing runs in the background
+any more, then the logs are closed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from engine.background.committer import Committer, OnCommit, OnFailure
 from engine.background.expiry import expire_producers
 from engine.background.mover import PartitionMover
 from engine.background.retention import run_retention_pass
+from engine.background.scrubber import Scrubber
 from engine.cleaner.cleaner import LogCleaner
 from engine.clock import Clock, SystemClock
 from engine.config import EngineConfig
@@ -75,6 +77,9 @@ class Runtime:
         self.mover = PartitionMover(
             self.manager, recorder, max_waiting=self.config.max_waiting_moves
         )
+        self.scrubber = Scrubber(
+            self.manager, clock=clock, config=self.config.scrub, recorder=recorder
+        )
         self._life = threading.Lock()
         self._tasks: list[Task] = []
         self._is_ready = False
@@ -102,6 +107,7 @@ class Runtime:
             self._start_passes()
             self.cleaner.start()
             self.mover.resume()
+            self.scrubber.start()
             self._is_ready = True
 
     def close(self) -> None:
@@ -109,6 +115,7 @@ class Runtime:
         self.manager.interrupt()
         with self._life:
             self._is_ready = False
+            self.scrubber.stop()
             self.mover.stop()
             self.cleaner.stop()
             self.committer.stop()

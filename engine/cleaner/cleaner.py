@@ -25,7 +25,6 @@ from engine.cleaner.selection import (
     first_dirty_offset,
     sealed_bytes_from,
 )
-from engine.cleaner.throttle import Throttle
 from engine.clock import Clock
 from engine.config import CleanerConfig
 from engine.errors import (
@@ -40,6 +39,7 @@ from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.metrics import Recorder
+from engine.throttle import Throttle
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)

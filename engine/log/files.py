@@ -11,7 +11,7 @@ import enum
 import hashlib
 from typing import NamedTuple
 
-from engine.errors import SegmentNotFound
+from engine.errors import SegmentNotFound, StoredDataCorrupt
 from engine.log.read import readable_end
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
@@ -107,6 +107,33 @@ def read_log(segment: Segment, position: int, max_bytes: int, end: int) -> Buffe
     stop = segment.end_of_batches(first, min(end, position + max_bytes), end)
     data = segment.read(first.position, stop.position, sought=first.base_offset)
     return memoryview(data)[position - first.position :] if position > first.position else data
+
+
+class FileCheck(NamedTuple):
+    """How far a check came, and what it found on the way."""
+
+    next_position: int
+    """Always where a batch begins, or the end of what was to be checked."""
+    damage: tuple[StoredDataCorrupt, ...]
+
+
+def check_log(segment: Segment, position: int, max_bytes: int, end: int) -> FileCheck:
+    """Verify each batch in [position, end), as far as `max_bytes` go and one batch at least.
+
+    A batch whose checksum is wrong is passed over; behind one that has no end nothing is checked.
+    """
+    damage: list[StoredDataCorrupt] = []
+    try:
+        for at, header in segment.headers(position, end):
+            if at > position and at + header.size_bytes > position + max_bytes:
+                return FileCheck(at, tuple(damage))
+            try:
+                next(segment.records.batches(at, at + header.size_bytes))
+            except StoredDataCorrupt as error:
+                damage.append(error)
+    except StoredDataCorrupt as error:
+        damage.append(error)
+    return FileCheck(end, tuple(damage))
 
 
 def batch_at(segment: Segment, position: int, end: int) -> BatchPosition:

@@ -18,13 +18,20 @@ from engine.errors import CorruptIndex, LogReplaced, StorageOffline, StoredDataC
 from engine.fs.health import DirectoryHealth
 from engine.log import lookup
 from engine.log.context import LogContext
-from engine.log.files import FileKind, SegmentFile, open_file, read_log
+from engine.log.files import (
+    FileCheck,
+    FileKind,
+    SegmentFile,
+    check_log,
+    open_file,
+    read_log,
+)
 from engine.log.read import ReadRequest, ensure_in_range, fetch
 from engine.log.results import Fetched, LogTag, SegmentInfo
 from engine.log.splits import Extent, Split
 from engine.log.state import LogState
 from engine.segment.file_records import NotCached
-from engine.segment.segment import Segment
+from engine.segment.segment import RollParams, Segment
 from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
@@ -123,6 +130,26 @@ class LogReader(ABC):
         """Whether a flush would put anything on the disk."""
         is_behind = self._state.recovery_point < self._state.watermarks.log_end_offset
         return is_behind or self.has_uncommitted or self._is_flush_due
+
+    def takes_at_once(self, size_bytes: int) -> bool:
+        """Whether so many bytes could be appended now in one write: nothing rolls or is synced.
+
+        For who must not wait. What others append meanwhile may make it untrue.
+        """
+        state = self._state
+        latest = state.epochs.latest
+        if latest is None or latest.epoch != state.leader_epoch:
+            return False  # an epoch that begins is noted on disk first
+        config, now_ms = state.local.config, self._context.clock.now_ms()
+        params = RollParams(
+            config.max_segment_ms,
+            config.segment_bytes,
+            now_ms,
+            state.watermarks.log_end_offset + size_bytes,  # more than so many records it is not
+            size_bytes,
+            now_ms,
+        )
+        return state.local.segments.active.takes_at_once(params)
 
     @property
     def size_bytes(self) -> int:
@@ -247,24 +274,42 @@ class LogReader(ABC):
         self._context.recorder.read(self.topic_partition, size_bytes=len(data))
         return data
 
+    def check_file(self, file: SegmentFile, position: int, max_bytes: int) -> FileCheck:
+        """Verify the batches of an open log file from `position` on, about `max_bytes` of them.
+
+        Raises LogReplaced once the log is cut, and StorageOffline.
+        """
+
+        def check() -> FileCheck:
+            return check_log(file.segment, position, max_bytes, file.size_bytes)
+
+        return self._uncut(file, check)
+
     def _read_file(self, file: SegmentFile, position: int, max_bytes: int) -> Buffer:
-        damage: CorruptIndex | StoredDataCorrupt | None = None
-        data: Buffer = b""
+        def read() -> Buffer | CorruptIndex | StoredDataCorrupt:
+            try:
+                return read_log(file.segment, position, max_bytes, file.size_bytes)
+            except (CorruptIndex, StoredDataCorrupt) as error:
+                return error
+
+        found = self._uncut(file, read)
+        if isinstance(found, CorruptIndex | StoredDataCorrupt):
+            self._count_damage(found)
+            raise found
+        return found
+
+    def _uncut(self, file: SegmentFile, look: Callable[[], _Found]) -> _Found:
+        """Return what was seen of an open file, unless the log was closed or cut meanwhile."""
         try:
             with self._context.health.reading():
-                data = read_log(file.segment, position, max_bytes, file.size_bytes)
-        except (CorruptIndex, StoredDataCorrupt) as error:
-            damage = error
+                found = look()
         except ValueError as error:
             raise self._closed() from error  # the log was closed, or went to another directory
         if file.truncations != self._state.truncations:
             raise LogReplaced(
                 "the log was cut while a file of it was read", log=str(self.topic_partition)
             )
-        if damage is not None:
-            self._count_damage(damage)
-            raise damage
-        return data
+        return found
 
     def extent_bytes(
         self,

@@ -24,6 +24,7 @@ def test_it_takes_everything_and_keeps_nothing() -> None:
     recorder.uncleanable("/data", logs=1, size_bytes=9)
     recorder.cleaner_io(size_bytes=9)
     recorder.cleaner_died()
+    recorder.scrubbed(LOG, size_bytes=9, damaged=0)
     recorder.moved(LOG, succeeded=True)
     assert vars(recorder) == {}
 

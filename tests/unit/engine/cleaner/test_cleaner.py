@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.cleaner.cleaner import LogCleaner
-from engine.cleaner.throttle import CHECK_INTERVAL_MS
+from engine.throttle import CHECK_INTERVAL_MS
 from engine.config import CleanerConfig
 from engine.errors import PolicyViolation, Recovering
 from engine.fs.names import CLEANER_CHECKPOINT

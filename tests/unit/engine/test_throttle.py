@@ -2,7 +2,7 @@
 
 import math
 
-from engine.cleaner.throttle import CHECK_INTERVAL_MS, Throttle
+from engine.throttle import CHECK_INTERVAL_MS, Throttle
 from tests.support.time import ManualClock
 
 

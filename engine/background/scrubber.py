@@ -1,0 +1,152 @@
+"""Reads everything committed now and then, to find damage before somebody needs the bytes.
+
+Nothing is mended and nothing is cut: a damaged batch is reported with file, position and offset.
+For what was used lately the page cache may answer instead of the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from engine.clock import Clock
+from engine.config import ScrubConfig
+from engine.errors import LogReplaced, SegmentNotFound, StorageOffline, StoredDataCorrupt
+from engine.log.files import FileKind
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.metrics import Recorder
+from engine.throttle import Throttle
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = 1024 * 1024
+"""How much is verified between two looks at the throttle."""
+
+MAX_REPORTED: Final = 1_000
+"""Damaged places that a report names; beyond these they are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One damaged place in a `.log` file."""
+
+    log: TopicPartition
+    file: str
+    position: int
+    offset: int
+    """Of the batch as its header has it; -1 if that cannot be told."""
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubReport:
+    """What one pass over all logs found; immutable."""
+
+    start_ms: int
+    end_ms: int
+    """Milliseconds since the epoch."""
+    checked_bytes: int
+    damaged_count: int
+    damage: tuple[Damage, ...]
+    """The first `MAX_REPORTED` of them."""
+
+
+class _Stopping(Exception):
+    """The scrubber is to stop: the pass that is under way reports nothing."""
+
+
+class Scrubber:
+    """Verifies all logs of all data directories, again and again. `start` once, `stop` once."""
+
+    def __init__(
+        self, manager: LogManager, *, clock: Clock, config: ScrubConfig, recorder: Recorder
+    ) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._config = config
+        self._recorder = recorder
+        self._throttle = Throttle(clock, config.max_bytes_per_second)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tidelog-scrubber", daemon=True)
+        self._report: ScrubReport | None = None
+
+    @property
+    def report(self) -> ScrubReport | None:
+        """What the last whole pass found; None before there was one."""
+        return self._report
+
+    def start(self) -> None:
+        """Begin, if passes are wanted at all; all logs must be open."""
+        if self._config.interval_ms:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Give up the pass that is under way, and wait for the thread."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._config.interval_ms / 1000):
+            self.run_pass()
+
+    def run_pass(self) -> ScrubReport | None:
+        """Verify every log from its start to its high watermark; return None if stopped meanwhile.
+
+        A log that is deleted, cut, closed or offline is left; the others go on.
+        """
+        start_ms = self._clock.now_ms()
+        checked_bytes = 0
+        damage: list[Damage] = []
+        try:
+            for log in self._manager.logs():
+                checked_bytes += self._check(log, damage)
+        except _Stopping:
+            return None
+        report = ScrubReport(
+            start_ms=start_ms,
+            end_ms=self._clock.now_ms(),
+            checked_bytes=checked_bytes,
+            damaged_count=len(damage),
+            damage=tuple(damage[:MAX_REPORTED]),
+        )
+        self._report = report
+        _LOG.info("scrubbed %d bytes: %d damaged places", checked_bytes, len(damage))
+        return report
+
+    def _check(self, log: Log, damage: list[Damage]) -> int:
+        checked_bytes = 0
+        for segment in log.segments_info():
+            try:
+                checked_bytes += self._check_segment(log, segment.base_offset, damage)
+            except SegmentNotFound:
+                continue  # retention or compaction was quicker
+            except (LogReplaced, StorageOffline) as error:
+                _LOG.info("%s was not scrubbed to its end: %s", log.topic_partition, error)
+                break
+        return checked_bytes
+
+    def _check_segment(self, log: Log, base_offset: int, damage: list[Damage]) -> int:
+        file = log.open_file(base_offset, FileKind.LOG)
+        position = 0
+        while position < file.size_bytes:
+            check = log.check_file(file, position, CHUNK_BYTES)
+            size_bytes = check.next_position - position
+            for error in check.damage:
+                _LOG.error("%s is damaged: %s", log.topic_partition, error)
+                damage.append(_described(log, error))
+            self._recorder.scrubbed(
+                log.topic_partition, size_bytes=size_bytes, damaged=len(check.damage)
+            )
+            position = check.next_position
+            if self._stopping.wait(self._throttle.pause_ms(size_bytes) / 1000):
+                raise _Stopping
+        return position
+
+
+def _described(log: Log, error: StoredDataCorrupt) -> Damage:
+    return Damage(log.topic_partition, str(error.file), error.position, error.offset, str(error))
