@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from engine.cleaner.cleaner import LogCleaner
-from engine.throttle import CHECK_INTERVAL_MS
 from engine.config import CleanerConfig
 from engine.errors import PolicyViolation, Recovering
 from engine.fs.names import CLEANER_CHECKPOINT
 from engine.metrics import NullRecorder
+from engine.throttle import CHECK_INTERVAL_MS
 from engine.types import TopicPartition
 from tests.support.builders import DATA, EVENTS, World
 from tests.support.compaction import OVERRIDES, Compacted, keyed, newest
