@@ -23,7 +23,7 @@ def read_json(fs: FileSystem, path: Path, version: int) -> dict[str, object] | N
         return None
     try:
         found = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise corrupt(path, f"it is not JSON: {error}") from error
     if not isinstance(found, dict) or found.get("version") != version:
         raise corrupt(path, f"it is not an object of version {version}")
