@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, ScrubConfig
 from engine.topic_keys import canonical
 
 MIB: Final = 1024 * 1024
@@ -208,6 +208,12 @@ class Settings(BaseSettings):
     checkpoint_interval_ms: Positive = _ENGINE.checkpoint_interval_ms
     """How often recovery points are written; longer means more to scan after a crash."""
 
+    scrub_interval_ms: NotNegative = _ENGINE.scrub.interval_ms
+    """From one search of everything committed for damage to the next; 0: never."""
+
+    scrub_bytes_per_second: Positive = int(_ENGINE.scrub.max_bytes_per_second)
+    """How fast that reads; less leaves more of the disk to appends and readers."""
+
     recovery_threads: Positive = _ENGINE.recovery_threads
     """Logs opened at once."""
 
@@ -325,6 +331,10 @@ class Settings(BaseSettings):
             default_topic_config=canonical(self.default_topic_config),
             gone_directories=self.gone_directories,
             max_waiting_moves=self.max_waiting_moves,
+            scrub=ScrubConfig(
+                interval_ms=self.scrub_interval_ms,
+                max_bytes_per_second=self.scrub_bytes_per_second,
+            ),
         )
 
     def limits(self) -> dict[str, int]:

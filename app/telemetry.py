@@ -168,6 +168,10 @@ class Telemetry:
     def cleaner_died(self) -> None:
         self._count("cleaner_dead_threads")
 
+    def scrubbed(self, log: TopicPartition, *, size_bytes: int, damaged: int) -> None:
+        self._count("scrubbed_bytes", size_bytes)
+        self._count("scrub_damage", damaged)
+
     def moved(self, log: TopicPartition, *, succeeded: bool) -> None:
         self._count("moves" if succeeded else "failed_moves")
 
@@ -265,6 +269,8 @@ _EVENT_COUNTERS: Final = {
     "truncated_bytes": "Bytes cut from torn or damaged tails",
     "damaged_segments": "Segments whose tail was damaged, not merely torn",
     "corrupt_reads": "Damage met while reading",
+    "scrubbed_bytes": "Bytes that the search for damage verified",
+    "scrub_damage": "Damaged places it found, each counted again in each pass",
     "offline_directories": "Data directories that take no more writes (OfflineLogDirectoryCount)",
     "compactions": "Rounds of compaction",
     "moves": "Partitions that were moved to another data directory",

@@ -28,6 +28,33 @@ class DataDirectoryList(Model):
     directories: list[DataDirectory]
 
 
+class DamagedPlace(Model):
+    """One damaged place in a `.log` file."""
+
+    topic: str
+    partition: PartitionNumber
+    file: str
+    position: Count
+    """Of the first byte of the batch."""
+    offset: Int64
+    """Of its first record as the batch has it; -1 if that cannot be told."""
+    problem: str
+
+
+class ScrubReport(Model):
+    """What the last whole search of everything committed for damage found."""
+
+    interval_ms: Count
+    """From the end of one search to the next; 0: there are none."""
+    start_timestamp: Int64
+    """Milliseconds since the epoch; -1 before the first search has come to its end."""
+    end_timestamp: Int64
+    checked_bytes: Count
+    damaged_count: Count
+    damage: list[DamagedPlace]
+    """The first thousand of them; empty: all that was checked is whole."""
+
+
 class MovePartition(Model):
     """Where a partition is to lie."""
 

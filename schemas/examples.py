@@ -425,6 +425,23 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
             },
         ]
     },
+    "ScrubReport": {
+        "interval_ms": 86_400_000,
+        "start_timestamp": 1_788_000_000_000,
+        "end_timestamp": 1_788_000_004_000,
+        "checked_bytes": 209_715_200,
+        "damaged_count": 1,
+        "damage": [
+            {
+                "topic": "flights",
+                "partition": 0,
+                "file": "/var/lib/tidelog/flights-0/00000000000000000000.log",
+                "position": 4096,
+                "offset": 17,
+                "problem": "byte 4096: the checksum is wrong",
+            }
+        ],
+    },
     "MoveReport": {
         "topic": "flights",
         "partition": 0,

@@ -85,6 +85,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "truncateLog": ADMIN,
     "compactLog": ADMIN,
     "listDirectories": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
+    "getScrubReport": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
     "movePartition": ADMIN,
     "getMove": SEE,
     "allocateProducer": Rule(Reach.SOMEWHERE, (Action.APPEND,)),

@@ -1,4 +1,4 @@
-"""Data directories, and moves of partitions between them."""
+"""Data directories: what lies in them, moves of partitions between them, the search for damage."""
 
 from __future__ import annotations
 
@@ -29,6 +29,31 @@ async def list_directories(service: Service) -> Answer:
         ]
 
     return json_answer(to_json({"directories": await service.administer(describe)}))
+
+
+def get_scrub_report(service: Service) -> Answer:
+    """Return what the last whole search for damage found."""
+    report = service.runtime.scrubber.report
+    damage = () if report is None else report.damage
+    body = {
+        "interval_ms": service.settings.scrub_interval_ms,
+        "start_timestamp": -1 if report is None else report.start_ms,
+        "end_timestamp": -1 if report is None else report.end_ms,
+        "checked_bytes": 0 if report is None else report.checked_bytes,
+        "damaged_count": 0 if report is None else report.damaged_count,
+        "damage": [
+            {
+                "topic": one.log.topic,
+                "partition": one.log.partition,
+                "file": one.file,
+                "position": one.position,
+                "offset": one.offset,
+                "problem": one.problem,
+            }
+            for one in damage
+        ],
+    }
+    return json_answer(to_json(body))
 
 
 async def move_partition(service: Service, place: Place, directory: str) -> Answer:

@@ -1,4 +1,4 @@
-"""Data directories, and the moves of partitions between them."""
+"""Data directories: what lies in them, moves of partitions between them, the search for damage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import directories as operations
 from app.routes.shared import ExchangeDep, PlaceDep, answers, body_of, problems
-from schemas.directories import DataDirectoryList, MovePartition, MoveReport
+from schemas.directories import DataDirectoryList, MovePartition, MoveReport, ScrubReport
 
 router = APIRouter(prefix="/v1", tags=["maintenance"])
 
@@ -21,6 +21,16 @@ router = APIRouter(prefix="/v1", tags=["maintenance"])
 async def list_directories(exchange: ExchangeDep) -> AnswerResponse:
     """List the data directories: where partitions can lie, and what lies there."""
     return AnswerResponse(await operations.list_directories(exchange.service))
+
+
+@router.get(
+    "/scrub",
+    operation_id="getScrubReport",
+    responses={**answers(200, ScrubReport, "What the last search found"), **problems()},
+)
+async def get_scrub_report(exchange: ExchangeDep) -> AnswerResponse:
+    """Tell what the last search for damage found; there are any if `scrub_interval_ms` is set."""
+    return AnswerResponse(operations.get_scrub_report(exchange.service))
 
 
 @router.get(

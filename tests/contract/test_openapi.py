@@ -56,6 +56,7 @@ OPERATIONS = {
     "truncateLog",
     "compactLog",
     "listDirectories",
+    "getScrubReport",
     "movePartition",
     "getMove",
     "allocateProducer",
