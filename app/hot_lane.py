@@ -40,6 +40,16 @@ _ODD: Final = frozenset(
 """Headers that ask for more than an append: ASGI's lane knows what."""
 
 
+MAX_KNOWN: Final = 1_024
+"""Heads that are remembered, of some hundred bytes each."""
+
+MAX_KNOWN_BYTES: Final = 1_024
+"""A longer head is parsed each time."""
+
+TRACE: Final = b"traceparent"
+"""A header that is another one with each request."""
+
+
 class _Task(NamedTuple):
     """What a URL asks for when something is posted to it."""
 
@@ -47,6 +57,16 @@ class _Task(NamedTuple):
     operation: str
     append: type[Append]
     call: AppendCall
+
+
+class Known(NamedTuple):
+    """The head of an append, understood: it means the same whenever it comes again."""
+
+    url: bytes
+    headers: list[tuple[bytes, bytes]]
+    fields: Mapping[bytes, bytes]
+    body_bytes: int
+    task: _Task
 
 
 class HotLane(Lane):
@@ -57,43 +77,68 @@ class HotLane(Lane):
         self.together = Together(service)
         self._reads = HotReads(self)
         self._tasks: dict[bytes, _Task] = {}
+        self._known: dict[bytes, Known] = {}
 
-    def enter(self, connection: HttpToolsProtocol) -> HotRequest | None:
+    def enter(self, connection: HttpToolsProtocol, head: bytes) -> HotRequest | None:
         """Return the request whose head is complete, let in; None if it is not one for here.
 
-        The connection answers nothing else at the moment.
+        The connection answers nothing else at the moment. `head` may be what the parser was given:
+        then it need not be parsed again.
         """
-        parser = connection.parser
-        method = parser.get_method()
-        if method == b"GET":
+        if connection.parser.get_method() == b"GET":
             return self._reads.enter(connection)
-        url = connection.url
-        task = self._tasks.get(url) or self._look_up(url)
-        if task is None or method != b"POST":
+        known = self._understand(connection)
+        if known is None:
             return None
-        if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
-            return None
-        head = dict(connection.headers)
-        if len(head) != len(connection.headers) or b"host" not in head:
-            return None
-        if not _ODD.isdisjoint(head) or connection.flow.write_paused:
-            return None
-        length = head.get(b"content-length", b"")
-        if not length.isdigit() or int(length) > self.service.settings.max_request_bytes:
-            return None
+        request = self.admit(connection, known)
+        if request is not None and _is_whole(head, known):
+            self._remember(head, known)
+        return request
+
+    def known(self, head: bytes) -> Known | None:
+        """Return what a head means, byte for byte, if it has been understood before."""
+        return self._known.get(head)
+
+    def admit(self, connection: HttpToolsProtocol, known: Known) -> HotRequest | None:
+        """Return the request with this head, let in; None if it is not one for here."""
+        task = known.task
         target = self.service.targets.get(task.path)
-        if target is None:
+        if target is None or connection.flow.write_paused:
             return None
         try:
             caller = self.service.security.authorize(
-                task.operation, target.place.topic, connection.headers, peer_of(connection.scope)
+                task.operation, target.place.topic, known.headers, peer_of(connection.scope)
             )
-            exchange = Exchange(self.service, head, caller=caller)
+            exchange = Exchange(self.service, known.fields, caller=caller)
         except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
             return None
         request = HotAppend(self, connection, exchange, task)
         request.begin(target.place)
         return request
+
+    def _understand(self, connection: HttpToolsProtocol) -> Known | None:
+        """Return what the head means that the parser has just seen the end of."""
+        url, headers, parser = connection.url, connection.headers, connection.parser
+        task = self._tasks.get(url) or self._look_up(url)
+        if task is None or parser.get_method() != b"POST":
+            return None
+        if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+            return None
+        fields = dict(headers)
+        if len(fields) != len(headers) or b"host" not in fields:
+            return None
+        length = fields.get(b"content-length", b"")
+        if not _ODD.isdisjoint(fields) or not length.isdigit():
+            return None
+        body_bytes = int(length)
+        if body_bytes > self.service.settings.max_request_bytes:
+            return None
+        return Known(url, headers, fields, body_bytes, task)
+
+    def _remember(self, head: bytes, known: Known) -> None:
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[head] = known
 
     def _look_up(self, url: bytes) -> _Task | None:
         """Return what a URL asks for, and remember it, if its path is known to be a hot one."""
@@ -218,6 +263,17 @@ class HotAppend(HotRequest):
             return
         status, head, body = self._append.receipt()
         self._send(status, head, body)
+
+
+def _is_whole(head: bytes, known: Known) -> bool:
+    """Whether these bytes are that head and nothing else, and likely to come again.
+
+    Counting its lines tells it from one whose lines end, or go on, as only some parsers read them.
+    """
+    if len(head) > MAX_KNOWN_BYTES or TRACE in known.fields or not head.startswith(b"POST "):
+        return False
+    lines = len(known.headers) + 2
+    return head.count(b"\r\n") == lines and head.count(b"\n") == lines
 
 
 _APPENDS: Final[Mapping[str, tuple[str, type[Append]]]] = {

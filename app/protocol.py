@@ -26,6 +26,7 @@ from app.transports import OneWrite
 from engine.errors import Overloaded
 
 _NO_HTTP: Final = "Invalid HTTP request received."
+_HEAD_END: Final = b"\r\n\r\n"
 
 
 class Protocol(HttpToolsProtocol):
@@ -45,6 +46,10 @@ class Protocol(HttpToolsProtocol):
         """The last one that the hot lane took; uvicorn's cycle may be one that waits behind it."""
         self._has_head = False
         """Whether a request is under way that is handed on, and not yet whole."""
+        self._first = b""
+        """What came between two requests and is with the parser, until its first head is whole."""
+        self._idle_since = 0.0
+        """When the last answer was complete, on the loop's clock."""
         self._plain_head = b""
         """The head of a request that asks for an upgrade, without the question."""
         self._is_deaf = False
@@ -78,6 +83,7 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection, and the request whose body will not come any more."""
         self._set_deadline(None)
+        self._unset_keepalive_if_required()
         self._end_stall()
         if self._hot is not None:
             self._hot.leave()
@@ -87,12 +93,44 @@ class Protocol(HttpToolsProtocol):
         """Take what came; hang up on what is no HTTP, or a line and headers that do not end."""
         if self._is_deaf:
             return
-        self._unset_keepalive_if_required()
+        is_between = self._is_idle and not (
+            self._has_head or self._is_in_head or self.transport.is_closing()
+        )
+        if is_between and self._take_known(data):
+            return
+        self._first = data if is_between else b""
+        latest = self._cycle
         if self._feed(data):
-            self._look_at_rest(len(data))
+            self._look_at_rest(len(data), has_begun=self._cycle is not latest)
 
-    def _look_at_rest(self, size_bytes: int) -> None:
-        """See to it that what has not come yet will not be waited for without end."""
+    def _take_known(self, data: bytes) -> bool:
+        """Do a request that is whole and has a head that the parser has seen; False if it is none.
+
+        The parser is not told: it stands between two requests, before and afterwards.
+        """
+        body_start = data.find(_HEAD_END) + len(_HEAD_END)
+        known = self._hot_lane.known(data[:body_start])
+        if known is None or len(data) - body_start != known.body_bytes:
+            return False
+        self.on_message_begin()
+        self.url, self.headers = known.url, known.headers
+        self.scope["headers"] = known.headers
+        hot = self._hot_lane.admit(self, known)
+        if hot is None:
+            return False  # the parser begins anew, for another lane
+        self._head_bytes = 0
+        self._set_deadline(None)
+        self._hot = hot
+        self.cycle = cast("RequestResponseCycle", hot)
+        hot.take(data[body_start:])
+        hot.finish()
+        return True
+
+    def _look_at_rest(self, size_bytes: int, *, has_begun: bool) -> None:
+        """See to it that what has not come yet will not be waited for without end.
+
+        `has_begun` says whether a request's head was completed by what came.
+        """
         if self._is_in_head or self._cycle is None:
             self._head_bytes += size_bytes
             if self._head_bytes > self._max_header_bytes:
@@ -105,8 +143,8 @@ class Protocol(HttpToolsProtocol):
         cycle = self._cycle
         if isinstance(cycle, HotRequest):
             cycle.expect_rest()
-        if self.cycle.response_complete and not self._has_head and not self._is_timed:
-            self._expect_head()  # bytes that belong to no request must not end every timeout
+        if self._is_idle and not self._has_head and not has_begun:
+            self._expect_head()  # bytes that belong to no request are to become one
 
     def _feed(self, data: bytes) -> bool:
         """Have the bytes parsed, and return whether more of them are wanted.
@@ -132,13 +170,14 @@ class Protocol(HttpToolsProtocol):
         return cast("object", self.cycle)
 
     @property
+    def _is_idle(self) -> bool:
+        """Whether all that was asked is answered, though a body may still come that is unwanted."""
+        return self._cycle is None or self.cycle.response_complete
+
+    @property
     def _is_in_head(self) -> bool:
         scope = cast("Mapping[str, object] | None", self.scope)
         return scope is not None and "method" not in scope  # it has one when the head is whole
-
-    @property
-    def _is_timed(self) -> bool:
-        return self._deadline is not None or self.timeout_keep_alive_task is not None
 
     def on_headers_complete(self) -> None:
         """Let the hot lane have the request, or else uvicorn; after the last answer, nobody."""
@@ -146,11 +185,11 @@ class Protocol(HttpToolsProtocol):
         if self._is_deaf:
             return
         self._set_deadline(None)
-        is_idle = self._cycle is None or self.cycle.response_complete
-        if is_idle and self.transport.is_closing():
+        first, self._first = self._first, b""
+        if self._is_idle and self.transport.is_closing():
             return
-        if is_idle:
-            hot = self._hot_lane.enter(self)
+        if self._is_idle:
+            hot = self._hot_lane.enter(self, first[: first.find(_HEAD_END) + len(_HEAD_END)])
             if hot is not None:
                 self._hot = hot
                 self.cycle = cast("RequestResponseCycle", hot)
@@ -195,14 +234,42 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with what is pipelined; behind the last answer, with what is still to be said."""
-        is_last = not self.pipeline
-        super().on_response_complete()
-        if not is_last or self.transport.is_closing():
+        if self.pipeline:
+            super().on_response_complete()
             return
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        self._keep_alive()
         if self._last_words:
             self._part()
         elif self._has_head:
             self._set_deadline(self._settings.linger_timeout_ms, self.transport.close)
+
+    def _keep_alive(self) -> None:
+        """Close the connection if nothing more is asked for in time.
+
+        The timer of an earlier answer goes on: to move it with each would cost more than a parse.
+        """
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._call_when_idle(self.timeout_keep_alive)
+
+    def _call_when_idle(self, wait_seconds: float) -> None:
+        handler = self.timeout_keep_alive_handler
+        self.timeout_keep_alive_task = self.loop.call_later(wait_seconds, handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that was idle for so long; look again later where it was not."""
+        self.timeout_keep_alive_task = None
+        if not self._is_idle or self._is_in_head:
+            return  # the next answer begins anew, and a head has a time of its own
+        left_seconds = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left_seconds > 0:
+            self._call_when_idle(left_seconds)
+        else:
+            self.transport.close()
 
     def _refuse(self, error: Exception) -> None:
         """Take nothing more; say why when what was asked before is answered, then hang up."""

@@ -1,0 +1,276 @@
+"""Heads that came before: not parsed again, and never taken for what they are not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from app import hot_lane
+from app.operations.service import Service
+from engine.records.batch import BatchView
+from engine.types import FetchIsolation
+from tests.support.service import BATCHES, RECORDS, open_service
+from tests.support.wire import Connection, Listener, request, turn
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"content-type": "application/json"}
+
+
+def body_of(value: int) -> bytes:
+    return b'{"records":[{"value":%d}]}' % value
+
+
+def append_of(value: int, **headers: str) -> bytes:
+    return request("POST", f"{RECORDS}?acks=1", body_of(value), {**JSON, **headers})
+
+
+APPEND = append_of(10)
+
+
+class CountingParser:
+    """A parser that counts what it is given."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+        self.fed = 0
+
+    def feed_data(self, data: bytes) -> None:
+        self.fed += 1
+        self._parser.feed_data(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+
+def counted(connection: Connection) -> CountingParser:
+    """Count what the parser of a connection is given from now on."""
+    parser = CountingParser(connection.protocol.parser)
+    connection.protocol.parser = cast("Any", parser)
+    return parser
+
+
+@pytest.fixture
+async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
+    """An open service."""
+    async with open_service(tmp_path) as service:
+        yield service
+
+
+async def learned(service: Service, listener: Listener | None = None) -> Connection:
+    """A connection whose service has met the topic `events`, its paths, and one append."""
+    connection = (listener or Listener(service)).connect()
+    connection.send(request("PUT", "/v1/topics/events", b"{}"))
+    assert (await connection.answer()).status == 201
+    for path in (RECORDS, BATCHES):
+        connection.send(request("GET", path))
+        assert (await connection.answer()).status == 200
+    connection.send(APPEND)
+    assert (await connection.answer()).status == 201
+    return connection
+
+
+def values_of(service: Service) -> list[int]:
+    """The values in the log but for the first, which `learned` appended."""
+    log = service.place("events", 0).log
+    fetched = log.read(0, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
+    assert fetched is not None
+    view = memoryview(fetched.data)
+    values: list[int] = []
+    while view:
+        batch = BatchView(view)
+        values += [int(record.value or b"-1") for record in batch.records()]
+        view = view[batch.header.size_bytes :]
+    return values[1:]
+
+
+async def test_a_head_that_came_before_is_not_parsed_again(service: Service) -> None:
+    """Not on its connection and not on another; what follows it is the body of this request."""
+    listener = Listener(service)
+    first = await learned(service, listener)
+    for connection in (first, listener.connect()):
+        parser = counted(connection)
+        for value in (11, 12):
+            connection.send(append_of(value))
+            assert (await connection.answer()).status == 201
+        assert parser.fed == 0
+        assert not connection.has_tasks
+    assert values_of(service) == [11, 12, 11, 12]
+    assert service.admission.requests == service.admission.body_bytes == 0
+
+
+async def test_the_parser_goes_on_where_it_stood(service: Service) -> None:
+    """Requests that it must see and those that it need not see may alternate."""
+    connection = await learned(service)
+    parser = counted(connection)
+    for value in (11, 12, 13):
+        connection.send(append_of(value))
+        assert (await connection.answer()).status == 201
+        connection.send(request("GET", RECORDS))
+        assert (await connection.answer()).status == 200
+    assert parser.fed == 3
+    assert values_of(service) == [11, 12, 13]
+
+
+STREAM = b"".join(append_of(value) for value in (11, 12, 13))
+HEAD_BYTES = len(APPEND) - len(body_of(10))
+CUTS = sorted(
+    {
+        place
+        for edge in range(0, len(STREAM) + 1, len(APPEND))
+        for near in (edge, edge + HEAD_BYTES)
+        for place in range(near - 5, near + 6)
+        if 0 <= place <= len(STREAM)
+    }
+)
+
+
+async def test_wherever_a_stream_is_cut_it_is_the_same_requests(service: Service) -> None:
+    """Around every edge of head and body, in two reads: each request once, in order."""
+    connection = await learned(service)
+    for cut in CUTS:
+        for piece in (STREAM[:cut], STREAM[cut:]):
+            if piece:
+                connection.send(piece)
+        for _ in range(3):
+            assert (await connection.answer()).status == 201
+    assert values_of(service) == [11, 12, 13] * len(CUTS)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\r\n" + append_of(11),
+        append_of(11, traceparent=f"00-{'1' * 32}-{'2' * 16}-01"),
+        append_of(11, cookie="c" * hot_lane.MAX_KNOWN_BYTES),
+    ],
+    ids=["leading line", "trace", "long"],
+)
+async def test_what_is_not_one_plain_head_is_parsed_each_time(
+    service: Service, sent: bytes
+) -> None:
+    """It may be right all the same, and has its answer."""
+    connection = await learned(service)
+    parser = counted(connection)
+    for _ in range(2):
+        connection.send(sent)
+        await connection.answer()
+    assert parser.fed == 2
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [APPEND.replace(b"\r\nhost", b"\nhost", 1), append_of(11, cookie="a\r\n b")],
+    ids=["bare line feed", "folded line"],
+)
+async def test_lines_that_parsers_read_differently_are_no_known_head(
+    service: Service, odd: bytes
+) -> None:
+    """They are refused, whatever was appended before."""
+    connection = await learned(service)
+    connection.send(odd)
+    assert (await connection.answer()).status == 400
+    assert values_of(service) == []
+
+
+async def test_a_body_nobody_wants_is_no_request(service: Service) -> None:
+    """What comes behind a head that was refused is its body, though it reads as an append."""
+    connection = await learned(service)
+    head = request("POST", f"{RECORDS}?acks=1", b"", {"content-type": "text/plain"})
+    length = len(append_of(11))
+    connection.send(head.replace(b"content-length: 0", b"content-length: %d" % length))
+    assert (await connection.answer()).status == 415
+    connection.send(append_of(11))
+    await turn()
+    assert values_of(service) == []
+    connection.send(append_of(12))
+    assert (await connection.answer()).status == 201
+    assert values_of(service) == [12]
+
+
+async def test_the_rest_of_a_head_is_no_request(service: Service) -> None:
+    """Behind the beginning of a header an append is the header's value, and no append."""
+    connection = await learned(service)
+    connection.send(b"GET /healthz HTTP/1.1\r\nhost: test\r\nx-odd: ")
+    connection.send(append_of(11))
+    await connection.answer()
+    assert values_of(service) == []
+
+
+async def test_a_service_that_stops_says_so_to_those_it_knows(service: Service) -> None:
+    """What is refused is refused by the lane that explains it."""
+    connection = await learned(service)
+    service.drain()
+    connection.send(append_of(11))
+    assert (await connection.answer()).status == 503
+    assert values_of(service) == []
+
+
+async def test_a_topic_that_is_gone_is_gone_for_those_it_knows(service: Service) -> None:
+    """A head means the same again, and finds what is there now."""
+    connection = await learned(service)
+    connection.send(request("DELETE", "/v1/topics/events"))
+    assert (await connection.answer()).status == 204
+    connection.send(append_of(11))
+    assert (await connection.answer()).status == 404
+
+
+async def test_what_is_remembered_of_heads_is_bounded(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the limit the memory begins anew."""
+    monkeypatch.setattr(hot_lane, "MAX_KNOWN", 1)
+    connection = await learned(service)
+    parser = counted(connection)
+    for value, fed in ((11, 0), (100, 1), (101, 1), (12, 2), (13, 2)):
+        connection.send(append_of(value))
+        assert (await connection.answer()).status == 201
+        assert parser.fed == fed
+    assert values_of(service) == [11, 100, 101, 12, 13]
+
+
+async def test_nothing_is_begun_on_a_connection_that_closes_even_if_known(
+    service: Service,
+) -> None:
+    """A request that arrives while the connection closes is not appended."""
+    connection = await learned(service)
+    connection.wire.close()
+    connection.send(append_of(11))
+    assert values_of(service) == []
+
+
+async def test_one_timer_watches_an_idle_connection(service: Service) -> None:
+    """Answers do not move it; when it is over, it looks how long nothing was asked."""
+    connection = await learned(service)
+    protocol = connection.protocol
+    timer = protocol.timeout_keep_alive_task
+    assert timer is not None
+    for value in (11, 12, 13):
+        connection.send(append_of(value))
+        assert (await connection.answer()).status == 201
+    assert protocol.timeout_keep_alive_task is timer
+    protocol.timeout_keep_alive_handler()  # too early: the last answer is a moment old
+    assert not connection.wire.is_closing()
+    assert protocol.timeout_keep_alive_task not in {None, timer}
+    protocol.timeout_keep_alive = 0
+    protocol.timeout_keep_alive_handler()
+    assert connection.wire.is_closing()
+
+
+async def test_who_waits_for_the_disk_is_not_idle(service: Service) -> None:
+    """The time of an idle connection begins anew with the answer."""
+    connection = await learned(service)
+    protocol = connection.protocol
+    protocol.timeout_keep_alive = 0
+    service.commits.attach(asyncio.get_running_loop(), lambda: None)
+    connection.send(request("POST", RECORDS, body_of(11), JSON))
+    protocol.timeout_keep_alive_handler()
+    assert not connection.wire.is_closing()
+    assert protocol.timeout_keep_alive_task is None
+    protocol.timeout_keep_alive = 60
+    service.commits.attach(asyncio.get_running_loop(), service.runtime.committer.wake)
+    service.runtime.committer.wake()
+    assert (await connection.answer()).status == 201
+    assert protocol.timeout_keep_alive_task is not None
