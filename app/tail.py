@@ -31,9 +31,12 @@ class Watch:
     What happens while it does not wait is not lost: its next wait ends at once.
     """
 
-    __slots__ = ("_see_to", "_tail", "_timer", "_waiter", "_woken")
+    __slots__ = ("_see_to", "_tail", "_timer", "_waiter", "_woken", "is_late")
 
     def __init__(self, tail: Tail) -> None:
+        self.is_late = False
+        """Whether the time of `wake_by` has come. The loop's clock need not have reached it: timers
+        are rounded, and who compared the two could go back to sleep with nothing to wake it."""
         self._tail = tail
         self._woken = False
         self._waiter: asyncio.Future[None] | None = None
@@ -69,10 +72,12 @@ class Watch:
         """Have it woken at this time of the loop at the latest, and perhaps earlier."""
         if self._timer is None or self._timer.when() > time:
             self.close()
+            self.is_late = False
             self._timer = asyncio.get_running_loop().call_at(time, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
+        self.is_late = True
         self.wake()
 
     def close(self) -> None:

@@ -135,9 +135,7 @@ class _Fetch:
     async def wait(self) -> None:
         """Return when there is enough, the time is over or the service stops."""
         service, exchange = self._service, self._exchange
-        loop = asyncio.get_running_loop()
         wait_ms = min(self._wanted.max_wait_ms, service.settings.max_wait_ms)
-        deadline = loop.time() + wait_ms / 1000
         if wait_ms == 0 or self._is_enough():
             return
         logs = [part.place.log for part in self._parts if part.may_grow and part.place is not None]
@@ -145,9 +143,9 @@ class _Fetch:
             Departure(exchange.receive) as departure,
             service.tail.watch(logs, departure) as watch,
         ):
-            watch.wake_by(deadline)
+            watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
             while not self._is_enough() and service.admission.phase is Phase.READY:
-                if loop.time() >= deadline:
+                if watch.is_late:
                     break
                 growing = [part for part in self._drawn if part.may_grow]
                 exchange.ticket.park()

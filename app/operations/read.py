@@ -196,15 +196,13 @@ async def _find_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> Fou
     found = await find(exchange, place, call, start)
     if wait_ms == 0 or is_enough(call, found.fetched):
         return found
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_ms / 1000
     with (
         Departure(exchange.receive) as departure,
         service.tail.watch((place.log,), departure) as watch,
     ):
-        watch.wake_by(deadline)
+        watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
         while not is_enough(call, found.fetched) and service.admission.phase is Phase.READY:
-            if loop.time() >= deadline:
+            if watch.is_late:
                 break
             ensure_current(service, place)
             ticket.settle_answer(0)

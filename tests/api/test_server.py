@@ -55,6 +55,23 @@ def test_a_poller_that_hangs_up_on_the_other_lane_is_forgotten(served: Served) -
     until(lambda: served.service.admission.requests == 0)
 
 
+WAITS_MS = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 33)
+
+
+def test_a_wait_ends_at_its_time_though_timers_are_rounded(served: Served) -> None:
+    """Here, where clock and timers count whole milliseconds, none goes on until the next commit."""
+    log = {"topic": "events", "partition": 0, "offset": "latest"}
+    with httpx.Client(base_url=served.url, timeout=10) as client:
+        for wait_ms in WAITS_MS * 2:
+            query = f"offset=latest&max_wait_ms={wait_ms}"
+            assert client.get(f"{RECORDS}?{query}").json()["records"] == []
+            assert client.get(f"{RECORDS}?{query}&explain=1").json()["records"] == []
+            many = {"partitions": [log], "max_wait_ms": wait_ms}
+            assert client.post("/v1/fetch", json=many).json()["partitions"][0]["records"] == []
+            records = "/topics/events/partitions/0/records"
+            assert client.get(f"{records}?offset=0&timeout={wait_ms}").json() == []
+
+
 def test_stopping_answers_those_who_wait(served: Served) -> None:
     """A long poll is answered when the server is asked to stop, not when its time is over."""
     answers: list[int] = []

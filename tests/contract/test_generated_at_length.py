@@ -36,6 +36,7 @@ def requests_for(url: str, directory: Path) -> subprocess.CompletedProcess[str]:
             f"--max-time={DURATION_SECONDS}",
             f"--phases={','.join(PHASES)}",
             f"--checks={','.join(PROMISES)}",
+            "--request-timeout=30",  # far beyond any wait that the service would allow
             "--continue-on-failure",
             "--suppress-health-check=all",
             "--generation-database=none",
