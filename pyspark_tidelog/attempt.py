@@ -22,7 +22,7 @@ from pyspark_tidelog.errors import ServiceError, TidelogError
 from pyspark_tidelog.ledger import Attempt, Ledger
 from pyspark_tidelog.partitioner import partitions_of
 from pyspark_tidelog.positions import TopicPartition
-from pyspark_tidelog.records import Int64s
+from pyspark_tidelog.varints import Int64s
 from pyspark_tidelog.write_columns import Rows
 
 _APPENDED: Final = frozenset({201})

@@ -26,7 +26,8 @@ from pyspark.sql.types import (
 
 from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.positions import TopicPartition
-from pyspark_tidelog.records import Bytes, Int64s, RecordError, RecordFields, locate_headers
+from pyspark_tidelog.records import RecordFields, locate_headers
+from pyspark_tidelog.varints import Bytes, Int64s, RecordError
 
 HEADERS: Final = "headers"
 

@@ -1,8 +1,8 @@
 """Raw record batches in, Arrow RecordBatches out.
 
-The unit of work is a group of batches: enough of them that NumPy's cost per call vanishes, few
-enough that everything stays in the cache, about 10,000 records or 1 MiB. That is also what Spark's
-side likes best to be handed.
+Two sizes matter. Batches are located in groups, enough of them to be walked abreast: an answer of
+the usual size is one group. What is handed to Spark is smaller, about 10,000 records or 1 MiB, so
+that it stays in the caches of either side.
 """
 
 from __future__ import annotations
@@ -21,10 +21,16 @@ from pyspark_tidelog.columns import ColumnBuilder
 from pyspark_tidelog.compression import DEFAULT_LIMIT_BYTES, CompressionError, Decompressor
 from pyspark_tidelog.errors import DamagedBatchError
 from pyspark_tidelog.positions import TopicPartition
-from pyspark_tidelog.records import RecordError, RecordFields, locate_records
+from pyspark_tidelog.records import RecordFields, locate_records
+from pyspark_tidelog.varints import RecordError
 
 MAX_ROWS: Final = 10_000
 MAX_BYTES: Final = 1 << 20
+"""Of one RecordBatch, with the rows."""
+
+GROUP_ROWS: Final = 60_000
+GROUP_BYTES: Final = 8 << 20
+"""Of batches located together; compressed ones count three times, for so often they are held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class Decoder:
     def _groups(
         self, data: bytes | bytearray, frames: Sequence[BatchFrame]
     ) -> Iterator[list[_Batch]]:
-        """Gather batches, uncompressed, up to the size of a unit of work or one batch above it."""
+        """Gather batches, uncompressed, up to the size of a group or one batch above it."""
         group: list[_Batch] = []
         rows = size_bytes = 0
         for frame in frames:
@@ -88,8 +94,8 @@ class Decoder:
             batch = self._open(data, frame)
             group.append(batch)
             rows += frame.records_count
-            size_bytes += batch.size_bytes
-            if rows >= MAX_ROWS or size_bytes >= MAX_BYTES:
+            size_bytes += batch.size_bytes * (1 if batch.records is None else 3)
+            if rows >= GROUP_ROWS or size_bytes >= GROUP_BYTES:
                 yield group
                 group, rows, size_bytes = [], 0, 0
         if group:
@@ -117,7 +123,8 @@ class Decoder:
     ) -> tuple[bytes | bytearray, RecordFields]:
         payload, places = _joined(data, group)
         try:
-            return payload, locate_records(payload, [batch.frame for batch in group], places)
+            frames = [batch.frame for batch in group]
+            return payload, locate_records(payload, frames, places)
         except RecordError as error:
             if len(group) == 1:
                 raise self._damage(group[0].frame.base_offset, str(error)) from error
@@ -178,7 +185,7 @@ def _pieces(records: RecordFields) -> Iterator[RecordFields]:
     rows = len(records)
     if rows == 0:
         return
-    size_bytes = int(records.ends[-1] - records.positions[0])
+    size_bytes = int(records.ends[-1] - records.begins[0])
     count = max(-(-rows // MAX_ROWS), min(rows, size_bytes // MAX_BYTES))
     if count <= 1:
         yield records

@@ -16,10 +16,11 @@ import cramjam
 import crc32c
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_tidelog.batches import ATTRIBUTES_POSITION, HEADER, LOG_OVERHEAD_BYTES
 from pyspark_tidelog.errors import TidelogError
-from pyspark_tidelog.records import Bytes, Int64s
+from pyspark_tidelog.varints import Bytes, Int64s
 
 TRANSACTIONAL_MASK: Final = 0x10
 
@@ -144,33 +145,26 @@ def encode_headers(pairs: Sequence[Mapping[str, Any]] | None) -> bytes:
 
 
 def _encode_records(records: Records) -> bytes:
+    """Return the records one after the other: numbers by NumPy, bytes between them by Arrow."""
     count = len(records)
-    keys, values = _strings(records.keys), _strings(records.values)
-    tails = _tails(records.headers, count)
-    fields: list[_Varints | _Strings] = [
-        _Varints(records.timestamps - records.timestamps[0]),
-        _Varints(np.arange(count, dtype=np.int64)),
-        _Varints(keys.announced),
-        keys,
-        _Varints(values.announced),
-        values,
-        tails,
-    ]
-    bodies = np.sum([field.sizes for field in fields], axis=0) + 1  # the attributes, always 0
-    lengths = _Varints(bodies)
-    ends = np.cumsum(lengths.sizes + bodies)
-    out: Bytes = np.zeros(int(ends[-1]), np.uint8)
-    places = ends - bodies - lengths.sizes
-    lengths.write(out, places)
-    places = places + lengths.sizes + 1
-    for field in fields:
-        field.write(out, places)
-        places = places + field.sizes
-    return out.tobytes()
+    keys, key_lengths = _announced(records.keys)
+    values, value_lengths = _announced(records.values)
+    times = _Varints(records.timestamps - records.timestamps[0])
+    offsets = _Varints(np.arange(count, dtype=np.int64))
+    before_key, before_value = _Varints(key_lengths), _Varints(value_lengths)
+    attributes = _Varints(np.zeros(count, np.int64))
+    tails, tail_bytes = _tails(records.headers)
+    numbers = (attributes, times, offsets, before_key, before_value)
+    bodies = sum((one.sizes for one in numbers), _lengths(keys) + _lengths(values) + tail_bytes)
+    head = _interleaved((_Varints(bodies), attributes, times, offsets, before_key))
+    middle = _interleaved((before_value,))
+    joined = pc.binary_join_element_wise(head, keys, middle, values, tails, b"")
+    octets, starts, lengths = string_places(joined)
+    return octets[starts[0] : starts[-1] + lengths[-1]].tobytes()
 
 
 class _Varints:
-    """One signed number a record, written as a zigzag varint."""
+    """One signed number a record, as a zigzag varint."""
 
     def __init__(self, numbers: Int64s) -> None:
         self._zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
@@ -182,51 +176,44 @@ class _Varints:
             self.sizes += longer
 
     def write(self, out: Bytes, places: Int64s) -> None:
+        """Write each number at its place; all take one byte, few take more."""
+        rest, rows = self._zigzag, slice(None)
         for nth in range(int(self.sizes.max())):
-            rows = np.flatnonzero(self.sizes > nth)
-            octets = (self._zigzag[rows] >> np.uint64(7 * nth)) & np.uint64(0x7F)
-            octets |= np.where(self.sizes[rows] > nth + 1, 0x80, 0).astype(np.uint64)
-            out[places[rows] + nth] = octets.astype(np.uint8)
+            if nth:
+                rows = np.flatnonzero(self.sizes > nth)
+                rest = self._zigzag[rows] >> np.uint64(7 * nth)
+            more = (self.sizes[rows] > nth + 1).astype(np.uint8) << np.uint8(7)
+            out[places[rows] + nth] = (rest & np.uint64(0x7F)).astype(np.uint8) | more
 
 
-class _Strings:
-    """One byte string a record, copied; of a null nothing."""
-
-    def __init__(self, octets: Bytes, starts: Int64s, sizes: Int64s, announced: Int64s) -> None:
-        self._octets = octets
-        self._starts = starts
-        self.sizes = sizes
-        self.announced = announced
-        """The lengths that stand before the strings: -1 for a null."""
-
-    def write(self, out: Bytes, places: Int64s) -> None:
-        total = int(self.sizes.sum())
-        before = np.cumsum(self.sizes) - self.sizes
-        steps = np.arange(total)
-        out[np.repeat(places - before, self.sizes) + steps] = self._octets[
-            np.repeat(self._starts - before, self.sizes) + steps
-        ]
+def _interleaved(columns: Sequence[_Varints]) -> pa.Array:
+    """Return the numbers of each record behind each other, as one byte string a record."""
+    sizes = np.sum([column.sizes for column in columns], axis=0)
+    bounds = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    out: Bytes = np.empty(int(bounds[-1]), np.uint8)
+    places = bounds[:-1].astype(np.int64)
+    for column in columns:
+        column.write(out, places)
+        places += column.sizes
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
 
 
-def _strings(array: pa.Array) -> _Strings:
-    octets, starts, lengths = string_places(array)
-    announced = lengths.copy()
-    if array.null_count:
-        is_null = array.is_null().to_numpy(zero_copy_only=False)
-        lengths = np.where(is_null, 0, lengths)
-        announced = np.where(is_null, -1, announced)
-    return _Strings(octets, starts, lengths, announced)
+def _announced(array: pa.Array) -> tuple[pa.Array, Int64s]:
+    """Return the strings, empty for a null, and the lengths to write before them: -1 for a null."""
+    if not array.null_count:
+        return array, _lengths(array)
+    filled = array.fill_null(b"")
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    return filled, np.where(is_null, -1, _lengths(filled))
 
 
-def _tails(headers: Sequence[bytes] | None, count: int) -> _Strings:
+def _tails(headers: Sequence[bytes] | None) -> tuple[pa.Array | bytes, Int64s | int]:
+    """Return what ends each record, and its length: the number of headers and these."""
     if headers is None:
-        octets = np.frombuffer(_NO_HEADERS, np.uint8)
-        starts, sizes = np.zeros(count, np.int64), np.ones(count, np.int64)
-    else:
-        octets = np.frombuffer(b"".join(headers), np.uint8)
-        sizes = np.array([len(one) for one in headers], np.int64)
-        starts = np.cumsum(sizes) - sizes
-    return _Strings(octets, starts, sizes, sizes)
+        return _NO_HEADERS, len(_NO_HEADERS)
+    return pa.array(headers, pa.binary()), np.array([len(one) for one in headers], np.int64)
 
 
 def string_places(array: pa.Array) -> tuple[Bytes, Int64s, Int64s]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_tidelog.encode import string_places
-from pyspark_tidelog.records import Int64s
+from pyspark_tidelog.varints import Int64s
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995

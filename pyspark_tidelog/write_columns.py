@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from pyspark_tidelog.columns import HEADERS
 from pyspark_tidelog.encode import Records, encode_headers
 from pyspark_tidelog.errors import OptionError, TidelogError
-from pyspark_tidelog.records import Int64s
+from pyspark_tidelog.varints import Int64s
 
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 _ALLOWED: Final[dict[str, tuple[str, ...]]] = {

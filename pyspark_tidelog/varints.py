@@ -1,0 +1,46 @@
+"""Zigzag varints, many of them at once: NumPy over the positions at which they begin."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+
+_LONGEST_SHIFT: Final = 63
+
+# What the seven bits of a first octet stand for, and the sign they give to those that follow.
+_SEVEN_BITS: Final[Int64s] = np.arange(256, dtype=np.int64) & 127
+_ZIGZAG: Final[Int64s] = (_SEVEN_BITS >> 1) ^ -(_SEVEN_BITS & 1)
+_SIGN: Final[Int64s] = 1 - 2 * (_SEVEN_BITS & 1)
+
+
+class RecordError(ValueError):
+    """Bytes inside a batch that cannot be its records."""
+
+
+def read_varints(octets: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the numbers at the positions, and where they end; may raise IndexError."""
+    first = octets[positions]
+    remaining = np.flatnonzero(first >= 128)
+    if not remaining.size:
+        return _ZIGZAG[first], positions + 1
+    if remaining.size == first.size:
+        second = octets[positions + 1]
+        if second.max() < 128:
+            return _ZIGZAG[first] + _SIGN[first] * (second.astype(np.int64) << 6), positions + 2
+    values = (first & 127).astype(np.int64)
+    after = positions + 1
+    shift = 7
+    while remaining.size:
+        if shift > _LONGEST_SHIFT:
+            raise RecordError("a varint has more than ten bytes")
+        octet = octets[after[remaining]]
+        values[remaining] |= (octet & 127).astype(np.int64) << shift
+        after[remaining] += 1
+        shift += 7
+        remaining = remaining[octet >= 128]
+    return (values >> 1) ^ -(values & 1), after
