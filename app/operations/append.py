@@ -75,9 +75,14 @@ class Append(ABC):
         self.place = place
         self.call = with_headers(call, exchange.head)
 
-    @abstractmethod
     def is_light(self, body: Body) -> bool:
-        """Whether the body may be appended on the event loop; else it belongs on a worker."""
+        """Whether the body may be appended on the event loop; else it belongs on a worker.
+
+        There it may neither take long nor wait: that the log rolls, for example, or opens a file.
+        """
+        limit = self._service.settings.inline_append_bytes
+        # With it, others of this turn may go into the log: no more than the limit, see `together`.
+        return len(body) <= limit and self.place.log.takes_at_once(len(body) + limit)
 
     @property
     def is_plain(self) -> bool:
@@ -140,9 +145,6 @@ class RecordsAppend(Append):
         self._is_ndjson = exchange.brings_ndjson()
         super().__init__(exchange, place, call)
 
-    def is_light(self, body: Body) -> bool:
-        return len(body) <= self._service.settings.inline_append_bytes
-
     def batch(self, body: Body) -> bytearray:
         service = self._service
         made = read_records(
@@ -172,7 +174,7 @@ class BatchesAppend(Append):
             raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
 
     def is_light(self, body: Body) -> bool:
-        return len(body) <= self._service.settings.inline_append_bytes and not _is_compressed(body)
+        return not _is_compressed(body) and super().is_light(body)
 
     def batch(self, body: Body) -> bytearray:
         _ensure_magic(body)

@@ -151,7 +151,8 @@ async def _append_part(
 ) -> Outcome:
     try:
         place = service.place(topic, partition)
-        if len(records) <= INLINE_RECORDS:
+        room_bytes = service.settings.inline_append_bytes
+        if len(records) <= INLINE_RECORDS and place.log.takes_at_once(room_bytes):
             return Written(place, append_new(service, place, call, records, wakes=False))
         appended = await service.workers.write(
             lambda: append_new(service, place, call, records, wakes=True)

@@ -102,6 +102,16 @@ class SegmentIndexes:
         return self._fs.exists(self.transaction_path)
 
     @property
+    def is_offset_open(self) -> bool:
+        """Whether the offset index has been used: then no look into it opens a file."""
+        return self._offset is not None
+
+    @property
+    def are_open(self) -> bool:
+        """Whether both sparse indexes are: then no append opens one."""
+        return self.is_offset_open and self._time is not None
+
+    @property
     def is_full(self) -> bool:
         """Whether one of the two sparse indexes has no room for another entry."""
         return self.offset.is_full or self.time.is_full

@@ -18,7 +18,7 @@ from engine.fs import names
 from engine.fs.filesystem import FileSystem
 from engine.records.batch import BatchView
 from engine.records.header import BatchHeader
-from engine.segment.file_records import BatchPosition, FileRecords
+from engine.segment.file_records import BatchPosition, FileRecords, NotCached
 from engine.segment.indexes import SegmentIndexes
 from engine.segment.proofs import IndexProofs
 from engine.types import INT32_MAX, NO_TIMESTAMP, Buffer, OffsetPosition, TimestampOffset
@@ -160,6 +160,11 @@ class Segment:
             return True
         return self.indexes.is_full or not 0 <= params.max_offset - self.base_offset <= INT32_MAX
 
+    def takes_at_once(self, params: RollParams) -> bool:
+        """Whether the append that `params` describes would open, make and look at no file."""
+        is_known = self._rolling_timestamp is not None or self.records.size_bytes == 0
+        return is_known and self.indexes.are_open and not self.should_roll(params)
+
     def _waited_ms(self, params: RollParams) -> int:
         """Return the record time since the first append; the wall clock where it had none."""
         if self._rolling_timestamp is None:
@@ -180,6 +185,8 @@ class Segment:
         StoredDataCorrupt, NotCached, or CorruptIndex if the offset index leads nowhere.
         """
         end = self.records.size_bytes if end is None else end
+        if cached_only and not self.indexes.is_offset_open:
+            raise NotCached
         index = self.indexes.offset
         start = index.lookup(offset).position
         if start >= end:

@@ -74,8 +74,9 @@ async def test_conditions_are_about_one_partition(spread: Api, header: str) -> N
 async def test_a_disk_that_never_confirms_fails_its_part(spread: Api) -> None:
     """A part whose flush fails is told with its records; the others are on disk."""
     log = spread.log("spread", 0)
-    spread.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
     records = [{"key": f"k{n}", "value": n} for n in range(20)]
+    await spread.client.post(PATH, json={"records": records})  # all partitions are written to
+    spread.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
     posting = asyncio.create_task(spread.client.post(PATH, json={"records": records}))
     while not posting.done():
         for other in (spread.log("spread", 1), spread.log("spread", 2)):

@@ -41,6 +41,14 @@ async def connected(service: Service) -> Connection:
     return connection
 
 
+async def begun(service: Service) -> Connection:
+    """A connection whose service has appended to the topic: it need not open anything any more."""
+    connection = await connected(service)
+    connection.send(APPEND)
+    assert (await connection.answer()).status == 201
+    return connection
+
+
 def hold_the_disk(service: Service) -> None:
     """Let nobody wake the flusher: what was appended waits until `release_the_disk`."""
     service.commits.attach(asyncio.get_running_loop(), lambda: None)
@@ -58,7 +66,7 @@ def end_of(service: Service) -> int:
 
 async def test_an_append_needs_no_task_and_one_write(service: Service) -> None:
     """The answer is one write of head and body, and nothing of ASGI was started for it."""
-    connection = await connected(service)
+    connection = await begun(service)
     before = len(connection.wire.writes)
     connection.send(APPEND)
     assert not connection.has_tasks
@@ -245,9 +253,9 @@ async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The 504 names where to ask for the outcome, as on the other lanes."""
+    connection = await begun(service)
     monkeypatch.setattr("app.commits.SWEEP_SECONDS", 0.001)
     monkeypatch.setattr(service.commits, "_timeout_seconds", 0.001)
-    connection = await connected(service)
     hold_the_disk(service)
     producer = {"producer-id": "5", "producer-epoch": "0", "producer-sequence": "0"}
     connection.send(request("POST", RECORDS, ONE, producer))
@@ -345,7 +353,7 @@ async def test_what_is_remembered_of_urls_is_bounded(
 ) -> None:
     """More URLs than are remembered are served all the same."""
     monkeypatch.setattr("app.hot_lane.MAX_PLACES", 1)
-    connection = await connected(service)
+    connection = await begun(service)
     for acks in ("", "?acks=1", "?acks=0", ""):
         connection.send(request("POST", RECORDS + acks, ONE))
         assert not connection.has_tasks

@@ -1,0 +1,115 @@
+"""What the event loop may ask of the disk: bounded writes to the page cache, reads of cached bytes.
+
+Everything else may wait for a device or for somebody's lock, and belongs on a worker. Each call of
+the file system is noted with its thread, so no stopwatch is needed.
+"""
+
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.operations.service import Service
+from engine.fs.filesystem import PosixFileSystem
+from tests.support.builders import new_batch
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
+from tests.support.watched import WatchedFileSystem
+from tests.support.wire import Connection, Listener, request
+
+pytestmark = pytest.mark.anyio
+
+ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
+MANY = b"\n".join(b'{"key":"k","value":{"a":%d}}' % number for number in range(200))
+SEGMENT_BYTES = 400_000
+INLINE_BYTES = 128 * 1024
+
+ALLOWED = {
+    "file.append",  # into the page cache, of bounded size
+    "file.append_many",
+    "file.read_cached",  # returns nothing rather than wait
+    "file.reserve",  # 64 KiB of an index, once for thousands of entries
+}
+
+
+@pytest.fixture
+async def fs() -> WatchedFileSystem:
+    return WatchedFileSystem(PosixFileSystem())
+
+
+@pytest.fixture
+async def service(tmp_path: Path, fs: WatchedFileSystem) -> AsyncIterator[Service]:
+    """An open service whose disk is watched."""
+    async with open_service(tmp_path, fs=fs) as service:
+        yield service
+
+
+async def connected(service: Service) -> Connection:
+    """A connection whose service has met the paths of the new topic `events`."""
+    connection = Listener(service).connect()
+    body = b'{"config":{"segment.bytes":"%d"}}' % SEGMENT_BYTES
+    for setting_up in (request("PUT", "/v1/topics/events", body), request("GET", RECORDS)):
+        connection.send(setting_up)
+        assert (await connection.answer()).status in {200, 201}
+    return connection
+
+
+HOT = {
+    "one record": request("POST", RECORDS, ONE),
+    "unwaited": request("POST", f"{RECORDS}?acks=1", ONE),
+    "many records": request("POST", RECORDS, MANY, {"content-type": "application/x-ndjson"}),
+    "over partitions": request("POST", "/v1/topics/events/records", ONE),
+    "batches": request("POST", BATCHES, bytes(new_batch(30, value=b"x" * 1000)), RAW),
+    "much": request("POST", BATCHES, bytes(new_batch(100, value=b"x" * 2000)), RAW),
+    "as JSON": request("GET", f"{RECORDS}?offset=0"),
+    "as NDJSON": request("GET", f"{RECORDS}?offset=1", headers={"accept": "application/x-ndjson"}),
+    "raw": request("GET", f"{BATCHES}?offset=0&max_bytes=100000"),
+    "committed": request("GET", f"{RECORDS}?offset=0&isolation=read_committed"),
+    "the end": request("GET", f"{RECORDS}?offset=latest&max_wait_ms=1"),
+    "marks": request("GET", OFFSETS),
+    "fetch": request("POST", "/v1/fetch", b'{"partitions":[{"topic":"events","partition":0}]}'),
+}
+
+
+async def test_hot_requests_never_wait_for_the_disk(
+    service: Service, fs: WatchedFileSystem
+) -> None:
+    """First appends, appends that roll, reads: the loop opens, makes and syncs nothing."""
+    connection = await connected(service)
+    loop = threading.get_ident()
+    for _ in range(5):
+        for name, hot in HOT.items():
+            fs.asked.clear()
+            connection.send(hot)
+            assert (await connection.answer()).status in {200, 201}, name
+            asked = fs.asked_by(loop)
+            assert {call.name for call in asked} <= ALLOWED, name
+            assert sum(call.size_bytes for call in asked if "append" in call.name) <= INLINE_BYTES
+    log = service.place("events", 0).log
+    assert log.segments_count > 2
+
+
+async def test_most_appends_need_no_worker(service: Service, fs: WatchedFileSystem) -> None:
+    """What need not wait is written where it was parsed: otherwise the rule above were empty."""
+    connection = await connected(service)
+    loop = threading.get_ident()
+    for _ in range(3):
+        connection.send(HOT["one record"])
+        assert (await connection.answer()).status == 201
+    assert [call.name for call in fs.asked_by(loop)] == ["file.append"] * 2  # after the first
+
+
+async def test_a_304_asks_nothing_of_the_disk(service: Service, fs: WatchedFileSystem) -> None:
+    """Who has an immutable answer is told so without a look at the data, on any thread."""
+    connection = await connected(service)
+    connection.send(HOT["many records"])
+    await connection.answer()
+    log_id = service.place("events", 0).log.log_id
+    for path in (RECORDS, BATCHES):
+        target = f"{path}?offset=0&end_offset=200&log_id={log_id}"
+        connection.send(request("GET", target))
+        tag = dict((await connection.answer()).headers)[b"etag"].decode()
+        fs.asked.clear()
+        connection.send(request("GET", target, headers={"if-none-match": tag}))
+        assert (await connection.answer()).status == 304
+        assert fs.asked == []
