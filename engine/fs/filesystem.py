@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -33,6 +34,11 @@ _sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 _reserve: Final[Callable[[int, int, int], None]] = getattr(os, "posix_fallocate", lambda *_: None)
 _NO_WAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _MAP_OPTIONS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+# `bytearray(n)` without its zeros: to write megabytes of them costs as much as reading into them.
+_new_buffer: Final = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_new_buffer.argtypes = (ctypes.c_char_p, ctypes.c_ssize_t)
+_new_buffer.restype = ctypes.py_object
 
 
 class _Descriptor:
@@ -129,7 +135,7 @@ class PosixFile:
         length = min(length, self.size_bytes - position)
         if length <= 0:
             return b""
-        data = bytearray(length)
+        data: bytearray = _new_buffer(None, length)  # handed out only if all of it was read
         try:
             count = os.preadv(self._descriptor.number, [data], position, self._no_wait)
         except BlockingIOError:
