@@ -177,7 +177,8 @@ class _Varints:
 
     def write(self, out: Bytes, places: Int64s) -> None:
         """Write each number at its place; all take one byte, few take more."""
-        rest, rows = self._zigzag, slice(None)
+        rest = self._zigzag
+        rows: slice | Int64s = slice(None)
         for nth in range(int(self.sizes.max())):
             if nth:
                 rows = np.flatnonzero(self.sizes > nth)

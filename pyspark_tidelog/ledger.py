@@ -87,8 +87,8 @@ class Entries:
 
     begun: dict[Producer, set[str]] = field(default_factory=dict)
     """The topics that each attempt said it would write to."""
-    decisions: dict[int, Decision] = field(default_factory=dict)
-    """By batch: of several about one the first."""
+    decisions: dict[tuple[str, int], Decision] = field(default_factory=dict)
+    """By writer and batch: of several about one the first."""
 
 
 class Ledger:
@@ -102,14 +102,14 @@ class Ledger:
         group = quote(GROUP_PREFIX + write_id, safe="")
         self._cursor_path = f"/v1/groups/{group}/offsets/{quote(topic)}/0"
 
-    def cursor(self) -> Cursor:
+    def cursor(self, *, new_begins_at: str = "log_end_offset") -> Cursor:
         """Return how far the writer is; a new one begins at the end of the ledger as it is now."""
         found = self._stored_cursor()
         if found is not None:
             return found
         self._make()
-        end = self._client.get(f"{self._log_path}/offsets").json()["log_end_offset"]
-        self._put_cursor(Cursor(int(end), NOTHING_SETTLED), {"If-None-Match": "*"})
+        begin = self._client.get(f"{self._log_path}/offsets").json()[new_begins_at]
+        self._put_cursor(Cursor(int(begin), NOTHING_SETTLED), {"If-None-Match": "*"})
         found = self._stored_cursor()
         if found is None:
             raise ServiceError(f"the cursor of {self._write_id} in {self._topic} is not kept")
@@ -118,6 +118,16 @@ class Ledger:
     def settle(self, decision: Decision) -> None:
         """Note that a batch is carried out: it will not be looked at again."""
         self._put_cursor(Cursor(decision.offset + 1, decision.batch), {})
+
+    def move(self, offset: int) -> None:
+        """Note that what is below an offset will not be looked at again."""
+        self._put_cursor(Cursor(offset, NOTHING_SETTLED), {})
+
+    def offset_at(self, time_ms: int) -> int:
+        """Return where the notes of a time begin, or the end if there are none so late."""
+        path = f"{self._log_path}/offsets"
+        found = self._client.get(f"{path}?timestamp={time_ms}").json()["offset"]
+        return int(self._client.get(path).json()["high_watermark"] if found is None else found)
 
     def forget(self) -> None:
         """Delete the cursor of a writer that never comes again."""
@@ -132,29 +142,33 @@ class Ledger:
         """Note, on disk, which attempts of a batch count, if nobody has decided before."""
         self._append({"batch": batch, "attempts": [attempt.to_json() for attempt in attempts]})
 
-    def entries(self, offset: int) -> Entries:
-        """Return what this writer noted from an offset on; raises DataLossError if that is gone."""
+    def entries(
+        self, offset: int, end_offset: int | None = None, *, of_all: bool = False
+    ) -> Entries:
+        """Return what this writer, or any, noted; raises DataLossError if that is gone."""
         found = Entries()
         while True:
-            page = self._page(offset)
+            page = self._page(offset, end_offset)
             for record in page["records"]:
-                if record["key"] == self._write_id:
-                    self._take(found, int(record["offset"]), record["value"])
+                if of_all or record["key"] == self._write_id:
+                    self._take(found, record)
             offset = int(page["next_offset"])
-            if offset >= int(page["high_watermark"]):
+            if offset >= int(page["high_watermark"]) or offset == end_offset:
                 return found
 
-    def _take(self, found: Entries, offset: int, value: Mapping[str, Any]) -> None:
+    def _take(self, found: Entries, record: Mapping[str, Any]) -> None:
+        value = record["value"]
         if "attempts" in value:
             attempts = [Attempt.from_json(one) for one in value["attempts"]]
-            batch = int(value["batch"])
-            found.decisions.setdefault(batch, Decision(offset, batch, attempts))
+            key = (str(record["key"]), int(value["batch"]))
+            found.decisions.setdefault(key, Decision(int(record["offset"]), key[1], attempts))
         else:
             found.begun.setdefault(Producer(*value["producer"]), set()).update(value["topics"])
 
-    def _page(self, offset: int) -> dict[str, Any]:
+    def _page(self, offset: int, end_offset: int | None) -> dict[str, Any]:
+        until = "" if end_offset is None else f"&end_offset={end_offset}"
         answer = self._client.get(
-            f"{self._log_path}/records?offset={offset}&max_bytes={_PAGE_BYTES}",
+            f"{self._log_path}/records?offset={offset}{until}&max_bytes={_PAGE_BYTES}",
             expected=frozenset({410, 416}),
         )
         if answer.status != 200:

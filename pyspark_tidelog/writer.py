@@ -30,6 +30,7 @@ from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.endings import abort_all, commit_all
 from pyspark_tidelog.errors import OptionError, TidelogError
 from pyspark_tidelog.ledger import Attempt, Decision, Entries, Ledger
+from pyspark_tidelog.sweeping import sweep
 from pyspark_tidelog.write_columns import ensure_writable, rows_of
 from pyspark_tidelog.write_options import WriteOptions
 
@@ -41,6 +42,9 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 _ONLY_BATCH: Final = 0
+
+# How often a stream looks for what others left: it takes a few requests, and a day is long.
+_BATCHES_PER_SWEEP: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +178,15 @@ def _commit(
         if cursor.batch >= batch:
             _abort_others(options, entries, ())
             return
-        if batch not in entries.decisions:
+        if (write_id, batch) not in entries.decisions:
             ledger.decide(batch, attempts)
             entries = ledger.entries(cursor.offset)
-        decision = entries.decisions[batch]
+        decision = entries.decisions[write_id, batch]
         commit_all(options.endpoint, decision.attempts)
         _abort_others(options, entries, (decision,))
         ledger.settle(decision)
+    if batch % _BATCHES_PER_SWEEP == 0:
+        sweep(options.endpoint, options.ledger)
 
 
 def _abort(options: WriteOptions, write_id: str, batch: int) -> bool:
@@ -189,7 +195,7 @@ def _abort(options: WriteOptions, write_id: str, batch: int) -> bool:
         ledger = Ledger(client, options.ledger, write_id)
         cursor = ledger.cursor()
         entries = ledger.entries(cursor.offset)
-        if batch in entries.decisions:
+        if (write_id, batch) in entries.decisions:
             return False
         _abort_others(options, entries, ())
         return True

@@ -21,6 +21,7 @@ from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import DataLossError, ServiceError, TidelogError
 from pyspark_tidelog.ledger import GROUP_PREFIX
+from pyspark_tidelog.sweeping import sweep
 from pyspark_tidelog.write_options import WriteOptions
 from pyspark_tidelog.writer import BatchWriter, TaskResult
 
@@ -227,3 +228,38 @@ def test_a_topic_or_a_partition_that_is_not_there_is_told_by_name(
     with pytest.raises(TidelogError, match="has no partition 2: column partition must be 0 to 1"):
         writer_of(tidelog, topic, None).write(iter([batch]))
     assert seen(tidelog, topic, "read_uncommitted") == []
+
+
+def test_what_nobody_comes_back_for_is_aborted_after_a_day(
+    tidelog: ServiceProcess, topic: str
+) -> None:
+    """By whoever writes next; what was decided waits for its own, what is young for its day."""
+    ledger = f"{topic}-ledger"
+    decided = writer_of(tidelog, topic, f"decided-{topic}", ledger=ledger)
+    results = [decided.write(iter(rows("a", "b", "c")))]
+    with living(3), pytest.raises(Killed):
+        decided.commit(results)
+    writer_of(tidelog, topic, None, ledger=ledger).write(iter(rows("d", "e", "f")))
+    endpoint = Endpoint(tidelog.url)
+    sweep(endpoint, ledger)
+    assert len(open_producers(tidelog, topic)) == 2, "both are a moment old"
+    sweep(endpoint, ledger, after_ms=-1000)
+    assert results[0].attempt is not None
+    assert open_producers(tidelog, topic) == {results[0].attempt.producer.producer_id}
+    sweep(endpoint, ledger, after_ms=-1000)
+    decided.commit([])
+    assert seen(tidelog, topic) == ["a", "b", "c"]
+    assert not has_open_transaction(tidelog, topic)
+
+
+def open_producers(tidelog: ServiceProcess, topic: str) -> set[int]:
+    pages = [
+        tidelog.call("GET", f"/v1/topics/{topic}/partitions/{number}/producers")["producers"]
+        for number in range(2)
+    ]
+    return {
+        one["producer_id"]
+        for page in pages
+        for one in page
+        if one["current_txn_start_offset"] is not None
+    }
