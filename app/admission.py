@@ -7,9 +7,9 @@ bytes of bodies, bytes of answers, waiting readers, tails. Belongs to the event 
 from __future__ import annotations
 
 import enum
+import os
 import resource
 import sys
-from pathlib import Path
 from typing import Final
 
 from app.problems import Draining
@@ -95,7 +95,9 @@ def ensure_files(partitions: int) -> None:
     A directory that meets "too many open files" amid other work is offline until a restart. Lists
     the open files, so it is not for the event loop.
     """
-    spare = _allowed_files() - len(list(Path("/dev/fd").iterdir())) - SPARE_FILES
+    with os.scandir("/dev/fd") as found:
+        open_files = sum(1 for _ in found)
+    spare = _allowed_files() - open_files - SPARE_FILES
     if partitions * FILES_OF_PARTITION > spare:
         raise PolicyViolation(
             f"{partitions} partitions more need {FILES_OF_PARTITION} open files each, and "

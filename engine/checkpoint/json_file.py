@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from engine.checkpoint.lines import corrupt
 from engine.fs.atomic import replace_atomically
 from engine.fs.filesystem import FileSystem
@@ -32,5 +34,6 @@ def read_json(fs: FileSystem, path: Path, version: int) -> dict[str, object] | N
 
 def write_json(fs: FileSystem, path: Path, version: int, fields: Mapping[str, object]) -> None:
     """Replace the file, durably; the caller sees to it that only one thread at a time does."""
-    content = json.dumps({"version": version, **fields}, indent=2, ensure_ascii=False)
-    replace_atomically(fs, path, f"{content}\n".encode())
+    # Indented for people, but not by json: thousands of topics would take it a tenth of a second.
+    content = json.dumps({"version": version, **fields}, ensure_ascii=False)
+    replace_atomically(fs, path, f"{msgspec.json.format(content, indent=2)}\n".encode())

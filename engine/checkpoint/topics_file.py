@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -109,8 +109,14 @@ class TopicsFile:
 
 def _stored(entry: TopicEntry) -> dict[str, object]:
     """Return the entry for the file, which mentions a deletion or compaction only if true."""
-    fields = asdict(entry)
-    for name in ("deleted", "compacted"):
-        if not fields[name]:
-            del fields[name]
+    fields: dict[str, object] = {
+        "id": entry.id,
+        "partitions": entry.partitions,
+        "config": dict(entry.config),
+        "adopted": entry.adopted,
+    }
+    if entry.deleted:
+        fields["deleted"] = True
+    if entry.compacted:
+        fields["compacted"] = True
     return fields

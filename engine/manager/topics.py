@@ -48,7 +48,12 @@ class Topic:
     @property
     def may_have_gaps(self) -> bool:
         """Whether an offset that is missing may have been compacted away, now or ever."""
-        return self.adopted or self.was_compacted or self.log_config({}).is_compacted
+        return self.adopted or self.was_compacted or self._asks_for_compaction
+
+    @property
+    def _asks_for_compaction(self) -> bool:
+        # Not `log_config`: for each change the entries of all topics are made.
+        return "compact" in self.overrides.get("cleanup.policy", "")
 
     def is_gapless(self, config: LogConfig) -> bool:
         """Whether every offset was there in logs of this configuration, unless noted."""
@@ -67,7 +72,7 @@ class Topic:
     @property
     def entry(self) -> TopicEntry:
         """The topic as the topics file has it."""
-        compacted = self.was_compacted or self.log_config({}).is_compacted
+        compacted = self.was_compacted or self._asks_for_compaction
         return TopicEntry(
             self.topic_id, self.partitions, self.overrides, self.adopted, compacted=compacted
         )
