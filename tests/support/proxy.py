@@ -34,6 +34,8 @@ class Proxy:
     cuts: int = 0
     requests: list[bytes] = field(default_factory=list)
     """What clients sent, in the pieces in which it came."""
+    on_request: Callable[[bytes], None] = lambda _piece: None
+    """Told of each piece before it is passed on; an OSError of its own cuts the connection."""
 
     @property
     def url(self) -> str:
@@ -72,9 +74,12 @@ class Proxy:
         with suppress(OSError):
             while piece := await reader.read(_CHUNK_BYTES):
                 self.requests.append(piece)
+                self.on_request(piece)
                 writer.write(piece)
                 await writer.drain()
             writer.write_eof()
+            return
+        writer.close()
 
     async def _answers(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, treatment: Treatment
@@ -82,7 +87,9 @@ class Proxy:
         passed = 0
         while piece := await reader.read(_CHUNK_BYTES):
             if treatment.delay_s:
-                await asyncio.sleep(treatment.delay_s)
+                is_due = asyncio.Event()
+                asyncio.get_running_loop().call_later(treatment.delay_s, is_due.set)
+                await is_due.wait()
             if treatment.cut_after is not None and passed + len(piece) >= treatment.cut_after:
                 writer.write(piece[: treatment.cut_after - passed])
                 self.cuts += 1
@@ -93,7 +100,9 @@ class Proxy:
 
 
 @contextmanager
-def proxy_to(port: int, treat: Callable[[int], Treatment]) -> Iterator[Proxy]:
+def proxy_to(
+    port: int, treat: Callable[[int], Treatment] = lambda _number: Treatment()
+) -> Iterator[Proxy]:
     """Run a proxy in a thread of its own until the block ends."""
     proxy = Proxy(("127.0.0.1", port), treat)
     is_up, is_over = threading.Event(), asyncio.Event()
