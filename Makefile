@@ -79,6 +79,10 @@ tests: setup ## The tests alone, on two cores, with branch coverage (PYTEST_ARGS
 test-long: setup ## What takes minutes or a tool from elsewhere; names what it leaves out
 	$(BIN)/pytest -m long --hypothesis-profile=long --timeout=3600 $(LONG_ARGS)
 
+.PHONY: simulate
+simulate: setup ## Whole lives of the engine on a disk that fails, from seeds (SEED=1 RUNS=1000)
+	@$(BIN)/python -m tests.support.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+
 # --------------------------------------------------------------------------------------------------------------- upkeep
 
 .PHONY: format

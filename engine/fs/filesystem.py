@@ -32,6 +32,8 @@ _FILE_MODE: Final = 0o644
 # What a platform lacks is replaced here, so that no call site knows about platforms.
 _sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 _reserve: Final[Callable[[int, int, int], None]] = getattr(os, "posix_fallocate", lambda *_: None)
+_DO_NOT_NEED: Final[int] = getattr(os, "POSIX_FADV_DONTNEED", 0)
+_advise: Final[Callable[[int, int, int, int], None]] = getattr(os, "posix_fadvise", lambda *_: None)
 _NO_WAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _MAP_OPTIONS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -163,6 +165,11 @@ class PosixFile:
     def sync_all(self) -> None:
         descriptor = self._descriptor
         os.fsync(descriptor.number)
+
+    def forget_cached(self) -> None:
+        descriptor = self._descriptor
+        _sync_data(descriptor.number)
+        _advise(descriptor.number, 0, 0, _DO_NOT_NEED)
 
     def modified_ms(self) -> int:
         return os.fstat(self._descriptor.number).st_mtime_ns // 1_000_000

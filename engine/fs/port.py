@@ -59,6 +59,13 @@ class File(Protocol):
     def sync_all(self) -> None:
         """Return once the bytes and all metadata (times, for example) would survive a power cut."""
 
+    def forget_cached(self) -> None:
+        """Sync, and have later reads come from the disk where the platform can be told so.
+
+        After a sync that failed, the page cache may hold bytes that it takes for written and that
+        are not on the disk: no later sync would write them.
+        """
+
     def modified_ms(self) -> int:
         """When the file's content last changed, in ms; a rename or removal does not matter."""
 

@@ -130,6 +130,11 @@ class Compaction:
                 fs.sync_directory(directory)
                 with self._lock:
                     state.swap_in(output, sources)
+                # Before the output gets a name like theirs: a source whose old name came back after
+                # a power cut would be a second segment with the same offsets.
+                fs.sync_directory(directory)
+                with self._lock:
+                    output.change_suffix("")
                 fs.sync_directory(directory)
 
     @contextmanager

@@ -40,7 +40,9 @@ def finish_replacements(context: LogContext, directory: Path, config: LogConfig)
     for name in (*(set(swaps) - set(valid)), *cleaned):
         _LOG.warning("%s: removing %s, left by an interrupted replacement", directory, name)
         fs.remove(directory / name)
+    fs.sync_directory(directory)  # or a power cut could take the outputs' names as well
     _drop_replaced(context, directory, config, valid)
+    fs.sync_directory(directory)  # or what was dropped could come back beside what replaces it
     for name in valid:
         target = names.without_suffix(name, names.SWAP_SUFFIX)
         fs.rename(directory / name, directory / target)

@@ -203,6 +203,7 @@ class LocalLog:
         self.segments.replace(ascending, old)
         for segment in sorted(old, key=lambda segment: segment.base_offset):
             self.retire(segment)
+        self.context.fs.sync_directory(self.directory)  # or one could come back beside an output
         for segment in ascending:
             segment.change_suffix("")
         self.context.fs.sync_directory(self.directory)

@@ -152,7 +152,12 @@ class LogState:
             len(incoming.buffer),
             now_ms,
         )
-        if not self.local.segments.active.should_roll(params):
+        try:
+            is_due = self.local.segments.active.should_roll(params)
+        except OSError:  # an index that was not open yet
+            with self._context.health.appending():
+                raise
+        if not is_due:
             return False
         first_offset = headers[0].base_offset
         if headers[0].magic < MAGIC_2:  # as Kafka, which does not look inside for the true one
@@ -247,11 +252,12 @@ class LogState:
         self.watermarks = marks.with_first_unstable(unstable)
 
     def _place_of(self, offset: int) -> OffsetMetadata:
-        """Return where the first batch that ends at or after `offset` lies."""
-        for segment in self.local.segments.overlapping(offset, self.watermarks.end.offset + 1):
-            found = segment.locate_surely(offset)
-            if found is not None:
-                return OffsetMetadata(offset, segment.base_offset, found.position)
+        """Return where the first batch that ends at or after `offset` lies; StorageOffline."""
+        with self._context.health.writing():
+            for segment in self.local.segments.overlapping(offset, self.watermarks.end.offset + 1):
+                found = segment.locate_surely(offset)
+                if found is not None:
+                    return OffsetMetadata(offset, segment.base_offset, found.position)
         return self.watermarks.end
 
     def describe_segments(self) -> list[SegmentInfo]:
@@ -313,14 +319,13 @@ class LogState:
     def swap_in(self, output: Segment, sources: Sequence[Segment]) -> None:
         """Put a complete `.swap` segment in the place of its sources; their snapshots follow.
 
-        Nothing is synced here: the names on disk are the caller's to sync, before and after.
+        The names on disk are the caller's to sync, before and after, and then to give to `output`.
         """
         self.local.segments.replace([output], sources)
         for source in sources:
             self.local.retire(source)
             if source.base_offset != output.base_offset:
                 self._retire_snapshot(source.base_offset)
-        output.change_suffix("")
 
     def truncate_to(self, offset: int) -> bool:
         """Take the log end back to `offset`, in a new epoch; return whether anything was cut.

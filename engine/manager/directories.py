@@ -22,6 +22,7 @@ from engine.errors import (
     CorruptCheckpoint,
     InvalidDataDirectory,
     InvalidRequestValue,
+    Overloaded,
     StorageError,
     StorageFull,
     StorageOffline,
@@ -274,7 +275,10 @@ class Directories:
             self.write_topics(entries)
 
     def write_topics(self, entries: Mapping[str, TopicEntry]) -> None:
-        """Replace every copy, durably. After StorageFull all say what they did before."""
+        """Replace every copy, durably.
+
+        After StorageFull or Overloaded all say what they did before.
+        """
         generation = self._newest.generation + 1
         written: list[DataDirectory] = []
 
@@ -284,7 +288,7 @@ class Directories:
 
         try:
             self.each_online(write)
-        except StorageFull:
+        except (Overloaded, StorageFull):
             self._newest = replace(self._newest, generation=generation + 1)
             for directory in written:
                 directory.write_topics(self._newest.topics, self._newest.generation)

@@ -105,6 +105,8 @@ class DataDirectory:
         The marker goes before the first log is opened, and not before a start that is refused.
         """
         with self.health.writing():
+            # What a dead process renamed may not be on the disk yet, and is going to be acted upon.
+            self._fs.sync_directory(self.path)
             was_clean = self._marker.exists()
             if was_clean:
                 self._marker.delete()

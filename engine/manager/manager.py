@@ -19,6 +19,7 @@ from engine.clock import Clock
 from engine.config import EngineConfig, LogConfig
 from engine.errors import (
     InvalidRequestValue,
+    Overloaded,
     PolicyViolation,
     Recovering,
     StorageError,
@@ -398,8 +399,8 @@ class LogManager(Catalog):
     def _grow(self, topic: Topic, numbers: range) -> None:
         """Record the topic, make its partitions of these numbers, then show it to everybody.
 
-        A full disk undoes it. After any other failure the directory is offline, and the next start
-        completes what the topics file says.
+        A full disk and too many open files undo it. After any other failure the directory is
+        offline, and the next start completes what the topics file says.
         """
         self._directories.write_topics({**self._entries(self._topics), topic.name: topic.entry})
         made: dict[TopicPartition, Log] = {}
@@ -407,9 +408,9 @@ class LogManager(Catalog):
             for number in numbers:
                 log = TopicPartition(topic.name, number)
                 made[log] = self._directories.make(topic, log, (*self.logs(), *made.values()))
-            for directory in {self._directories.of(log.directory) for log in made.values()}:
-                directory.sync()
-        except (StorageFull, StorageOffline, TopicConflict):
+            for path in sorted({log.directory.parent for log in made.values()}):
+                self._directories.at(path).sync()
+        except (Overloaded, StorageFull, StorageOffline, TopicConflict):
             if self._directories.online:
                 self._unmake(made)
                 if self._directories.offline and topic.name not in self._topics:

@@ -30,6 +30,7 @@ from engine.log.relocation import Standstill
 from engine.log.results import Fetched, ReadEnd
 from engine.manager.directory import DataDirectory
 from engine.manager.topics import Topic
+from engine.records.scan import iter_headers
 from engine.topic_keys import MIB
 from engine.types import AppendOrigin, FetchIsolation, LogStartReason
 
@@ -81,6 +82,7 @@ class Move:
         self._path = path
         self._copy: Log | None = None
         self._log_id = log.log_id
+        self._start = 0  # nothing below is asked for
         self._is_decided = False
 
     def __enter__(self) -> None:
@@ -103,8 +105,8 @@ class Move:
     def copy(self, progress: MoveListener) -> None:
         """Make a copy that lacks only what is being appended, on disk, with checkpoint lines."""
         for _ in range(MOST_BEGINNINGS):
-            copy = self._begin()
             try:
+                copy = self._begin()
                 while self._copy_chunk(copy, self._read):
                     progress(*self._progress(copy))
                     if self._stopping.is_set():
@@ -148,7 +150,7 @@ class Move:
         self._let_go()
         self._target.partitions.empty(self._path)
         self._target.partitions.make_directory(self._topic, self._path)
-        first_offset = log.first_segment_base_offset
+        first_offset = self._first_offset()
         self._copy_producers_below(first_offset)
         # A batch fits where it was: segment.bytes may have been lowered since.
         largest = max(segment.size_bytes for segment in log.segments)
@@ -161,6 +163,12 @@ class Move:
         with context.health.appending():
             self._copy = Log.open(context, log.topic_partition, log.topic_id, request)
         return self._copy
+
+    def _first_offset(self) -> int:
+        """Return where the copy begins: with the batch that holds the log start."""
+        self._start = start = self._log.watermarks.log_start_offset
+        first = self._read(start, max_bytes=1)
+        return min([start, *(header.base_offset for _, header in iter_headers(first.data))])
 
     def _copy_producers_below(self, first_offset: int) -> None:
         """Have the copy know the producers whose batches retention has removed."""
@@ -180,7 +188,7 @@ class Move:
     def _copy_chunk(self, copy: Log, read: Callable[[int, int], Fetched]) -> bool:
         """Copy some batches; return whether there were more."""
         limit_bytes = min(CHUNK_BYTES, copy.config.segment_bytes)
-        fetched = read(copy.watermarks.log_end_offset, limit_bytes)
+        fetched = read(max(copy.watermarks.log_end_offset, self._start), limit_bytes)
         if fetched.data:
             copy.append(fetched.data, origin=AppendOrigin.REPLICATION)
         return fetched.ended_by is not ReadEnd.LOG_BOUND

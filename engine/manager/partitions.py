@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.checkpoint.epochs import write_epochs
 from engine.checkpoint.partition_metadata import read_topic_id, write_topic_id
-from engine.errors import CorruptCheckpoint, StorageFull, TopicConflict
+from engine.errors import CorruptCheckpoint, Overloaded, StorageFull, TopicConflict
 from engine.fs import names
 from engine.fs.places import ensure_files
 from engine.log.context import LogContext
@@ -68,13 +68,13 @@ class Partitions:
     def make(self, topic: Topic, log: TopicPartition) -> Log:
         """Make the directory of a new partition and open its empty log.
 
-        StorageFull leaves nothing behind and the data directory online.
+        StorageFull and Overloaded leave nothing behind and the data directory online.
         """
         path = self.path_of(log)
         try:
             self.make_directory(topic, path)
             return self.open(topic, log, path, LeftState())
-        except StorageFull:
+        except (Overloaded, StorageFull):
             self.discard(path)
             raise
 

@@ -37,6 +37,8 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
     is_whole = not directories.offline
     stock = directories.take_stock()
     recorded = directories.read_topics()
+    # All copies first: a directory that knows of a partition and not of its topic would adopt it.
+    directories.ensure_topics(recorded)
     topic_ids = {
         log: directories.of(path).partitions.read_topic_id(path) for log, path in stock.live.items()
     }

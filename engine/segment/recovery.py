@@ -109,6 +109,9 @@ def recover_segment(
 
     Raises SegmentOverflow if the segment holds an offset its indexes cannot express.
     """
+    if not keeps_tail:
+        # What is found must be on the disk: it is going to be shown, and believed from then on.
+        segment.records.file.forget_cached()
     size = segment.size_bytes
     segment.reset_for_recovery()
     walk = _Walk(segment.records, segment.base_offset)

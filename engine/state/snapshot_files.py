@@ -53,9 +53,14 @@ class SnapshotFiles:
         Kafka writes it under its final name too: a crash leaves a file that fails its checksum, and
         loading then falls back to the one before.
         """
-        with self._fs.open(self._path(offset), create=True) as file:
+        path = self._path(offset)
+        with self._fs.open(path, create=True) as file:
             file.truncate(0)
-            file.append(content)
+            try:
+                file.append(content)
+            except OSError:
+                self._fs.remove(path)  # it would pass for damaged
+                raise
             if sync:
                 file.sync_all()
         if sync:

@@ -19,7 +19,14 @@ from pathlib import Path
 from random import Random
 
 from engine.fs.filesystem import FileSystem
-from tests.support.inodes import Directory, ForgetfulFile, ForgetfulMap, Inode, Storage
+from tests.support.inodes import (
+    UNLIMITED,
+    Directory,
+    ForgetfulFile,
+    ForgetfulMap,
+    Inode,
+    Storage,
+)
 from tests.support.machine import PowerCut, os_error
 
 __all__ = ["ForgetfulDisk", "PowerCut"]
@@ -27,6 +34,8 @@ __all__ = ["ForgetfulDisk", "PowerCut"]
 
 class ForgetfulDisk(Storage):
     """A `FileSystem`. Its public extras steer it and tell what reached it; all thread-safe."""
+
+    file_type = ForgetfulFile
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,11 +91,12 @@ class ForgetfulDisk(Storage):
             node = self._parent(path).names.get(path.name)
             if node is None and create:
                 inode = self._create(path, preallocate_bytes)
-                return ForgetfulFile(self, path, inode, 0)
+                return self.file_type(self, path, inode, 0)
             if node is not None and exclusive:
                 raise os_error(errno.EEXIST, path)
             inode = self._inode(path)
-            return ForgetfulFile(self, path, inode, len(inode.content), read_only=read_only)
+            size_bytes = len(inode.content)
+            return self.file_type(self, path, inode, size_bytes, read_only=read_only)
 
     def open_map(
         self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
@@ -96,7 +106,9 @@ class ForgetfulDisk(Storage):
             is_new = path.name not in self._parent(path).names
             if is_new and size_bytes is not None and not read_only:
                 return ForgetfulMap(self, path, self._create(path, size_bytes), is_new=True)
-            return ForgetfulMap(self, path, self._inode(path), is_new=False, read_only=read_only)
+            inode = self._inode(path)
+            inode.clean = None  # a store makes a page dirty even if it changes nothing
+            return ForgetfulMap(self, path, inode, is_new=False, read_only=read_only)
 
     def exists(self, path: Path) -> bool:
         with contextlib.suppress(OSError):
@@ -149,6 +161,7 @@ class ForgetfulDisk(Storage):
             if isinstance(after.names.get(target.name), Directory):
                 raise os_error(errno.ENOTEMPTY, target)
             self.enter("rename", source)
+            self._free(after.names.get(target.name))
             if before is after:
                 before.change(**{source.name: None, target.name: node})
             else:
@@ -159,8 +172,9 @@ class ForgetfulDisk(Storage):
         with self._lock:
             if missing_ok and not self.exists(path):
                 return
-            self._inode(path)
+            inode = self._inode(path)
             self.enter("remove", path)
+            self._free(inode)
             self._parent(path).change(**{path.name: None})
 
     def remove_tree(self, path: Path) -> None:
@@ -191,6 +205,11 @@ class ForgetfulDisk(Storage):
             self.remove(path, missing_ok=True)
 
     # ---------------------------------------------------------------------------- insides
+
+    def _free(self, inode: Inode | Directory | None) -> None:
+        """Give back the space of a file that has lost its name."""
+        if isinstance(inode, Inode) and self.remaining_bytes != UNLIMITED:
+            self.remaining_bytes += len(inode.content)
 
     def _create(self, path: Path, size_bytes: int) -> Inode:
         self.enter("create", path)

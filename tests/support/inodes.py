@@ -239,6 +239,10 @@ class ForgetfulFile(_Open):
     def sync_all(self) -> None:
         self.sync()
 
+    def forget_cached(self) -> None:
+        self.sync()
+        self._inode.drop_cache()
+
     def modified_ms(self) -> int:
         return self._inode.modified_ms
 

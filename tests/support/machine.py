@@ -103,8 +103,9 @@ class Machine:
 
     def forget_faults(self) -> bool:
         """Let everything succeed from now on; return whether something was still to fail."""
-        had_faults = bool(self._faults)
+        had_faults = bool(self._faults) or self._cut_before is not None
         self._faults.clear()
+        self._cut_before = None
         return had_faults
 
     @contextlib.contextmanager

@@ -178,3 +178,13 @@ def test_version_tells_files_of_one_name_apart(place: Place) -> None:
             seen.append(other.version())
             place.fs.rename(place / "g", place / "f")
             assert len(set(seen)) == 2
+
+
+def test_forgetting_what_is_cached_loses_nothing(place: Place) -> None:
+    """What was appended is read from the disk then, and the next append goes on behind it."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"one")
+        file.forget_cached()
+        assert file.read_at(0, 3) == b"one"
+        assert file.append(b"two") == 3
+    assert place.fs.read_bytes(place / "f") == b"onetwo"

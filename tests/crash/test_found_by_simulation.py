@@ -1,0 +1,193 @@
+"""What the simulator found, each as the few lines that are enough for it."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+
+import pytest
+
+from engine.errors import Overloaded, StorageFull, StorageOffline
+from engine.fs import names
+from engine.log.log import Log
+from engine.types import FetchIsolation
+from tests.support.builders import DATA, EVENTS, World, new_batch, values_of
+from tests.support.compaction import Compacted
+from tests.support.filesystem import PowerCut
+from tests.support.logs import CONFIG, DIRECTORY, append_values, fill, read_records, read_values
+from tests.support.machine import Operation
+from tests.unit.engine.manager.test_directories import A, B, opened
+
+TRANSACTIONAL = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(errno.ENOSPC, StorageFull), (errno.EMFILE, Overloaded), (errno.EIO, StorageOffline)],
+)
+def test_an_index_that_cannot_be_opened_is_told_to_who_appends(
+    error: int, told: type[Exception]
+) -> None:
+    """The first append after a roll opens indexes: what fails there is an error of ours.
+
+    It was a bare OSError, which took no directory offline.
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"one")
+    log.commit()
+    log.roll()
+    world.disk.fail("open_map", error=error, path_end=names.INDEX_SUFFIXES[0])
+    with pytest.raises(told):
+        append_values(log, b"two")
+    assert world.health.is_offline == (told is StorageOffline)
+    assert read_values(log) == [b"one"]
+
+
+def reopened(world: World, log: Log) -> Log:
+    """Open the log as a clean stop left it: nobody has looked at its indexes."""
+    end = log.flush()
+    log.close()
+    return world.open_uncommitted(CONFIG, recovery_point=end, was_clean=True)
+
+
+def test_nothing_undecided_is_shown_if_the_disk_fails_while_it_is_looked_for() -> None:
+    """A transaction known from a snapshot is looked up in the log: if that fails, nobody reads on.
+
+    The append was answered with a bare OSError, and the next commit showed what was undecided.
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    log.append(values_of([b"undecided"], base_sequence=0, **TRANSACTIONAL))
+    log = reopened(world, log)
+    more = values_of([b"undecided, too"], base_sequence=1, **TRANSACTIONAL)
+    world.disk.fail("read", path_end=names.LOG_SUFFIX)
+    with pytest.raises(StorageOffline):
+        log.append(more)
+    with pytest.raises(StorageOffline):
+        log.commit()
+    assert read_values(log, isolation=FetchIsolation.TXN_COMMITTED) == []
+
+
+def test_what_a_failed_sync_left_in_the_page_cache_is_not_believed() -> None:
+    """A process that starts after a failed sync shows only what is on the disk.
+
+    The kernel keeps what it could not write and takes it for written. A start found it, showed it,
+    and synced it in vain; the next power cut took it, and everything acknowledged behind it.
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    safe = fill(log, batches=3)
+    log.commit()
+    fill(log, batches=3, first=3)
+    world.disk.fail("sync", path_end=names.LOG_SUFFIX)
+    with pytest.raises(StorageOffline):
+        log.commit()
+    world.restart(power_cut=False)
+    again = world.open_log(CONFIG)
+    shown = read_values(again)
+    assert shown[:3] == safe
+    append_values(again, b"acknowledged")
+    again.commit()
+    world.restart(power_cut=True)
+    assert read_values(world.open_log(CONFIG)) == [*shown, b"acknowledged"]
+
+
+@pytest.mark.parametrize("nth", range(1, 40))
+def test_too_many_open_files_undo_a_topic_that_is_being_made(nth: int) -> None:
+    """Whichever call it meets, the topic is made, or is not there and can be made.
+
+    The topics file kept it, its directories were in the way, and the next start brought it up.
+    """
+    world = World()
+    manager = world.open_manager()
+    world.disk.fail("", nth=nth, error=errno.EMFILE)
+    try:
+        manager.create_topic("new", 2, {})
+    except Overloaded:
+        assert "new" not in manager.topics()
+        manager.create_topic("new", 2, {})
+    except StorageOffline:
+        return  # some calls may not fail in that way
+    assert manager.topic("new").partitions == 2
+
+
+def test_what_a_dead_process_renamed_is_durable_before_a_start_acts_upon_it() -> None:
+    """The data directory is synced before anything is made in it.
+
+    A topics file whose new name was only cached was believed, the partitions were made, and a power
+    cut took the name: they were adopted as a broker's, without their configuration.
+    """
+    world = World()
+    manager = world.open_manager()
+    with world.disk.power_cut_before(5), pytest.raises(PowerCut):
+        manager.create_topic("new", 1, {})
+    assert world.disk.changes[-1].name == "rename"
+    world.restart(power_cut=False)
+    before = len(world.disk.changes)
+    world.open_manager()
+    made = [change.name for change in world.disk.changes[before:] if change.path == DATA]
+    assert made[0] == "sync_directory"
+    names_of_changes = [change.name for change in world.disk.changes[before:]]
+    assert names_of_changes.index("sync_directory") < names_of_changes.index("make_directory")
+
+
+def test_a_swap_is_durable_step_by_step() -> None:
+    """Between the renames of sources and of what replaces them the directory is synced, both times.
+
+    With names that survive in any order, a source came back beside its replacement: two segments
+    with the same offsets. And a start that finished a swap removed the sources before the name of
+    the replacement was sure to stay.
+    """
+    compacted = Compacted()
+    for number in range(3):
+        compacted.put(("key", f"{number}"))
+        compacted.seal()
+    before = len(compacted.world.disk.changes)
+    compacted.clean()
+    seen = [kind_of(change) for change in compacted.world.disk.changes[before:]]
+    steps = [kind for kind, _ in itertools.groupby(filter(None, seen))]
+    begin = steps.index(names.CLEANED_SUFFIX)
+    assert steps[begin : begin + 6] == [".cleaned", "sync", "source", "sync", ".swap", "sync"]
+
+
+def kind_of(change: Operation) -> str:
+    """What kind of file is renamed, or that the log's directory is synced; else nothing."""
+    if change == ("sync_directory", DIRECTORY):
+        return "sync"
+    if change.name != "rename" or change.path.parent != DIRECTORY:
+        return ""
+    suffix = change.path.suffix
+    return suffix if suffix in {names.CLEANED_SUFFIX, names.SWAP_SUFFIX} else "source"
+
+
+def test_a_snapshot_that_finds_no_space_leaves_no_file() -> None:
+    """A roll on a full disk can be tried again, and no empty snapshot passes for a damaged one."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"one")
+    world.disk.fail("append", error=errno.ENOSPC, path_end=names.SNAPSHOT_SUFFIX)
+    with pytest.raises(StorageFull):
+        log.roll()
+    found = world.disk.list_directory(DIRECTORY)
+    assert [name for name in found if name.endswith(names.SNAPSHOT_SUFFIX)] == []
+    assert append_values(log, b"two") == 1
+
+
+def test_a_log_that_starts_inside_a_segment_can_be_moved() -> None:
+    """The copy begins with the batch that holds the log start; nobody asks for what is below.
+
+    It asked for the beginning of the segment, was told that it is gone, and never got further.
+    """
+    world = World()
+    manager = opened(world)
+    manager.create_topic(EVENTS.topic, 1, {})
+    log = manager.log(EVENTS)
+    here = log.directory.parent
+    for _ in range(3):
+        log.append(new_batch(3))
+    log.commit()
+    log.delete_records(4)
+    manager.move_partition(EVENTS, B if here == A else A)
+    assert log.directory.parent != here
+    assert [record.offset for record in read_records(log)] == [4, 5, 6, 7, 8]

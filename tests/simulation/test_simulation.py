@@ -1,0 +1,106 @@
+"""Whole lives of an engine, from seeds: everything that may happen, in any order, with trouble.
+
+A failure prints its seed, which replays it exactly, and the few steps that are enough for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.filesystem import ForgetfulDisk
+from tests.support.inodes import ForgetfulFile
+from tests.support.simulation.runs import changes_of, run
+
+FIXED_SEEDS = range(200)
+RUNS_PER_TEST = 10
+FRESH_FROM = 1_000_000
+FRESH_PER_DAY = 50
+TODAY = time.time_ns() // (24 * 3_600 * 1_000_000_000)
+LONG_FROM = 100_000
+LONG_RUNS = 2_000
+
+
+def play(seeds: range) -> None:
+    for seed in seeds:
+        failure = run(seed)
+        assert failure is None, str(failure)
+
+
+@pytest.mark.parametrize("first", FIXED_SEEDS[::RUNS_PER_TEST])
+def test_nothing_is_lost_whatever_happens(first: int) -> None:
+    """What was acknowledged stays, in order and once; what was read never changes."""
+    play(range(first, first + RUNS_PER_TEST))
+
+
+@pytest.mark.parametrize("part", range(0, FRESH_PER_DAY, RUNS_PER_TEST))
+def test_nothing_is_lost_in_lives_nobody_has_seen(part: int) -> None:
+    """Each day has seeds of its own; a failure names the one that replays it on any day."""
+    first = FRESH_FROM + TODAY * FRESH_PER_DAY + part
+    play(range(first, first + RUNS_PER_TEST))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(LONG_FROM, LONG_FROM + LONG_RUNS, 100))
+def test_nothing_is_lost_in_many_more_lives(first: int) -> None:
+    """As above, for so many seeds that it takes minutes."""
+    play(range(first, first + 100))
+
+
+class LyingFile(ForgetfulFile):
+    """A file whose sync does nothing."""
+
+    def sync(self) -> None:
+        self._enter("sync")
+
+
+class LyingDisk(ForgetfulDisk):
+    """A disk that says of every log file that it is written, and has not written it."""
+
+    file_type = LyingFile
+
+
+def test_a_disk_that_lies_is_found_out() -> None:
+    """The simulator notices if a sync does nothing, and tells it with a few steps of the run."""
+    failure = next(filter(None, (run(seed, LyingDisk) for seed in range(20))))
+    assert len(failure.needed) < failure.steps / 2
+    assert f"again: make simulate SEED={failure.seed} RUNS=1" in str(failure)
+    assert run(failure.seed, LyingDisk) == failure
+    assert run(failure.seed) is None
+
+
+def test_a_seed_decides_everything() -> None:
+    """The same seed makes the same changes to the disk, another one others."""
+    assert changes_of(7) == changes_of(7)
+    assert changes_of(7) != changes_of(8)
+
+
+@pytest.mark.long
+def test_a_seed_decides_everything_in_another_process_too() -> None:
+    """Neither the order of sets nor the addresses of objects has a say."""
+    root = Path(__file__).parents[2]
+    code = "from tests.simulation.test_simulation import digest; print(digest())"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert digests == {f"{digest()}\n"}
+
+
+def digest() -> str:
+    """Everything that some runs did to their disks."""
+    changes = [changes_of(seed) for seed in range(10)]
+    return hashlib.sha256(repr(changes).encode()).hexdigest()

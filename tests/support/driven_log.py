@@ -1,0 +1,333 @@
+"""One log, what can be done to it, and the dumb model to which the same is done.
+
+What fails half-way leaves a doubt: what was being appended may be there after the next start, or
+not; `reopen` finds out, and fails unless what it finds is one of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+import pytest
+
+from engine.cleaner.report import CleaningReport
+from engine.errors import InvalidTransactionState, ProducerFenced, SequenceGap
+from engine.log.log import Log
+from engine.log.results import RemovalReason, RemovedSegment
+from engine.records.builder import build_batch
+from engine.records.control import ControlType, build_end_marker
+from engine.types import AppendOrigin, FetchIsolation
+from tests.support import log_checks
+from tests.support.compacted_model import adopt_cleaned
+from tests.support.log_model import LogModel
+from tests.support.logs import batches_in
+from tests.support.time import ManualClock
+
+KEYS = (b"ada", b"bob", b"cy", b"dot")
+IDEMPOTENT = (1, 2)
+TRANSACTIONAL = (3, 4, 5)
+LOOK_UP_STEP = 11
+
+
+class DrivenLog:
+    """A log and its model; `log` is replaced at each start."""
+
+    def __init__(self, log: Log, clock: ManualClock, numbers: Iterator[int]) -> None:
+        self.log = log
+        self.clock = clock
+        self.numbers = numbers
+        self.model = LogModel(leader_epoch=log.leader_epoch)
+        self.was_compacted = log.config.is_compacted
+        self.saved_log_start = 0
+        """The log start that a start is sure to know of."""
+        self._doubtful: list[tuple[bytes, bool | None]] = []
+        """Batches that were being appended, and of a marker whether it aborts."""
+        self._doubtful_end: int | None = None
+        """To where the log was being cut."""
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def build(self, count: int, **options: Any) -> bytearray:
+        number = next(self.numbers)
+        now_ms = self.clock.now_ms()
+        records = []
+        for index in range(count):
+            value = b"%07d" % number * (1 + index % 3)
+            at_ms = now_ms + number * 37 % 2_000 - index % 5 * 400
+            key = KEYS[(number + index) % len(KEYS)]
+            records.append((at_ms, key, None if (number + index) % 6 == 5 else value, ()))
+        return build_batch(records, **options)
+
+    def produce(self, producer_id: int, count: int, **options: Any) -> bytearray:
+        epoch, sequence = self.model.next_sequence(producer_id)
+        defaults = {
+            "producer_epoch": epoch,
+            "base_sequence": sequence,
+            "is_transactional": producer_id in TRANSACTIONAL,
+        }
+        return self.build(count, producer_id=producer_id, **{**defaults, **options})
+
+    def append(self, count: int, **options: Any) -> None:
+        self._append(self.build(count, **options))
+
+    def append_several(self, counts: list[int]) -> None:
+        self._append(bytearray(b"".join(self.build(count) for count in counts)))
+
+    def append_of_producer(self, producer_id: int, count: int) -> None:
+        if not self.model.may_be_refused(producer_id):
+            self._append(self.produce(producer_id, count))
+
+    def end_transaction(self, producer_id: int, *, commits: bool, fences: bool) -> None:
+        if not self.model.is_in_transaction(producer_id):
+            return
+        epoch, _ = self.model.next_sequence(producer_id)
+        data = build_end_marker(
+            ControlType.COMMIT if commits else ControlType.ABORT,
+            producer_id=producer_id,
+            producer_epoch=epoch + (fences and not commits),
+            coordinator_epoch=0,
+            timestamp=self.clock.now_ms(),
+        )
+        self._append(data, is_abort=not commits)
+
+    def begin_epoch(self, producer_id: int, count: int) -> None:
+        epoch, _ = self.model.next_sequence(producer_id)
+        if not self.model.is_in_transaction(producer_id):
+            options = {"producer_epoch": epoch + 1, "base_sequence": 0}
+            self._append(self.produce(producer_id, count, **options))
+
+    def retry(self, producer_id: int, back: int) -> None:
+        """Send a batch again that is there: nothing is appended, and the answer is the old one."""
+        sent = self.model.remembered.get(producer_id, [])
+        if len(sent) < back:
+            return
+        header = sent[-back].header
+        data = self.produce(
+            producer_id,
+            header.last_offset_delta + 1,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+        answer = self.log.append(data)
+        assert answer.is_duplicate, "a retry was appended a second time"
+        assert (answer.base_offset, answer.last_offset) == (header.base_offset, header.last_offset)
+
+    def be_refused(self, producer_id: int, ahead: int) -> None:
+        """A gap, an old epoch and a plain batch within a transaction change nothing."""
+        if producer_id not in self.model.remembered:
+            return
+        epoch, sequence = self.model.next_sequence(producer_id)
+        with pytest.raises(SequenceGap):
+            self.log.append(self.produce(producer_id, 1, base_sequence=sequence + ahead))
+        if epoch:
+            with pytest.raises(ProducerFenced):
+                self.log.append(self.produce(producer_id, 1, producer_epoch=epoch - 1))
+        newest = self.model.remembered[producer_id][-1]
+        if newest.is_data_of_transaction and newest.ended_at is None:
+            with pytest.raises(InvalidTransactionState):
+                self.log.append(self.produce(producer_id, 1, is_transactional=False))
+
+    def _append(self, data: bytearray, *, is_abort: bool | None = None) -> None:
+        origin = AppendOrigin.CLIENT if is_abort is None else AppendOrigin.COORDINATOR
+        try:
+            assert not self.log.append(data, origin=origin).is_duplicate
+        except BaseException:
+            self._doubtful = [(bytes(one), is_abort) for one in _split(data)]
+            if self.log.watermarks.log_end_offset > self.model.end:
+                self._adopt_doubtful(self.log.watermarks.log_end_offset)
+            raise
+        for batch in _split(data):
+            self._note(batch, is_abort)
+        self._doubtful = []
+        assert self.log.watermarks.log_end_offset == self.model.end
+
+    def _note(self, data: bytes, is_abort: bool | None) -> None:  # noqa: FBT001 - None is a third
+        if is_abort is None:
+            self.model.append(data)
+        else:
+            self.model.append_marker(data, is_abort=is_abort)
+
+    # -- maintenance -------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        end = self.model.end
+        assert self.log.commit() >= end
+        self.see_commits()
+
+    def flush(self) -> None:
+        end = self.model.end
+        assert self.log.flush() >= end
+        self.see_commits()
+
+    def see_commits(self) -> None:
+        """Take over how far readers see by now: never less than before, never beyond the end."""
+        high_watermark = self.log.watermarks.high_watermark
+        assert self.model.high_watermark <= high_watermark <= self.model.end
+        self.model.show_up_to(high_watermark)
+
+    def roll(self) -> None:
+        rolled = self.log.roll()
+        assert rolled.new_base_offset == self.model.end or not rolled.rolled
+
+    def run_retention(self) -> None:
+        before = self.log.segments_info()
+        for segment in self.log.run_retention(dry_run=True):
+            self._check_removal(segment)
+        removed = self.log.run_retention()
+        assert [one.base_offset for one in removed] == [
+            one.base_offset for one in before[: len(removed)]
+        ]
+        assert self.log.run_retention(dry_run=True) == []
+
+    def _check_removal(self, segment: RemovedSegment) -> None:
+        """It is committed, and old, or below the log start anyway."""
+        model = self.model
+        assert segment.next_offset <= model.high_watermark
+        if segment.reason is RemovalReason.LOG_START:
+            assert segment.next_offset <= model.log_start
+            return
+        if segment.reason is RemovalReason.TIME:
+            oldest_ms = self.clock.now_ms() - self.log.config.retention_ms
+            for batch in model.due(segment.base_offset, segment.next_offset):
+                assert all(timestamp < oldest_ms for _, timestamp, _, _ in batch.records)
+        model.log_start = max(model.log_start, segment.next_offset)
+
+    def delete_records(self, random: Random) -> None:
+        model = self.model
+        if model.high_watermark > model.log_start:
+            before = random.randint(model.log_start, model.high_watermark)
+            assert self.log.delete_records(before) == before
+            model.log_start = before
+
+    def will_be_cut(self, offset: int) -> None:
+        """Be prepared for a crash during a truncation: whatever was committed above may go."""
+        if offset < self.model.end:
+            cut = (one.base_offset for one in self.model.batches if one.next_offset > offset)
+            self._doubtful_end = min([offset, *cut])  # the batch that holds it goes whole
+
+    def was_cut(self, offset: int, end: int) -> None:
+        """Do to the model what a truncation through the manager did."""
+        model, before = self.model, self.model.log_start
+        model.commit()
+        model.truncate_to(offset)
+        assert end == model.end
+        if not model.due(model.log_start, model.end):
+            model.log_start = self.log.watermarks.log_start_offset  # it may start at its end
+            assert model.log_start in {before, offset, model.end}
+        self.saved_log_start = model.log_start
+        self._doubtful_end = None
+
+    def may_have_been_cut(self, offset: int) -> None:
+        """Find out what a truncation did that was refused for want of space, or came after it."""
+        end = self.log.watermarks.log_end_offset
+        if end != self.model.end:
+            self.was_cut(offset, end)
+        else:
+            self.see_commits()
+            self._doubtful_end = None
+
+    def was_compacted_as(self, report: CleaningReport) -> None:
+        """Take over a cleaning as far as it was possible."""
+        self.see_commits()
+        bound = min(self.log.watermarks.last_stable_offset, self.log.segments[-1].base_offset)
+        assert report.end_offset <= bound
+        self.adopt_cleaned(report)
+
+    def adopt_cleaned(self, report: CleaningReport | None = None, **options: Any) -> None:
+        """Take over what compaction left; without a report one that was interrupted, or none."""
+        retention_ms = self.log.config.delete_retention_ms
+        adopt_cleaned(self.model, self.log, self.clock.now_ms(), retention_ms, report, **options)
+
+    def was_moved(self, end: int) -> None:
+        """Take over what a move does: all below `end` is committed, and a snapshot was read."""
+        self.see_commits()
+        assert self.model.high_watermark >= end
+        self.saved_log_start = self.model.log_start
+        self.model.forget_producers()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a lock of the log is held, so that on one thread nobody else could act."""
+        log = self.log
+        locks = (log._lock._lock, log._naming, log._reshaping)  # noqa: SLF001 - see above
+        return any(lock.locked() for lock in locks)
+
+    # -- restarts ----------------------------------------------------------------------------
+
+    def least_end(self, *, is_kill: bool) -> int:
+        """Where the log ends at least after whatever happens now.
+
+        All that was committed stays and, if only the process dies, all that was appended.
+        """
+        end = self.model.end if is_kill else self.model.high_watermark
+        return end if self._doubtful_end is None else min(end, self._doubtful_end)
+
+    def was_stopped(self) -> None:
+        """Note a clean stop: all is committed and written down."""
+        self.model.commit()
+        self.saved_log_start = self.model.log_start
+
+    def reopen(self, log: Log, *, least: int, has_lost: bool, starts: int = 1) -> None:
+        """Go on with what a start found: a prefix of the model that holds all that it must."""
+        self.log = log
+        model = self.model
+        marks = log.watermarks
+        end = marks.log_end_offset
+        self._adopt_doubtful(end)
+        if self._doubtful_end is not None:
+            self.saved_log_start = min(self.saved_log_start, self._doubtful_end)
+        assert least <= marks.high_watermark == end <= model.end
+        assert has_lost or log.recovery.damage is None
+        if end < model.end:
+            model.cut_at(end)
+            model.end = end
+        starts_at = (min(self.saved_log_start, end), marks.log_start_offset, model.log_start)
+        assert starts_at[0] <= starts_at[1] <= starts_at[2], starts_at
+        model.log_start = self.saved_log_start = marks.log_start_offset
+        model.high_watermark = min(model.high_watermark, end)
+        may_rise = has_lost * (starts + (self._doubtful_end is not None))
+        assert model.leader_epoch <= log.leader_epoch <= model.leader_epoch + may_rise
+        model.leader_epoch = log.leader_epoch
+        if has_lost:
+            surely = least if self.was_compacted else end
+            self.adopt_cleaned(surely_there_below=surely)
+        model.show_up_to(end)
+        model.forget_producers()
+        self._doubtful, self._doubtful_end = [], None
+
+    def _adopt_doubtful(self, end: int) -> None:
+        for data, is_abort in self._doubtful:
+            if end <= self.model.end:
+                break
+            fetched = self.log.read(self.model.end, max_bytes=1, isolation=FetchIsolation.LOG_END)
+            assert fetched is not None
+            found = bytes(fetched.data)
+            assert found == data, "there is a batch that nobody appended"
+            self._note(found, is_abort)
+        self._doubtful = []
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def check(self, first: int) -> None:
+        """Compare all bytes of each kind of reader, and some of the look-ups."""
+        log_checks.check_marks(self.log, self.model)
+        log_checks.check_whole(self.log, self.model)
+        log_checks.check_look_ups(
+            self.log, self.model, step=LOOK_UP_STEP, first=first % LOOK_UP_STEP
+        )
+
+    def facts(self) -> Mapping[str, object]:
+        """What a printed history says of the log."""
+        marks = self.log.watermarks
+        return {
+            "start": marks.log_start_offset,
+            "high": marks.high_watermark,
+            "end": marks.log_end_offset,
+            "segments": self.log.segments_count,
+        }
+
+
+def _split(data: bytearray) -> list[bytes]:
+    return [bytes(batch.buffer) for batch in batches_in(data)]

@@ -1,0 +1,57 @@
+"""What makes a run of the engine depend on its seed alone: one thread, and ids from the seed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from random import Random
+from typing import Any, Self
+from unittest import mock
+
+from engine.manager import opening
+
+
+class InlineExecutor:
+    """A pool of no threads: what is submitted runs at once."""
+
+    def __init__(self, **options: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args))
+        except BaseException as error:  # noqa: BLE001 - as a pool does; a power cut is one
+            future.set_exception(error)
+        return future
+
+    def map(self, work: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        return iter([work(item) for item in items])
+
+
+@contextlib.contextmanager
+def deterministic(seed: object) -> Iterator[None]:
+    """Have all that the engine does here follow from the seed, and nothing of it logged."""
+    random = Random(str(seed))
+
+    def next_id() -> uuid.UUID:
+        return uuid.UUID(int=random.getrandbits(128), version=4)
+
+    logging.disable()
+    try:
+        with (
+            mock.patch.object(uuid, "uuid4", next_id),
+            mock.patch.object(opening, "ThreadPoolExecutor", InlineExecutor),
+        ):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

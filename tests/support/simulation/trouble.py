@@ -1,0 +1,109 @@
+"""What may go wrong while something is done: power, the process, a call, the space on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from tests.support.filesystem import ForgetfulDisk
+from tests.support.inodes import UNLIMITED
+
+
+class Ending(enum.Enum):
+    """How a process ends that does not end well."""
+
+    KILL = "kill"
+    POWER_CUT = "power cut"
+    UNLUCKY_POWER_CUT = "power cut that takes all that was not synced"
+
+
+class Kind(enum.Enum):
+    """What goes wrong."""
+
+    NOTHING = "nothing"
+    CUT = "it ends before a change"
+    TORN = "it ends within an append"
+    FAILURE = "a call fails"
+    FAILED_SYNC = "a sync fails"
+    TORN_WRITE = "an append fails half-way"
+    FULL = "the disk is full"
+
+
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.EMFILE, errno.EIO)
+WEIGHTS = {
+    Kind.CUT: 8,
+    Kind.TORN: 3,
+    Kind.FAILURE: 8,
+    Kind.FAILED_SYNC: 3,
+    Kind.TORN_WRITE: 2,
+    Kind.FULL: 2,
+}
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One kind of it, and when."""
+
+    kind: Kind
+    nth: int
+    error: int
+    ending: Ending
+
+    @classmethod
+    def drawn(cls, random: Random, chance: float) -> Trouble:
+        kind = Kind.NOTHING
+        if random.random() < chance:
+            kind = random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        nth = min(random.randint(1, 12), random.randint(1, 40))
+        return cls(kind, nth, random.choice(ERRORS), random.choice(list(Ending)))
+
+    @classmethod
+    def none(cls) -> Trouble:
+        return cls(Kind.NOTHING, 1, errno.EIO, Ending.KILL)
+
+    @property
+    def only_kills(self) -> bool:
+        """Whether no more than the process ends: what is in the page cache stays right."""
+        return self.ending is Ending.KILL and self.kind in {Kind.NOTHING, Kind.CUT, Kind.TORN}
+
+    @contextlib.contextmanager
+    def on(self, disk: ForgetfulDisk) -> Iterator[None]:
+        """Let it happen to what is done inside."""
+        with contextlib.ExitStack() as stack:
+            match self.kind:
+                case Kind.CUT | Kind.TORN:
+                    torn = self.kind is Kind.TORN
+                    stack.enter_context(disk.power_cut_before(self.nth, torn=torn))
+                case Kind.FAILURE:
+                    disk.fail("", nth=self.nth, error=self.error)
+                case Kind.FAILED_SYNC:
+                    disk.fail("sync", nth=1 + self.nth % 3)
+                case Kind.TORN_WRITE:
+                    disk.fail("append", nth=1 + self.nth % 3, torn=True)
+                case Kind.FULL:
+                    disk.remaining_bytes = self.nth * 37
+                case Kind.NOTHING:
+                    pass
+            try:
+                yield
+            finally:
+                disk.forget_faults()
+                disk.remaining_bytes = UNLIMITED
+
+    def end(self, disk: ForgetfulDisk, random: Random) -> None:
+        """End the process in the way that was drawn; what was to go wrong with it is over."""
+        disk.forget_faults()
+        disk.remaining_bytes = UNLIMITED
+        if self.ending is Ending.KILL:
+            disk.restart(power_cut=False)
+        else:
+            disk.restart(random=random if self.ending is Ending.POWER_CUT else None)
+
+    def __str__(self) -> str:
+        if self.kind is Kind.NOTHING:
+            return ""
+        return f"{self.kind.value} ({self.nth}, {errno.errorcode[self.error]}); {self.ending.value}"
