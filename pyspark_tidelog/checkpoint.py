@@ -1,154 +1,199 @@
 """Whose checkpoint it is: one checkpoint belongs to one sink and one log.
 
 Mixed up, they would lose or repeat records silently: with a new checkpoint the numbers of
-micro-batches start again and would overwrite folders that hold other records; with another log the
-offsets mean something else. So both, checkpoint and sink, carry a small file with the name of their
-job, made at the first run and compared at every later one.
+micro-batches start again and would be taken for those that are there; with another log the offsets
+mean something else; with another schema half of the table has other columns. So both, checkpoint
+and sink, carry a small file with what belongs together, made at the first run and compared at every
+later one.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark_tidelog.durable import locked, replace_text, sync_file, sync_folder
 from pyspark_tidelog.errors import JobError, OptionError
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 IDENTITY_NAME: Final = "_tidelog-job.json"
 """With an underscore in front, so that whoever reads the sink as a table does not see it."""
 
-_LOCK_NAME: Final = "_tidelog-job.lock"
+LOCK_NAME: Final = "_tidelog-job.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job is, as far as it cannot change; the service's address can, for services move."""
+
+    sink: str
+    """What `--to` says, made absolute."""
+    topic_ids: Mapping[str, str]
+    schema: Mapping[str, Any] | None = None
+    """Spark's JSON form of the columns of the values."""
+    partition_by: tuple[str, ...] = ()
+    quarantine: str | None = None
+    """The folder for records that do not fit the schema."""
+    include_headers: bool = False
+    isolation: str = "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What belongs together; the address of the service is not part of it, for services move."""
+    """A job that has run at least once."""
 
     job_id: str
-    sink: str
-    topic_ids: Mapping[str, str]
-    version: int = VERSION
+    terms: Terms
 
 
 @contextmanager
-def claimed(
-    checkpoint: Path, sink_folder: Path, *, sink: str, topic_ids: Mapping[str, str]
-) -> Iterator[Identity]:
+def claimed(checkpoint: Path, sink_folder: Path, terms: Terms) -> Iterator[Identity]:
     """Hold checkpoint and sink for this job alone while it runs.
 
-    A first run marks both; a later one raises JobError unless both still belong together and to the
-    same topics.
+    A first run marks both; a later one raises JobError unless both still belong together, and to
+    the same terms.
     """
-    _make_folder(checkpoint)
-    _make_folder(sink_folder)
-    with _locked(checkpoint):
-        known = _load(checkpoint / IDENTITY_NAME)
+    filled = [sink_folder, *([Path(terms.quarantine)] if terms.quarantine else [])]
+    if len({checkpoint, *filled}) <= len(filled):
+        raise JobError("checkpoint, sink and quarantine must be folders of their own")
+    with ExitStack() as stack:
+        _take(stack, checkpoint)
+        known = load_identity(checkpoint)
         if known is None:
             _require_unused(checkpoint, sink_folder)
-            known = Identity(str(uuid.uuid4()), sink, dict(sorted(topic_ids.items())))
-            _store(checkpoint / IDENTITY_NAME, known)
-        _require_same(checkpoint, known, sink, topic_ids)
-        _claim_sink(sink_folder, checkpoint, known)
+        elif _is_open(checkpoint, known.terms, terms):
+            known = replace(known, terms=terms)
+        else:
+            _require_same(checkpoint, known.terms, terms)
+        for folder in filled:
+            _take(stack, folder)
+            _require_own(folder, checkpoint, known)
+        if known is None:
+            known = Identity(str(uuid.uuid4()), terms)
+        # The checkpoint first, because a sink without a mark and without data is still anybody's.
+        for folder in (checkpoint, *filled):
+            if load_identity(folder) != known:
+                _store(folder, known)
         yield known
 
 
-def _claim_sink(sink_folder: Path, checkpoint: Path, known: Identity) -> None:
-    owner = _load(sink_folder / IDENTITY_NAME)
-    if owner is None and _has_data(sink_folder):
-        raise JobError(f"{sink_folder} holds files that no job of tidelog wrote: choose another")
-    if owner is not None and owner.job_id != known.job_id:
+def load_identity(folder: Path) -> Identity | None:
+    """Return whose checkpoint or sink a folder is, None if nobody's; raise JobError if damaged."""
+    path = folder / IDENTITY_NAME
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+        if document.pop("version") == VERSION:
+            document["partition_by"] = tuple(document["partition_by"])
+            return Identity(document.pop("job_id"), Terms(**document))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JobError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise JobError(f"{path} is damaged: {error}") from error
+    raise JobError(f"{path} was written by another version of tidelog: choose new folders")
+
+
+def mend_torn_entry(checkpoint: Path) -> None:
+    """Remove the last entries of Spark's two logs where a power cut left them empty.
+
+    Spark does not sync what it writes, and would refuse the checkpoint. Nothing of such a
+    micro-batch can be in the lake, for its entry is synced before anything of it is written.
+    """
+    for name in ("offsets", "commits"):
+        entries = [*(checkpoint / name).glob("[0-9]*")]
+        newest = max(entries, key=lambda entry: int(entry.name), default=None)
+        if newest is not None and newest.stat().st_size == 0:
+            newest.unlink()
+            newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+
+def sync_plan(checkpoint: Path, batch_id: int) -> None:
+    """Put on disk which offsets a micro-batch has.
+
+    Must precede its first byte in the lake, because a micro-batch that is there is never written
+    again: after a power cut Spark has to repeat the same offsets, and not plan others.
+    """
+    offsets = checkpoint / "offsets"
+    sync_file(offsets / str(batch_id))
+    sync_folder(offsets)
+
+
+def _is_open(checkpoint: Path, known: Terms, terms: Terms) -> bool:
+    """Whether nothing was ever planned, so that what rows look like may still be changed."""
+    has_begun = (checkpoint / "offsets").exists()
+    return not has_begun and (known.sink, known.topic_ids) == (terms.sink, terms.topic_ids)
+
+
+def _take(stack: ExitStack, folder: Path) -> None:
+    make_folder(folder)
+    if not stack.enter_context(locked(folder / LOCK_NAME)):
+        raise JobError(f"another job or a compaction is running on {folder}")
+
+
+def _require_own(folder: Path, checkpoint: Path, known: Identity | None) -> None:
+    owner = load_identity(folder)
+    if owner is None and _has_data(folder):
+        raise JobError(f"{folder} holds files that no job of tidelog wrote: choose another")
+    if owner is not None and (known is None or owner.job_id != known.job_id):
         raise JobError(
-            f"{sink_folder} belongs to another checkpoint than {checkpoint}: "
+            f"{folder} belongs to another checkpoint than {checkpoint}: "
             f"use that one, or choose a new folder for both"
         )
-    if owner is None:
-        _store(sink_folder / IDENTITY_NAME, known)
 
 
 def _require_unused(checkpoint: Path, sink_folder: Path) -> None:
     """Refuse a checkpoint or a sink that has a past but no identity of this checkpoint's."""
     if (checkpoint / "offsets").exists():
         raise JobError(f"{checkpoint} is the checkpoint of some other query: choose a new folder")
-    if _load(sink_folder / IDENTITY_NAME) is not None:
+    if load_identity(sink_folder) is not None:
         raise JobError(
             f"{sink_folder} was filled with another checkpoint than {checkpoint}, which is new: "
             f"use the old one, or choose a new folder for both"
         )
 
 
-def _require_same(
-    checkpoint: Path, known: Identity, sink: str, topic_ids: Mapping[str, str]
-) -> None:
-    if known.sink != sink:
+def _require_same(checkpoint: Path, known: Terms, terms: Terms) -> None:
+    if known.sink != terms.sink:
         raise JobError(
-            f"{checkpoint} belongs to the sink {known.sink}, not to {sink}: "
+            f"{checkpoint} belongs to the sink {known.sink}, not to {terms.sink}: "
             f"use that sink, or choose a new checkpoint"
         )
-    if known.topic_ids.keys() != topic_ids.keys():
+    if known.topic_ids.keys() != terms.topic_ids.keys():
         raise JobError(
-            f"{checkpoint} belongs to the topics {', '.join(known.topic_ids)}, "
-            f"not to {', '.join(topic_ids)}: choose a new checkpoint and sink"
+            f"{checkpoint} belongs to the topics {', '.join(sorted(known.topic_ids))}, "
+            f"not to {', '.join(sorted(terms.topic_ids))}: choose a new checkpoint and sink"
         )
-    for topic, topic_id in topic_ids.items():
+    for topic, topic_id in terms.topic_ids.items():
         if known.topic_ids[topic] != topic_id:
             raise JobError(
                 f"{checkpoint} belongs to another topic {topic} than the service has now: it was "
                 f"deleted and made again, or this is another service; choose a new checkpoint "
                 f"and sink"
             )
+    for what, before, now in (
+        ("another schema", known.schema, terms.schema),
+        ("other columns to partition by", known.partition_by, terms.partition_by),
+        ("another quarantine", known.quarantine, terms.quarantine),
+        ("the headers in or out", known.include_headers, terms.include_headers),
+        ("another isolation level", known.isolation, terms.isolation),
+    ):
+        if before != now:
+            raise JobError(
+                f"{checkpoint} belongs to a job with {what}: say the same as at its first run, or "
+                f"choose a new checkpoint and sink"
+            )
 
 
-@contextmanager
-def _locked(checkpoint: Path) -> Iterator[None]:
-    """Refuse a second job on the checkpoint; the lock goes with the process, however that ends."""
-    with (checkpoint / _LOCK_NAME).open("ab") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise JobError(f"another job is running on the checkpoint {checkpoint}") from error
-        yield
-
-
-def _load(path: Path) -> Identity | None:
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return None
-    try:
-        document: dict[str, Any] = json.loads(text)
-        if document["version"] == VERSION:
-            return Identity(**document)
-    except (ValueError, KeyError, TypeError) as error:
-        raise JobError(f"{path} is damaged: {error}") from error
-    raise JobError(f"{path} was written by another version of tidelog: {document['version']}")
-
-
-def _store(path: Path, identity: Identity) -> None:
-    """Write the file so that it is there whole or not at all, after a power cut too."""
-    staging = path.with_suffix(".tmp")
-    with staging.open("w") as handle:
-        json.dump(asdict(identity), handle, indent=2)
-        handle.flush()
-        os.fsync(handle.fileno())
-    staging.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names that were added to or removed from the folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _store(folder: Path, identity: Identity) -> None:
+    document = {"version": VERSION, "job_id": identity.job_id, **asdict(identity.terms)}
+    replace_text(folder / IDENTITY_NAME, json.dumps(document, indent=2))
 
 
 def local_folder(option: str, text: str) -> Path:
@@ -159,12 +204,15 @@ def local_folder(option: str, text: str) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def _has_data(folder: Path) -> bool:
-    return any(not entry.name.startswith(("_", ".")) for entry in folder.iterdir())
-
-
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make sure that there is a folder to write into, or raise JobError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOCK_NAME).open("ab"):
+            pass
     except OSError as error:
-        raise JobError(f"{folder} cannot be made a folder: {error.strerror}") from error
+        raise JobError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def _has_data(folder: Path) -> bool:
+    return any(not entry.name.startswith(("_", ".")) for entry in folder.iterdir())

@@ -40,3 +40,8 @@ class JobError(TidelogError):
 
 class JobFailed(JobError):
     """The streaming query ended with an error; the message is its last and telling line."""
+
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.is_lasting = is_lasting
+        """Whether the same job would fail in the same way again."""

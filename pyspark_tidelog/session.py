@@ -11,10 +11,11 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -115,8 +116,13 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
 def _stop(spark: SparkSession) -> None:
     """Stop the session and its JVM, so that the next session in this process starts its own."""
     gateway = SparkContext._gateway  # noqa: SLF001 -- pyspark keeps it for ever
-    spark.sparkContext.setLogLevel("OFF")  # tasks killed by stopping are no news
-    spark.stop()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of a JVM that has died already
+            spark.sparkContext.setLogLevel("OFF")  # tasks killed by stopping are no news
+            spark.stop()
+    except (Py4JError, OSError):
+        _forget(spark)
     SparkContext._gateway = None  # noqa: SLF001 -- the same
     SparkContext._jvm = None  # noqa: SLF001 -- the same
     if gateway is None:
@@ -126,6 +132,16 @@ def _stop(spark: SparkSession) -> None:
     if process is not None:
         process.stdin.close()  # the JVM ends when its standard input does
         process.wait(timeout=60)
+
+
+def _forget(spark: SparkSession) -> None:
+    """Do of `SparkSession.stop` what it leaves undone where the JVM has died."""
+    context = spark.sparkContext
+    context._jsc = None  # noqa: SLF001 -- there is no other way to tell it
+    with suppress(Py4JError, OSError):
+        context.stop()
+    SparkSession._instantiatedSession = None  # noqa: SLF001 -- the same
+    SparkSession._activeSession = None  # noqa: SLF001 -- the same
 
 
 @contextmanager

@@ -45,6 +45,10 @@ class Failure(Exception):
     code: str = "failed"
     advice: str = ""
 
+    def __init__(self, sentence: str, exit_code: int = 1) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
     def for_programs(self) -> dict[str, Any]:
         """Return what `--json` prints."""
         return {"error": str(self), "code": self.code, "advice": self.advice}

@@ -70,6 +70,11 @@ class Terminal:
         else:
             self._err.print(escape(sentence), style="yellow")
 
+    def plain(self, sentence: str) -> None:
+        """Tell of progress where no bar can be drawn: a line in somebody's log."""
+        if not self.as_json and not self._err.is_terminal:
+            self._err.print(escape(sentence))
+
     def failure(self, failure: Failure) -> None:
         """Say what went wrong and what helps."""
         if self.as_json:
@@ -112,6 +117,10 @@ class Meter:
         self._bar.update(
             self._task, advance=count, rate=f"{speed:,.0f}/s" if speed is not None else ""
         )
+
+    def say(self, what: str) -> None:
+        """Put other words before the bar."""
+        self._bar.update(self._task, description=escape(what))
 
 
 def printable(text: str) -> str:

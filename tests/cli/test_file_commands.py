@@ -88,8 +88,8 @@ def test_dump_of_a_file_that_is_not_there(run: Run, tmp_path: Path) -> None:
 def test_ingest_refuses_a_sink_it_does_not_know(run: Run, tmp_path: Path) -> None:
     """What the job refuses is told before Spark is started."""
     refused = run("ingest", "--topic", "t", "--to", "tape:1", "--checkpoint", str(tmp_path / "c"))
-    assert refused.exit_code == 1
-    assert "parquet:PATH" in refused.stderr
+    assert refused.exit_code == 3
+    assert "parquet:PATH, delta:PATH or json:PATH" in refused.stderr
 
 
 def test_ingest_of_a_topic_that_is_not_there(run: Run, tmp_path: Path) -> None:

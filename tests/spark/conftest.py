@@ -27,7 +27,7 @@ class ServiceProcess:
     """`tidelog serve` on a port of the system's choice, which it keeps when it is started again."""
 
     def __init__(self, data: Path) -> None:
-        self._data = data
+        self.data = data
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
 
@@ -36,8 +36,8 @@ class ServiceProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        arguments = ["serve", "--data-dir", str(self._data), "--port", str(self.port)]
-        words = self._data.with_suffix(".log")
+        arguments = ["serve", "--data-dir", str(self.data), "--port", str(self.port)]
+        words = self.data.with_suffix(".log")
         with words.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "app.cli", *arguments],

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_tidelog.ingest import IngestJob, run
+from pyspark_tidelog.ingest import run
 from pyspark_tidelog.java import find_java
+from pyspark_tidelog.job import IngestJob
 from tests.support.kafka_batches import numbered
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ pytestmark = pytest.mark.spark
 
 FOLLOW = """
 import dataclasses, json, sys
-from pyspark_tidelog.ingest import IngestJob, run
+from pyspark_tidelog.ingest import run
+from pyspark_tidelog.job import IngestJob, IngestProgress, IngestReport
 
 def tell(event):
-    print(json.dumps(dataclasses.asdict(event)), flush=True)
+    if isinstance(event, (IngestProgress, IngestReport)):
+        print(json.dumps(dataclasses.asdict(event)), flush=True)
 
 tell(run(IngestJob(**json.loads(sys.argv[1])), tell))
 """
@@ -62,7 +65,10 @@ def next_event(running: subprocess.Popen[str]) -> dict[str, Any]:
 
 def offsets_in(lake: Path) -> list[int]:
     """Return the offset of every row that a plain listing of the folder shows."""
-    tables = [pq.ParquetFile(path).read(["offset"]) for path in lake.glob("batch_id=*/*.parquet")]
+    tables = [
+        pq.ParquetFile(path).read(["offset"])
+        for path in lake.glob("batches=*/batch_id=*/*.parquet")
+    ]
     return sorted(offset for table in tables for offset in table["offset"].to_pylist())
 
 

@@ -8,6 +8,7 @@ from app.client.access import with_access
 from app.client.commands.append import append
 from app.client.commands.dump import dump
 from app.client.commands.ingest import ingest
+from app.client.commands.lake import lake
 from app.client.commands.move import directories, move
 from app.client.commands.read import read, tail
 from app.client.commands.topics import create, topics
@@ -20,3 +21,4 @@ def register(program: typer.Typer) -> None:
         program.command()(with_access(talking))
     for command in (dump, verify, repair, ingest):
         program.command()(command)
+    program.add_typer(lake)

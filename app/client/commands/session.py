@@ -13,7 +13,7 @@ from app.client.connection import Connection
 from app.client.failures import Failure
 from app.client.terminal import Terminal
 
-EXIT_FAILED: Final = 1
+EXIT_REFUSED: Final = 3  # trying again changes nothing: something else has to be changed first
 EXIT_STOPPED: Final = 130  # what a shell reports for Ctrl-C
 
 ServerOption: TypeAlias = Annotated[
@@ -35,7 +35,7 @@ def terminal_session(*, as_json: bool) -> Iterator[Terminal]:
         yield terminal
     except Failure as failure:
         terminal.failure(failure)
-        raise typer.Exit(EXIT_FAILED) from failure
+        raise typer.Exit(failure.exit_code) from failure
     except KeyboardInterrupt as stop:
         raise typer.Exit(EXIT_STOPPED) from stop
 
@@ -48,3 +48,11 @@ def session(server: str, *, as_json: bool) -> Iterator[tuple[Connection, Termina
         Connection(server, access=given_access(), notice=terminal.notice) as connection,
     ):
         yield connection, terminal
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Read an option of the form KEY=VALUE."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=-1")
+    return key, value

@@ -8,7 +8,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
+from app.client.commands.session import (
+    JsonOption,
+    ServerOption,
+    TopicArgument,
+    key_value,
+    session,
+)
 from app.client.connection import DEFAULT_SERVER, Connection, JsonObject, Request, topic_path
 from app.client.terminal import Terminal
 
@@ -48,7 +54,7 @@ def create(
 
     tidelog create flights --partitions 4 --config retention.ms=-1
     """
-    wanted = {"partitions": partitions, "config": dict(map(_key_value, config or []))}
+    wanted = {"partitions": partitions, "config": dict(map(key_value, config or []))}
     request = Request(
         "PUT",
         topic_path(topic),
@@ -61,13 +67,6 @@ def create(
         terminal.result(
             msgspec.json.decode(response.content), f"{topic} {done}, {partitions} partition(s)"
         )
-
-
-def _key_value(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=-1")
-    return key, value
 
 
 def _list(connection: Connection, terminal: Terminal) -> None:

@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pyspark_tidelog.checkpoint import IDENTITY_NAME, Identity, claimed, local_folder
+from pyspark_tidelog.checkpoint import (
+    IDENTITY_NAME,
+    LOCK_NAME,
+    Identity,
+    Terms,
+    claimed,
+    local_folder,
+    mend_torn_entry,
+    sync_plan,
+)
+from pyspark_tidelog.durable import locked
 from pyspark_tidelog.errors import JobError, OptionError
 
 IDS = {"t": "id"}
+
+OTHER_TERMS: dict[str, dict[str, Any]] = {
+    "other topics": {"topic_ids": {"u": "id"}},
+    "a topic made again": {"topic_ids": {"t": "new"}},
+    "another schema": {"schema": {"type": "struct", "fields": []}},
+    "other partitions": {"partition_by": ("topic",)},
+    "another quarantine": {"quarantine": "elsewhere"},
+    "headers": {"include_headers": True},
+    "another isolation": {"isolation": "read_committed"},
+}
 
 
 class Place:
@@ -21,12 +42,15 @@ class Place:
         self.sink = folder / "lake"
 
     def claim(
-        self, *, sink: Path | None = None, checkpoint: Path | None = None, ids: dict[str, str] = IDS
+        self,
+        *,
+        sink: Path | None = None,
+        checkpoint: Path | None = None,
+        terms: dict[str, Any] | None = None,
     ) -> Identity:
         folder = sink or self.sink
-        with claimed(
-            checkpoint or self.checkpoint, folder, sink=f"parquet:{folder}", topic_ids=ids
-        ) as identity:
+        given = {"sink": f"parquet:{folder}", "topic_ids": IDS} | (terms or {})
+        with claimed(checkpoint or self.checkpoint, folder, Terms(**given)) as identity:
             return identity
 
 
@@ -64,7 +88,12 @@ def test_a_first_run_that_died_between_both_marks_is_taken_up(place: Place) -> N
         ("a sink with files", "holds files that no job of tidelog wrote: choose another"),
         ("a sink of another job", "belongs to another checkpoint than .*: use that one"),
         ("a damaged mark", "_tidelog-job.json is damaged"),
-        ("a mark of the future", "was written by another version of tidelog: 99"),
+        ("a mark of the future", "was written by another version of tidelog"),
+        ("another schema", "belongs to a job with another schema: say the same as at its first"),
+        ("other partitions", "belongs to a job with other columns to partition by"),
+        ("another quarantine", "belongs to a job with another quarantine"),
+        ("headers", "belongs to a job with the headers in or out"),
+        ("another isolation", "belongs to a job with another isolation level"),
     ],
 )
 def test_a_mix_up_is_refused_with_a_sentence(place: Place, mixed_up: str, sentence: str) -> None:
@@ -78,8 +107,9 @@ def test_a_mix_up_is_refused_with_a_sentence(place: Place, mixed_up: str, senten
         (place.sink / "data.parquet").touch()
     else:
         place.claim()
+        (place.checkpoint / "offsets").mkdir()
     if mixed_up == "a sink of another job":
-        place.claim(sink=other, checkpoint=other)
+        place.claim(sink=other, checkpoint=other.with_name("third"))
         (other / IDENTITY_NAME).replace(place.sink / IDENTITY_NAME)
     elif mixed_up == "a damaged mark":
         mark.write_text(mark.read_text()[:-5])
@@ -89,27 +119,84 @@ def test_a_mix_up_is_refused_with_a_sentence(place: Place, mixed_up: str, senten
         place.claim(
             sink=other if mixed_up == "another sink" else None,
             checkpoint=other if mixed_up == "a new checkpoint" else None,
-            ids={"other topics": {"u": "id"}, "a topic made again": {"t": "new"}}.get(
-                mixed_up, IDS
-            ),
+            terms=OTHER_TERMS.get(mixed_up),
         )
 
 
-def test_two_jobs_do_not_share_a_checkpoint_at_a_time(place: Place) -> None:
+def test_until_something_is_planned_rows_may_be_made_otherwise(place: Place) -> None:
+    """A mistake in the first run's options does not cost the checkpoint; afterwards it does."""
+    place.claim(terms={"partition_by": ("nonsense",)})
+    second = place.claim(terms={"partition_by": ("topic",)})
+    (place.checkpoint / "offsets").mkdir()
+    assert place.claim(terms={"partition_by": ("topic",)}) == second
+    with pytest.raises(JobError, match="other columns to partition by"):
+        place.claim()
+
+
+def test_a_quarantine_belongs_to_one_job_as_well(place: Place, tmp_path: Path) -> None:
+    """Its folders carry the numbers of micro-batches, too, and another job's would be taken."""
+    terms = {"quarantine": str(tmp_path / "bad")}
+    place.claim(terms=terms)
+    assert (tmp_path / "bad" / IDENTITY_NAME).exists()
+    other = tmp_path / "other"
+    with pytest.raises(JobError, match=r"bad belongs to another checkpoint than .*other"):
+        place.claim(sink=tmp_path / "x", checkpoint=other, terms=terms)
+
+
+@pytest.mark.parametrize("busy", ["checkpoint", "lake"])
+def test_two_do_not_work_on_a_folder_at_a_time(place: Place, busy: str) -> None:
     """The second is refused while the first runs, and may run after it."""
+    place.claim()
     with (
-        claimed(place.checkpoint, place.sink, sink=f"parquet:{place.sink}", topic_ids=IDS),
-        pytest.raises(JobError, match="another job is running on the checkpoint"),
+        locked(place.checkpoint.with_name(busy) / LOCK_NAME),
+        pytest.raises(JobError, match=f"another job or a compaction is running on .*{busy}"),
     ):
         place.claim()
     place.claim()
 
 
+def test_one_folder_is_not_two(place: Place) -> None:
+    """Spark's notes do not belong into a table."""
+    with pytest.raises(JobError, match="must be folders of their own"):
+        place.claim(checkpoint=place.sink)
+
+
 def test_a_folder_that_cannot_be_made_is_named(place: Place) -> None:
     """A file where the sink should be is told before Spark starts."""
     place.sink.write_text("")
-    with pytest.raises(JobError, match="lake cannot be made a folder: File exists"):
+    with pytest.raises(JobError, match=r"lake.* cannot be read: Not a directory"):
         place.claim()
+
+
+def test_an_entry_that_a_power_cut_left_empty_is_no_entry(place: Place) -> None:
+    """The newest of Spark's two logs is taken back if it says nothing; none that does."""
+    mend_torn_entry(place.checkpoint)
+    for name in ("offsets", "commits"):
+        (place.checkpoint / name).mkdir(parents=True)
+        for number in (9, 10):
+            (place.checkpoint / name / str(number)).write_text("v1")
+    (place.checkpoint / "offsets" / "10").write_text("")
+    (place.checkpoint / "offsets" / ".10.crc").write_text("")
+    mend_torn_entry(place.checkpoint)
+    assert [path.name for path in (place.checkpoint / "offsets").iterdir()] == ["9"]
+    assert len([*(place.checkpoint / "commits").iterdir()]) == 2
+
+
+def test_the_plan_of_a_micro_batch_has_to_be_there(place: Place) -> None:
+    """Nothing is written to the lake for offsets that nobody wrote down."""
+    (place.checkpoint / "offsets").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):
+        sync_plan(place.checkpoint, 3)
+    (place.checkpoint / "offsets" / "3").write_text("v1")
+    sync_plan(place.checkpoint, 3)
+
+
+def test_a_folder_that_cannot_be_written_leaves_no_mark(place: Place) -> None:
+    """The checkpoint is nobody's until the sink can be used, so that another may be named."""
+    (place.sink.parent / "file").write_text("")
+    with pytest.raises(JobError, match=r"file/lake.* cannot be read: Not a directory"):
+        place.claim(sink=place.sink.parent / "file" / "lake")
+    place.claim()
 
 
 def test_a_folder_may_be_written_as_an_address(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""`tidelog lake`, and what `tidelog ingest` shows, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.client.ingest_display import IngestDisplay, finished
+from app.client.terminal import Terminal
+from pyspark_tidelog.job import (
+    IngestIdle,
+    IngestJob,
+    IngestProgress,
+    IngestReport,
+    IngestRestart,
+)
+from tests.cli.conftest import Run, objects
+from tests.support.kafka_batches import SentRecord
+from tests.support.lakes import HandMadeLake, rows_of
+
+EVENTS = (
+    IngestProgress(0, 1_000, 3, 1_000, 500.0, 2_000, 7),
+    IngestProgress(1, 10, 0, 1_010, 500.0, 100, None),
+    IngestIdle(0),
+    IngestRestart("no answer", 4.0, 1),
+)
+
+
+@pytest.fixture
+def lake(run: Run, tmp_path: Path) -> HandMadeLake:
+    """Three records in a log, and the same in a lake, in two files."""
+    topic = tmp_path.name
+    run("create", topic)
+    records = [SentRecord(1_788_000_000_000, None, b"%d" % n) for n in range(3)]
+    lines = b"\n".join(b'{"value": %d, "timestamp": 1788000000000}' % n for n in range(3))
+    assert run("append", topic, stdin=lines).exit_code == 0
+    (shown,) = objects(run("topics", topic, "--json").stdout)
+    made = HandMadeLake(tmp_path, topic_ids={topic: str(shown["topic_id"])})
+    rows = [{**row, "topic": topic} for row in rows_of(records)]
+    made.put(0, rows[:2])
+    made.put(1, rows[2:])
+    return made
+
+
+def test_a_lake_is_compared_with_its_log(run: Run, lake: HandMadeLake) -> None:
+    """The same is exit code 0, a difference is 3 and named, no lake at all is 1."""
+    told = run("lake", "verify", str(lake.folder))
+    assert (told.exit_code, told.stdout) == (0, "3 records of lake and log are the same\n")
+    lake.put(2, [{**rows_of([SentRecord(0, None, b"x")])[0], "topic": lake.folder.parent.name}])
+    told = run("lake", "verify", str(lake.folder), "--json")
+    assert told.exit_code == 3
+    (verdict,) = objects(told.stdout)
+    assert (verdict["is_same"], verdict["rows"], verdict["repeated"]) == (False, 2, 1)
+    assert "partition 0, offset 0 is in the lake more than once" in str(verdict["first"])
+    told = run("lake", "verify", str(lake.folder))
+    assert "1 repeated; the first: topic" in told.stdout
+    told = run("lake", "verify", str(lake.folder.parent))
+    assert told.exit_code == 1
+    assert "is not a lake: no job of tidelog has filled it" in told.stderr
+
+
+def test_a_lake_is_compacted(run: Run, lake: HandMadeLake) -> None:
+    """It says what came of it, and the rows stay; nonsense is refused."""
+    told = run("lake", "compact", str(lake.folder))
+    assert (told.exit_code, told.stdout) == (0, "2 files became 1\n")
+    assert run("lake", "verify", str(lake.folder)).exit_code == 0
+    assert objects(run("lake", "compact", str(lake.folder), "--json").stdout) == [
+        {"files_before": 0, "files_after": 0}
+    ]
+    told = run("lake", "compact", str(lake.folder), "--vacuum-hours", "1")
+    assert (told.exit_code, "vacuum is for delta" in told.stderr) == (1, True)
+
+
+def show(terminal: Terminal) -> None:
+    with terminal.progress("ingesting t") as meter:
+        display = IngestDisplay(terminal, meter, "ingesting t")
+        for event in EVENTS:
+            display(event)
+
+
+def test_a_program_gets_a_line_an_event(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Each with its name, and nothing else anywhere."""
+    show(Terminal(as_json=True))
+    out, err = capfdbinary.readouterr()
+    events = objects(out.decode())
+    assert [event["event"] for event in events] == ["progress", "progress", "idle", "restart"]
+    assert (events[0]["lag"], events[0]["quarantined"], events[3]["pause_s"]) == (7, 3, 4.0)
+    assert err == b""
+
+
+def test_a_log_file_gets_a_line_a_micro_batch(capfd: pytest.CaptureFixture[str]) -> None:
+    """With the lag where it is known; idling is not worth a line."""
+    show(Terminal())
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "micro-batch 0: 1,000 rows, 3 in quarantine in 2.0 s, 7 behind",
+        "micro-batch 1: 10 rows in 0.1 s",
+        "no answer; starting again in 4 s",
+    ]
+
+
+def test_a_terminal_gets_a_bar_that_says_how_far_behind(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line of its own but for what went wrong."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    show(Terminal())
+    _, err = capfd.readouterr()
+    assert "ingesting t" in err
+    assert "micro-batch" not in err
+    assert "no answer; starting again in 4 s" in err
+
+
+def test_the_closing_sentence_tells_how_it_ended() -> None:
+    """Stopped or done, and what went into quarantine."""
+    job = IngestJob("http://x", "t", "parquet:lake", "c")
+    report = IngestReport(1_000, 0, 2, 0, 0, is_stopped=False)
+    assert finished(job, report) == "done: 1,000 new rows in parquet:lake, in 2 micro-batch(es)"
+    report = IngestReport(1_000, 3, 2, 0, 0, is_stopped=True)
+    assert finished(job, report) == (
+        "stopped: 1,000 new rows in parquet:lake, 3 of them in quarantine, in 2 micro-batch(es)"
+    )

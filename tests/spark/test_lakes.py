@@ -1,0 +1,125 @@
+"""Every sink: filled by the job, compared with the log by the verifier, compacted, filled on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_tidelog.ingest import run
+from pyspark_tidelog.job import IngestJob
+from pyspark_tidelog.lake.opening import Lake
+from pyspark_tidelog.lake.verifying import Verdict
+from tests.support.kafka_batches import SentRecord
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import ServiceProcess
+
+pytestmark = pytest.mark.spark
+
+KINDS = ("parquet", "delta", "json")
+START_MS = 1_788_000_000_000
+
+SCHEMA = (
+    "id BIGINT NOT NULL, carrier STRING, delay DOUBLE, price DECIMAL(6,2), day DATE, "
+    "seen TIMESTAMP, legs ARRAY<STRUCT<`to`: STRING, km: INT>>, tags MAP<STRING,BOOLEAN>"
+)
+CARRIERS = ("AA", "9E", None, "", "a b/c=d%", "ü")
+
+
+def flight(number: int) -> SentRecord:
+    value = {
+        "id": number,
+        "carrier": CARRIERS[number % len(CARRIERS)],
+        "delay": number / 7,
+        "price": 12.25,
+        "day": "2013-01-01",
+        "seen": f"2013-01-01T05:00:00.{number:06d}Z",
+        "legs": [{"to": "LAX", "km": number}, None, {}],
+        "tags": {"late": number % 2 == 0, "lost": None},
+        "unknown": 1,
+    }
+    headers = (("trace", b"%d" % number), ("none", None))
+    return SentRecord(
+        START_MS + number, b"\x00\xff%d" % number, json.dumps(value).encode(), headers
+    )
+
+
+POISON = (b"no JSON", b"[]", b'{"id": "x"}', b'{"id": 1, "price": 12345.678}', b'{"carrier": "AA"}')
+
+
+class Place:
+    """A topic, a lake and the job between them."""
+
+    def __init__(self, folder: Path, tidelog: ServiceProcess, topic: str, kind: str) -> None:
+        self.folder = folder / "lake"
+        self.checkpoint = str(folder / "checkpoint")
+        self.tidelog = tidelog
+        self.topic = topic
+        self.kind = kind
+
+    def job(self, **more: Any) -> IngestJob:
+        given = {"max_offsets_per_trigger": 60, "include_headers": True} | more
+        return IngestJob(
+            self.tidelog.url, self.topic, f"{self.kind}:{self.folder}", self.checkpoint, **given
+        )
+
+    def verdict(self, **more: int) -> Verdict:
+        return Lake(str(self.folder)).verify(
+            {"url": self.tidelog.url}, checkpoint=self.checkpoint, **more
+        )
+
+    def append(self, *records: SentRecord, partition: int = 0) -> None:
+        self.tidelog.append(self.topic, list(records), partition=partition)
+
+
+MakePlace = Callable[[str], Place]
+
+
+@pytest.fixture
+def make_place(tmp_path: Path, tidelog: ServiceProcess, topic: str) -> MakePlace:
+    return lambda kind: Place(tmp_path, tidelog, topic, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_as_they_are(spark: SparkSession, make_place: MakePlace, kind: str) -> None:
+    """Keys, values, headers and nulls of every record are in the lake once, and stay so merged."""
+    place = make_place(kind)
+    place.append(*map(flight, range(100)))
+    place.append(SentRecord(START_MS, None, None), SentRecord(-5, b"", b""), partition=1)
+    assert run(place.job(), spark=spark).rows == 102
+    assert place.verdict() == Verdict(rows=102)
+    done = Lake(str(place.folder)).compact()
+    assert done.files_before > done.files_after
+    place.append(*map(flight, range(7)), partition=1)
+    assert run(place.job(), spark=spark).rows == 7
+    assert place.verdict(turn_offsets=10) == Verdict(rows=109)
+
+
+@pytest.mark.parametrize(
+    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])]
+)
+def test_values_in_columns_and_what_does_not_fit_in_quarantine(
+    spark: SparkSession, make_place: MakePlace, kind: str
+) -> None:
+    """Types, nulls and odd folder names come back; bad records are kept whole with the reason."""
+    place = make_place(kind)
+    place.append(*map(flight, range(60)))
+    place.append(*(SentRecord(START_MS, b"k", value) for value in POISON))
+    place.append(SentRecord(START_MS, b"k", None), partition=1)
+    partition_by = ("carrier", "hour=hour(_timestamp)")
+    report = run(place.job(schema=SCHEMA, partition_by=partition_by), spark=spark)
+    assert (report.rows, report.quarantined) == (66, 5)
+    assert place.verdict() == Verdict(rows=66, quarantined=5)
+    files = sorted((place.folder / "_quarantine").rglob("batch_id=*/*.parquet"))
+    bad = [row for file in files for row in pq.read_table(file).to_pylist()]
+    assert sorted((row["offset"], row["value"]) for row in bad) == [*enumerate(POISON, 60)]
+    reasons = {row["offset"]: row["reason"] for row in bad}
+    assert reasons[62] == "Expected `int`, got `str` - at `$.id`"
+    Lake(str(place.folder)).compact()
+    assert place.verdict() == Verdict(rows=66, quarantined=5)
