@@ -1,0 +1,138 @@
+"""What can go wrong around the job: one sentence, and the next run makes good."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_tidelog.errors import JobError, JobFailed, OptionError
+from pyspark_tidelog.ingest import run
+from pyspark_tidelog.job import IngestEvent, IngestJob, IngestProgress, IngestRestart
+from pyspark_tidelog.lake.opening import Lake
+from pyspark_tidelog.lake.verifying import Verdict
+from tests.support.kafka_batches import SentRecord, numbered
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import ServiceProcess
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+
+class Trouble:
+    """A topic, a lake, and the job between them."""
+
+    def __init__(self, folder: Path, tidelog: ServiceProcess, topic: str) -> None:
+        self.folder = folder
+        self.tidelog = tidelog
+        self.topic = topic
+
+    def job(self, *, lake: Path | None = None, **more: Any) -> IngestJob:
+        to, checkpoint = lake or self.folder / "lake", self.folder / "checkpoint"
+        return IngestJob(self.tidelog.url, self.topic, f"parquet:{to}", str(checkpoint), **more)
+
+    def verdict(self, lake: Path | None = None) -> Verdict:
+        return Lake(str(lake or self.folder / "lake")).verify({"url": self.tidelog.url})
+
+    def give_up(self, before_offset: int) -> None:
+        """Do as retention does."""
+        path = f"/v1/topics/{self.topic}/partitions/0/delete-records"
+        self.tidelog.call("POST", path, json.dumps({"before_offset": before_offset}).encode())
+
+
+@pytest.fixture
+def trouble(tmp_path: Path, tidelog: ServiceProcess, topic: str) -> Trouble:
+    tidelog.append(topic, numbered(50))
+    return Trouble(tmp_path, tidelog, topic)
+
+
+def test_retention_that_overtakes_the_job_is_told_or_passed_over(
+    spark: SparkSession, trouble: Trouble
+) -> None:
+    """By default it stops and names the offsets; told to go on, it has what is left, once."""
+    run(trouble.job(), spark=spark)
+    trouble.tidelog.append(trouble.topic, numbered(50, first=50))
+    trouble.give_up(70)
+    with pytest.raises(JobFailed, match=r"offsets 50 to 69 of topic .* were deleted") as lost:
+        run(trouble.job(), spark=spark)
+    assert lost.value.is_lasting
+    assert run(trouble.job(fail_on_data_loss=False), spark=spark).rows == 30
+    assert trouble.verdict() == Verdict(rows=30, gone=50)
+
+
+def test_an_expression_that_cannot_be_computed_costs_nothing(
+    spark: SparkSession, trouble: Trouble
+) -> None:
+    """It is named in a sentence before anything is planned, and may be mended."""
+    with pytest.raises(JobError, match=r"^day=date\(nothing\) cannot be computed: .*nothing"):
+        run(trouble.job(partition_by=("day=date(nothing)",)), spark=spark)
+    with pytest.raises(OptionError, match="column key is binary: what folders are named after is"):
+        run(trouble.job(partition_by=("key",)), spark=spark)
+    run(trouble.job(partition_by=("day=date(timestamp)",)), spark=spark)
+    assert trouble.verdict() == Verdict(rows=50)
+
+
+def test_a_job_that_follows_starts_again_until_it_is_told_to_give_up(
+    spark: SparkSession, trouble: Trouble
+) -> None:
+    """The way is blocked, then free, then blocked for good; the pauses begin anew in between."""
+    told: list[IngestEvent] = []
+    lake = trouble.folder / "lake"
+    lake.mkdir()
+    obstacle = lake / "_writing"
+    obstacle.write_text("in the way")
+
+    def listen(event: IngestEvent) -> None:
+        told.append(event)
+        if isinstance(event, IngestRestart) and event.restarts == 1:
+            obstacle.unlink()
+        if isinstance(event, IngestProgress):
+            obstacle.write_text("in the way again")
+            trouble.tidelog.append(trouble.topic, numbered(5))
+
+    job = trouble.job(follow=True, trigger_s=0.1, max_restarts=1)
+    with pytest.raises(JobFailed, match="_writing"):
+        run(job, listen, spark=spark)
+    restarts = [event for event in told if isinstance(event, IngestRestart)]
+    assert [(event.restarts, event.pause_s) for event in restarts] == [(1, 1.0), (2, 1.0)]
+    assert trouble.verdict() == Verdict(rows=50, behind=5)
+    obstacle.unlink()
+    run(trouble.job(), spark=spark)
+    assert trouble.verdict() == Verdict(rows=55)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of a mebibyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.needs("mount")
+def test_a_full_disk_is_told_and_once_there_is_room_nothing_is_missing(
+    spark: SparkSession, trouble: Trouble, small_disk: Path
+) -> None:
+    """What was written before stays as it was, and no half of a micro-batch shows."""
+    lake = small_disk / "lake"
+    run(trouble.job(lake=lake), spark=spark)
+    noise = "".join(chr(33 + n * n * 7919 % 90) for n in range(1_000)).encode()
+    big = [SentRecord(1, b"%d" % n, b"%d" % n + noise[n % 500 :] * 3) for n in range(500)]
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * (900 << 10))
+    trouble.tidelog.append(trouble.topic, big)
+    with pytest.raises(JobFailed, match="there is no space left for the lake: make room and run"):
+        run(trouble.job(lake=lake), spark=spark)
+    assert trouble.verdict(lake) == Verdict(rows=50, behind=500)
+    ballast.unlink()
+    assert run(trouble.job(lake=lake), spark=spark).rows == 500
+    assert trouble.verdict(lake) == Verdict(rows=550)
