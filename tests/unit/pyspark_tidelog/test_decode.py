@@ -10,7 +10,7 @@ from typing import Any
 import cramjam
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_tidelog.columns import spark_schema
@@ -84,6 +84,20 @@ def test_batches_of_all_codecs_decode_as_aiokafka_decodes_them(
     """Keys, values, headers, times and offsets of random batches are those another decoder sees."""
     data = concatenated(batches, codecs)
     assert rows_of(decode_batches(data, check_crcs=True)) == decoded(data)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(sent_records, min_size=1, max_size=3), min_size=1, max_size=4),
+    st.lists(st.integers(0, 4), min_size=1, max_size=3),
+)
+def test_many_batches_at_once_decode_as_aiokafka_decodes_them(
+    shapes: list[list[SentRecord]], codecs: list[int]
+) -> None:
+    """So many batches that they are walked abreast, plain and compressed, are no different."""
+    batches = [shapes[number % len(shapes)] for number in range(60)]
+    data = concatenated(batches, [codecs[number % len(codecs)] for number in range(60)])
+    assert rows_of(decode_batches(data)) == decoded(data)
 
 
 @given(batches_of_records, st.integers(0, 30), st.integers(0, 30))
