@@ -71,7 +71,8 @@ def run(
     with ExitStack() as stack:
         stop = stack.enter_context(_stop_signals())
         identity = stack.enter_context(claimed(checkpoint, place.folder, plan.terms))
-        stack.enter_context(_muted("py4j.clientserver"))
+        for talkative in ("py4j.clientserver", "SQLQueryContextLogger"):
+            stack.enter_context(_muted(talkative))
         mend_torn_entry(checkpoint)
         writer = BatchWriter(plan, identity, checkpoint, stop)
         return _Run(job, writer, opened, stop, listener or _ignore).go()

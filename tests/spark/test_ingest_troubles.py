@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_tidelog.errors import JobError, JobFailed, OptionError
 from pyspark_tidelog.ingest import run
-from pyspark_tidelog.job import IngestEvent, IngestJob, IngestProgress, IngestRestart
+from pyspark_tidelog.job import IngestJob
 from pyspark_tidelog.lake.opening import Lake
 from pyspark_tidelog.lake.verifying import Verdict
 from tests.support.kafka_batches import SentRecord, numbered
@@ -75,35 +75,6 @@ def test_an_expression_that_cannot_be_computed_costs_nothing(
         run(trouble.job(partition_by=("key",)), spark=spark)
     run(trouble.job(partition_by=("day=date(timestamp)",)), spark=spark)
     assert trouble.verdict() == Verdict(rows=50)
-
-
-def test_a_job_that_follows_starts_again_until_it_is_told_to_give_up(
-    spark: SparkSession, trouble: Trouble
-) -> None:
-    """The way is blocked, then free, then blocked for good; the pauses begin anew in between."""
-    told: list[IngestEvent] = []
-    lake = trouble.folder / "lake"
-    lake.mkdir()
-    obstacle = lake / "_writing"
-    obstacle.write_text("in the way")
-
-    def listen(event: IngestEvent) -> None:
-        told.append(event)
-        if isinstance(event, IngestRestart) and event.restarts == 1:
-            obstacle.unlink()
-        if isinstance(event, IngestProgress):
-            obstacle.write_text("in the way again")
-            trouble.tidelog.append(trouble.topic, numbered(5))
-
-    job = trouble.job(follow=True, trigger_s=0.1, max_restarts=1)
-    with pytest.raises(JobFailed, match="_writing"):
-        run(job, listen, spark=spark)
-    restarts = [event for event in told if isinstance(event, IngestRestart)]
-    assert [(event.restarts, event.pause_s) for event in restarts] == [(1, 1.0), (2, 1.0)]
-    assert trouble.verdict() == Verdict(rows=50, behind=5)
-    obstacle.unlink()
-    run(trouble.job(), spark=spark)
-    assert trouble.verdict() == Verdict(rows=55)
 
 
 @pytest.fixture
