@@ -209,7 +209,7 @@ class HotAppend(HotRequest):
             self._start(self._run_on_worker())
             return
         try:
-            if append.is_plain:
+            if append.is_plain(self._body):
                 self._lane.together.add(append, append.batch(self._body), self._appended)
                 return
             append.run(self._body, wakes=False)

@@ -26,12 +26,13 @@ from engine.records.builder import NewRecord, build_batch
 from engine.records.header import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
+    HEADER_BYTES,
     MAGIC_2,
     MAGIC_POSITION,
     Codec,
     parse_header,
 )
-from engine.types import NO_PRODUCER_ID
+from engine.types import NO_PRODUCER_ID, Buffer
 
 STATUS: Final = {"0": 202, "1": 201, "all": 201}
 
@@ -84,13 +85,12 @@ class Append(ABC):
         # With it, others of this turn may go into the log: no more than the limit, see `together`.
         return len(body) <= limit and self.place.log.takes_at_once(len(body) + limit)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the log has nothing to judge: no producer, no condition, no foreign bytes."""
-        return self.is_checked and self.call[1:] == _PLAIN
+    @abstractmethod
+    def is_plain(self, body: Body) -> bool:
+        """Whether it is one batch for which the log has no producer and no condition to judge."""
 
     @abstractmethod
-    def batch(self, body: Body) -> bytearray:
+    def batch(self, body: Body) -> Buffer:
         """Return what the body puts into the log, or raise what is wrong with it."""
 
     def run(self, body: Body, *, wakes: bool) -> None:
@@ -145,6 +145,9 @@ class RecordsAppend(Append):
         self._is_ndjson = exchange.brings_ndjson()
         super().__init__(exchange, place, call)
 
+    def is_plain(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
+        return self.call[1:] == _PLAIN
+
     def batch(self, body: Body) -> bytearray:
         service = self._service
         made = read_records(
@@ -165,7 +168,7 @@ class BatchesAppend(Append):
 
     __slots__ = ("_data",)
 
-    _data: bytearray
+    _data: Buffer
 
     def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
         exchange.ensure_batches()
@@ -176,10 +179,16 @@ class BatchesAppend(Append):
     def is_light(self, body: Body) -> bool:
         return not _is_compressed(body) and super().is_light(body)
 
-    def batch(self, body: Body) -> bytearray:
+    def is_plain(self, body: Body) -> bool:
+        if self.call[1:] != _PLAIN or len(body) < HEADER_BYTES or body[MAGIC_POSITION] != MAGIC_2:
+            return False
+        header = parse_header(body)
+        return header.size_bytes == len(body) and not header.has_producer_id
+
+    def batch(self, body: Body) -> Buffer:
         _ensure_magic(body)
-        self._data = body if isinstance(body, bytearray) else bytearray(body)  # stamped in place
-        return self._data
+        self._data = body
+        return body
 
     @property
     def producer(self) -> tuple[int, int]:
@@ -263,7 +272,7 @@ def _append(
     service: Service,
     place: Place,
     call: AppendCall,
-    data: bytearray,
+    data: Buffer,
     *,
     checked: bool,
     wakes: bool,

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from app.operations.append import Append
 from app.operations.service import Service
 from engine.errors import EngineError, StorageError
 from engine.log.log import Log
+from engine.types import Buffer
+
+TURN_BODIES: Final = 4
+"""What one turn of the loop puts into a log at once: so many of the largest bodies at most."""
 
 Done: TypeAlias = Callable[[Exception | None], None]
 """Told once: with None when the append is in the log, or with why it is not. It may not raise."""
@@ -21,7 +25,7 @@ Done: TypeAlias = Callable[[Exception | None], None]
 
 class _Member(NamedTuple):
     append: Append
-    batch: bytearray
+    batch: Buffer
     done: Done
 
 
@@ -31,25 +35,33 @@ class Together:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._limit_bytes = service.settings.inline_append_bytes
-        self._gathered: dict[Log, list[_Member]] = {}
-        self._bytes = 0
+        self._gathered: dict[tuple[Log, bool], list[_Member]] = {}
+        self._bytes: dict[Log, int] = {}
 
-    def add(self, append: Append, batch: bytearray, done: Done) -> None:
-        """Have a plain append in its log at the end of this turn, or before it is too much."""
-        if self._bytes + len(batch) > self._limit_bytes:
+    def add(self, append: Append, batch: Buffer, done: Done) -> None:
+        """Have a plain append in its log at the end of this turn, or before that is too much."""
+        log = append.place.log
+        if not self._is_room(log, self._bytes.get(log, 0) + len(batch)):
             self._put()
         if not self._gathered:
             asyncio.get_running_loop().call_soon(self._put)
-        self._bytes += len(batch)
-        self._gathered.setdefault(append.place.log, []).append(_Member(append, batch, done))
+        self._bytes[log] = self._bytes.get(log, 0) + len(batch)
+        key = (log, append.is_checked)  # what is foreign is looked into, what is ours is not
+        self._gathered.setdefault(key, []).append(_Member(append, batch, done))
+
+    def _is_room(self, log: Log, size_bytes: int) -> bool:
+        """Whether so many bytes may go into a log at once, and without waiting for anything."""
+        if size_bytes <= self._limit_bytes:
+            return True  # each of them has asked for that much
+        return size_bytes <= TURN_BODIES * self._limit_bytes and log.takes_at_once(size_bytes)
 
     def _put(self) -> None:
         gathered, self._gathered = self._gathered, {}
-        self._bytes = 0
-        for log, members in gathered.items():
-            self._append(log, members)
+        self._bytes.clear()
+        for (log, checked), members in gathered.items():
+            self._append(log, members, checked=checked)
 
-    def _append(self, log: Log, members: Sequence[_Member]) -> None:
+    def _append(self, log: Log, members: Sequence[_Member], *, checked: bool) -> None:
         """Append all of them; if the log refuses that, one by one, to see which of them it is."""
         try:
             appended = self._service.runtime.committer.append(
@@ -57,13 +69,13 @@ class Together:
                 bytearray().join([member.batch for member in members]),
                 acks_all=any(member.append.call.acks == "all" for member in members),
                 wakes=False,
-                checked=True,
+                checked=checked,
             )
         except Exception as error:  # noqa: BLE001  # whatever it is, it is told
             is_refusal = isinstance(error, EngineError) and not isinstance(error, StorageError)
             if is_refusal and len(members) > 1:
                 for member in members:
-                    self._append(log, [member])
+                    self._append(log, [member], checked=checked)
             else:
                 for member in members:
                     member.done(error)

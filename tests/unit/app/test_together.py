@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from app.operations.append import RecordsAppend
+from app.answers import RECORD_BATCH
+from app.operations.append import Append, BatchesAppend, RecordsAppend
 from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.operations.together import Together
 from app.translate.calls import AppendCall
 from app.translate.receipts import Place
-from engine.errors import StorageOffline, TooLarge
+from engine.errors import CorruptBatch, StorageOffline, TooLarge
 from engine.fs.port import FileSystem
-from tests.support.builders import DATA, SMALL_INDEXES
+from tests.support.builders import DATA, SMALL_INDEXES, new_batch
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import open_service
 from tests.support.time import ManualClock
@@ -36,7 +37,7 @@ def disk() -> ForgetfulDisk:
 @pytest.fixture
 async def service(disk: FileSystem, anyio_backend: str) -> AsyncIterator[Service]:
     """An open service on that disk."""
-    options = {"default_topic_config": dict(SMALL_INDEXES), "inline_append_bytes": 2_000}
+    options = {"default_topic_config": dict(SMALL_INDEXES), "inline_append_bytes": 500}
     async with open_service(DATA, fs=disk, clock=ManualClock(), **options) as service:
         yield service
 
@@ -46,13 +47,20 @@ def place_of(service: Service, topic: str = "events", **config: str) -> Place:
     return service.place(topic, 0)
 
 
+def batches_append(service: Service, place: Place, call: AppendCall | None = None) -> BatchesAppend:
+    exchange = Exchange(service, {b"content-type": RECORD_BATCH})
+    append = BatchesAppend(exchange, place, call or AppendCall("1"))
+    exchange.close()
+    return append
+
+
 class Gathering:
     """Appends of one turn, and what became of each."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._together = Together(service)
-        self.appends: list[RecordsAppend] = []
+        self.appends: list[Append] = []
         self.outcomes: dict[int, Exception | None] = {}
 
     def add(self, place: Place, value_bytes: int = 1, *, acks: str = "1") -> None:
@@ -60,6 +68,14 @@ class Gathering:
         append = RecordsAppend(exchange, place, AppendCall(acks))
         exchange.close()
         body = json.dumps({"records": [{"value": "x" * value_bytes}]}).encode()
+        self._add(append, body)
+
+    def add_batch(self, place: Place, body: bytes) -> None:
+        append = batches_append(self._service, place)
+        assert append.is_plain(body)
+        self._add(append, body)
+
+    def _add(self, append: Append, body: bytes) -> None:
         number = len(self.appends)
         self.appends.append(append)
         batch = append.batch(body)
@@ -140,7 +156,7 @@ async def test_a_disk_that_fails_is_told_to_all(service: Service, disk: Forgetfu
 async def test_what_would_be_too_much_is_not_waited_for(
     service: Service, disk: ForgetfulDisk
 ) -> None:
-    """Before more than `inline_append_bytes` are gathered, what is there is appended."""
+    """Before more than a few of the largest bodies are gathered, what is there is appended."""
     place = place_of(service)
     gathering = Gathering(service)
     before = appends_of(disk)
@@ -162,3 +178,47 @@ async def test_who_waits_for_the_disk_has_it_flushed_for_all(service: Service) -
     assert waiting is not None
     await asyncio.wait_for(waiting, 20)
     assert place.log.watermarks.high_watermark == 2
+
+
+async def test_raw_batches_of_a_turn_are_one_write(service: Service, disk: ForgetfulDisk) -> None:
+    """What clients encoded is looked into and written together, apart from what was made here."""
+    place = place_of(service)
+    gathering = Gathering(service)
+    before = appends_of(disk)
+    batch = bytes(new_batch(2))
+    for _ in range(3):
+        gathering.add_batch(place, batch)
+    gathering.add(place)
+    assert await gathering.put() == [None] * 4
+    assert appends_of(disk) == before + 2
+    offsets = [receipt["base_offset"] for receipt in gathering.receipts()]
+    assert offsets == [0, 2, 4, 6]
+    assert batch == bytes(new_batch(2)), "stamped in a copy: a body is its client's"
+    assert [append.producer for append in gathering.appends] == [(-1, -1)] * 4
+
+
+async def test_a_damaged_batch_takes_no_other_with_it(service: Service) -> None:
+    """Its client is told, and the batches of the others are appended."""
+    place = place_of(service)
+    gathering = Gathering(service)
+    damaged = new_batch(1)
+    damaged[-1] ^= 1
+    for body in (bytes(new_batch(1)), bytes(damaged), bytes(new_batch(1))):
+        gathering.add_batch(place, body)
+    first, refused, last = await gathering.put()
+    assert (first, last) == (None, None)
+    assert isinstance(refused, CorruptBatch)
+    assert place.log.watermarks.log_end_offset == 2
+
+
+async def test_only_one_batch_without_a_producer_is_put_with_others(service: Service) -> None:
+    """What the log has to judge for itself, or cannot be taken apart, goes alone."""
+    place = place_of(service)
+    one = bytes(new_batch(1))
+    plain = batches_append(service, place)
+    assert plain.is_plain(one)
+    of_producer = bytes(new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0))
+    for body in (b"", one[:60], one + one, one + b"x", one[:16] + b"\x01" + one[17:], of_producer):
+        assert not plain.is_plain(body)
+    call = AppendCall("1", expected_end_offset=0)
+    assert not batches_append(service, place, call).is_plain(one)
