@@ -143,7 +143,7 @@ def batch_at(segment: Segment, position: int, end: int) -> BatchPosition:
     """
     index = segment.indexes.offset
     start = index.floor_by_position(position).position
-    segment.proofs.ensure_batch_at(start, index.path)
+    segment.proofs.ensure_batch_at(start, index)
     at, header = next(
         (at, header)
         for at, header in segment.headers(start, end)

@@ -28,13 +28,14 @@ from engine.log.context import LogContext
 from engine.log.leftovers import finish_replacements
 from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_epochs, rebuild_producers
+from engine.log.recovery_report import RecoveryReport
 from engine.log.results import LoadedOffsets, Recovery
 from engine.records.scan import Tail
 from engine.segment.recovery import SegmentRecovery, recover_segment
 from engine.segment.sanity import ensure_sane
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
-from engine.segment.split import has_overflow, split_overflowed
+from engine.segment.split import split_overflowed
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
 from engine.types import INT64_MAX, OffsetMetadata
@@ -76,7 +77,9 @@ class Loader:
         self._request = request
         self._fs = context.fs
         self._segments = Segments()
-        self._recovery = Recovery(request.was_clean)
+        self._report = RecoveryReport(
+            request.directory, context.recorder, was_clean=request.was_clean
+        )
         self._recovered_producers: ProducerStates | None = None
         """What the scan of the tail left: it remembers more batches than a snapshot holds."""
         self._are_epochs_lost = False
@@ -127,7 +130,7 @@ class Loader:
             end_offset if request.was_clean else min(request.recovery_point, end_offset)
         )
         offsets = LoadedOffsets(log_start_offset, recovery_point, end)
-        return LoadedLog(self._segments, offsets, epochs, producers, self._recovery)
+        return LoadedLog(self._segments, offsets, epochs, producers, self._report.recovery)
 
     def _open_and_recover(self, epochs: LeaderEpochCache) -> Segment | None:
         """Open the segments and repair them; return one that has to be split first, if any."""
@@ -144,8 +147,9 @@ class Loader:
             self._rebuild_missing_indexes(epochs)
             if not self._request.was_clean:
                 self._recover_tail(epochs)
-        except SegmentOverflow:
-            return next(segment for segment in self._segments if has_overflow(segment))
+        except SegmentOverflow as error:
+            path = error.facts()["segment"]
+            return next(segment for segment in self._segments if str(segment.records.path) == path)
         return None
 
     def _ensure_files(self) -> None:
@@ -187,16 +191,19 @@ class Loader:
             return ()
 
     def _compare_with_promises(self, end_offset: int) -> None:
-        """Report if the log ends before what was once durable and shown."""
-        promised = max(self._request.recovery_point, self._request.high_watermark)
+        """Report if the log ends before what was once durable and shown, or behind a clean end."""
+        request = self._request
+        promised = max(request.recovery_point, request.high_watermark)
         if end_offset < promised:
-            self._report_loss(
+            self._report.lost(
                 f"the log ends at {end_offset}, and {promised} was on disk: records are missing"
             )
-
-    def _report_loss(self, what: str) -> None:
-        _LOG.error("%s: %s", self._request.directory, what)
-        self._recovery = replace(self._recovery, damage=self._recovery.damage or what)
+        elif request.was_clean and 0 < request.recovery_point < end_offset:
+            # The offset of the last batch is not under its checksum, and no batch contradicts it.
+            self._report.lost(
+                f"the log ends at {end_offset}, and it was stopped at {request.recovery_point}: "
+                "the last offset, or that checkpoint, is wrong"
+            )
 
     def _split(self, segment: Segment) -> None:
         """Put a segment's parts in its place; the snapshot of its base offset goes with it."""
@@ -266,6 +273,7 @@ class Loader:
                 next_offset = self._ensure_indexed(segment)
             except CorruptIndex as error:
                 _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
+                self._report_emptied(segment)
                 segment.indexes.remove_unusable()
                 result = self._reindex(segment, epochs)
                 segment.flush()
@@ -292,16 +300,27 @@ class Loader:
                 raise CorruptIndex(f"there is no {path.name}", file=str(path))
         return ensure_sane(segment)
 
+    def _report_emptied(self, segment: Segment) -> None:
+        """Report a log file that has lost every byte, where a gap alone would say nothing."""
+        paths = (segment.indexes.offset_path, segment.indexes.time_path)
+        is_unexpected = not self._request.is_gapless and segment is not self._segments.active
+        if is_unexpected and segment.size_bytes == 0 and any(map(self._has_bytes, paths)):
+            self._report.lost(f"{segment.records.path} is empty, and its indexes are not")
+
+    def _has_bytes(self, path: Path) -> bool:
+        return self._fs.exists(path) and self._fs.size_bytes(path) > 0
+
     def _report_gap(self, segment: Segment, next_offset: int | None) -> None:
-        """Report offsets that are missing behind a segment where compaction took none."""
+        """Report offsets that are missing behind a segment, or are not of it."""
         following = self._segments.higher(segment.base_offset)
-        if following is None or next_offset is None or next_offset >= following.base_offset:
+        if following is None or next_offset is None or next_offset == following.base_offset:
             return
-        if not self._may_follow(following.base_offset, next_offset):
-            self._report_loss(
-                f"offsets {next_offset} to {following.base_offset - 1} are missing, behind the end "
-                f"of {segment.records.path}"
-            )
+        path = segment.records.path
+        if next_offset > following.base_offset:
+            self._report.lost(f"{path} ends at {next_offset}, above {following.base_offset}")
+        elif not self._may_follow(following.base_offset, next_offset):
+            missing = f"offsets {next_offset} to {following.base_offset - 1} are missing"
+            self._report.lost(f"{missing}, behind the end of {path}")
 
     def _may_follow(self, base_offset: int, end_offset: int) -> bool:
         """Whether a segment may begin there behind one that ends here, and nothing be lost.
@@ -352,9 +371,7 @@ class Loader:
             lost.change_suffix(names.DELETED_SUFFIX)
             lost.close_handles()
         self._fs.sync_directory(self._request.directory)
-        self._recovery = replace(
-            self._recovery, removed_segments=self._recovery.removed_segments + len(later)
-        )
+        self._report.removed(len(later))
 
     def _recover_one(
         self,
@@ -374,46 +391,17 @@ class Loader:
             now_ms=self._context.clock.now_ms(),
             reload_after_clean=False,
         )
+        above = self._segments.higher(segment.base_offset)
         result = recover_segment(
-            segment, producers, epochs, keeps_tail=keeps_tail, before_cut=before_cut
+            segment,
+            producers,
+            epochs,
+            keeps_tail=keeps_tail,
+            before_cut=before_cut,
+            following=INT64_MAX if above is None else above.base_offset,
         )
-        self._note(segment, result)
+        self._report.scanned(segment, result)
         return result
-
-    def _note(self, segment: Segment, result: SegmentRecovery) -> None:
-        damaged = result.tail is Tail.DAMAGED
-        if result.truncated_bytes:
-            level = logging.ERROR if damaged else logging.WARNING
-            _LOG.log(
-                level,
-                "%s: cut %d bytes behind byte %d: %s",
-                segment.records.path,
-                result.truncated_bytes,
-                result.scanned_bytes,
-                result.reason,
-            )
-        elif damaged:
-            _LOG.error(
-                "%s is damaged behind byte %d: %s",
-                segment.records.path,
-                result.scanned_bytes,
-                result.reason,
-            )
-        parsed = names.parse_partition_directory(self._request.directory.name)
-        self._context.recorder.recovered(
-            parsed.topic_partition,
-            scanned_bytes=result.scanned_bytes,
-            truncated_bytes=result.truncated_bytes,
-            damaged=damaged,
-        )
-        before = self._recovery
-        self._recovery = replace(
-            before,
-            recovered_segments=before.recovered_segments + 1,
-            scanned_bytes=before.scanned_bytes + result.scanned_bytes,
-            truncated_bytes=before.truncated_bytes + result.truncated_bytes,
-            damage=result.reason if damaged else before.damage,
-        )
 
     def _end_offset(self, epochs: LeaderEpochCache) -> int:
         """Return where the log ends; it starts anew if that is below its start."""

@@ -108,15 +108,60 @@ class FileRecords:
             position += header.size_bytes
             sought = header.next_offset
 
+    def ascending_headers(
+        self, position: int, end: int, *, next_offset: int, cached_only: bool = False
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """As `headers`; raises StoredDataCorrupt too where offsets go back, or below `next_offset`.
+
+        The offset a batch begins with is not under its checksum: only its neighbours tell whether
+        it is right, and a look-up that met a wrong one would pass over records.
+        """
+        for at, header in self.headers(position, end, cached_only=cached_only, sought=next_offset):
+            if header.base_offset < next_offset or header.last_offset < header.base_offset:
+                raise self.damaged(
+                    f"a batch of offsets {header.base_offset} to {header.last_offset} where "
+                    f"{next_offset} is next",
+                    at,
+                    header.base_offset,
+                )
+            yield at, header
+            next_offset = header.next_offset
+
     def batch_at_or_after(
-        self, offset: int, position: int, end: int, *, cached_only: bool = False
+        self, offset: int, position: int, end: int, *, next_offset: int, cached_only: bool = False
     ) -> BatchPosition | None:
-        """Return the first batch that ends at or after `offset`, walking from `position`."""
-        for at, header in self.headers(position, end, cached_only=cached_only, sought=offset):
+        """Return the first batch that ends at or after `offset`, walking from `position`.
+
+        Nothing from there on lies below `next_offset`.
+        """
+        for at, header in self.ascending_headers(
+            position, end, next_offset=next_offset, cached_only=cached_only
+        ):
             if header.last_offset >= offset:
                 base_offset = self.first_offset(at, header, cached_only=cached_only)
                 return BatchPosition(base_offset, header.last_offset, at, at + header.size_bytes)
         return None
+
+    def next_offset_at(self, position: int, start: int, *, cached_only: bool = False) -> int | None:
+        """Return the offset behind the batch that ends at `position`, walking from `start`.
+
+        None if no batches lead there.
+        """
+        next_offset = None
+        try:
+            for _, header in self.headers(start, position, cached_only=cached_only):
+                next_offset = header.next_offset
+        except StoredDataCorrupt:
+            return None
+        return next_offset
+
+    def base_offset_at(self, position: int, *, cached_only: bool = False) -> int | None:
+        """Return what the header of the batch at `position` says; None if there is none to read."""
+        try:
+            walk = self.headers(position, self.size_bytes, cached_only=cached_only)
+            return next((header.base_offset for _, header in walk), None)
+        except StoredDataCorrupt:
+            return None
 
     def first_offset(self, position: int, header: BatchHeader, *, cached_only: bool = False) -> int:
         """Return the offset that the batch at `position` begins with, in any format.

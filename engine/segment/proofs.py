@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.errors import CorruptIndex, StoredDataCorrupt
+from engine.index.offset import OffsetIndex
 from engine.segment.file_records import FileRecords
 
 REMEMBERED_PLACES: Final = 4096
@@ -50,22 +51,29 @@ class IndexProofs:
         """Whether nothing in the indexes needs a proof any more."""
         return self.found_bytes == 0
 
-    def ensure_batch_at(self, position: int, index: Path, *, cached_only: bool = False) -> None:
+    def ensure_batch_at(
+        self, position: int, index: OffsetIndex, *, cached_only: bool = False
+    ) -> None:
         """Raise CorruptIndex unless an intact batch begins where `index` says that one does.
 
-        The first byte of the file needs no proof. NotCached if `cached_only` and the disk would be
-        needed.
+        The first byte of the file needs no proof. StoredDataCorrupt if the batch begins below the
+        one before it; NotCached if `cached_only` and the disk would be needed.
         """
         if position >= self.found_bytes or position == 0 or position in self._proven:
             return
-        end = self._records.size_bytes
+        records, end = self._records, self._records.size_bytes
         try:
-            _, batch = next(self._records.batches(position, end, cached_only=cached_only))
+            _, batch = next(records.batches(position, end, cached_only=cached_only))
         except StoredDataCorrupt as error:
-            raise self.disproved(index, f"leads to damage: {error}") from error
-        if batch.header.base_offset < self._base_offset:
-            offset = batch.header.base_offset
-            raise self.disproved(index, f"leads to offset {offset}, which is not of this segment")
+            raise self.disproved(index.path, f"leads to damage: {error}") from error
+        offset = batch.header.base_offset
+        if offset < self._base_offset:
+            what = f"leads to offset {offset}, which is not of this segment"
+            raise self.disproved(index.path, what)
+        before = index.floor_by_position(position - 1).position
+        behind = records.next_offset_at(position, before, cached_only=cached_only)
+        if behind is not None and offset < behind:
+            raise records.damaged(f"offset {offset} where {behind} is next", position, offset)
         if len(self._proven) >= REMEMBERED_PLACES:
             self._proven.clear()
         self._proven.add(position)

@@ -20,7 +20,7 @@ from engine.segment.file_records import FileRecords
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
-from engine.types import INT32_MAX, OffsetPosition
+from engine.types import INT32_MAX, INT64_MAX, OffsetPosition
 
 SCAN_CHUNK_BYTES: Final = 1024 * 1024
 """How much of a segment is read and checked at once; a larger batch is read whole."""
@@ -100,6 +100,7 @@ def recover_segment(
     *,
     keeps_tail: bool = False,
     before_cut: Callable[[], None] | None = None,
+    following: int = INT64_MAX,
 ) -> SegmentRecovery:
     """Rebuild the indexes, feed the state, and cut the file behind its last intact batch.
 
@@ -107,7 +108,8 @@ def recover_segment(
     to cut: what lies above must go first, or a crash in between would leave a gap. `keeps_tail` is
     for what was on disk for sure: nothing is cut, and whatever stops the scan is damage.
 
-    Raises SegmentOverflow if the segment holds an offset its indexes cannot express.
+    Raises SegmentOverflow if the segment holds an offset its indexes cannot express; where the next
+    one is lower, in the file or as the base offset of the `following` segment, it is damage.
     """
     if not keeps_tail:
         # What is found must be on the disk: it is going to be shown, and believed from then on.
@@ -119,15 +121,15 @@ def recover_segment(
     interval = segment.index_interval_bytes
     for position, batch in walk:
         header = batch.header
-        _ensure_expressible(segment, header)
+        if _is_misplaced(segment, position, header, following):
+            walk.tail, walk.reason = Tail.DAMAGED, f"offset {header.last_offset} cannot be here"
+            break
         segment.observe_maximum(header.max_timestamp, header.last_offset)
         if position - last_indexed > interval:
             segment.index_position(OffsetPosition(header.last_offset, position))
             last_indexed = position
         if epochs is not None and header.leader_epoch >= 0:
-            latest = epochs.latest
-            if latest is None or header.leader_epoch > latest.epoch:
-                epochs.assign(header.leader_epoch, header.base_offset)
+            _note_epoch(epochs, header)
         try:
             aborted = producers.observe(header, marker_of(batch))
         except InvalidRecord as error:
@@ -157,10 +159,21 @@ def marker_of(batch: BatchView) -> EndMarker | None:
     return parse_end_marker(batch)
 
 
-def _ensure_expressible(segment: Segment, header: BatchHeader) -> None:
-    if header.last_offset - segment.base_offset > INT32_MAX:
-        raise SegmentOverflow(
-            f"offset {header.last_offset} is too far from base offset {segment.base_offset}",
-            segment=str(segment.records.path),
-            offset=header.last_offset,
-        )
+def _note_epoch(epochs: LeaderEpochCache, header: BatchHeader) -> None:
+    latest = epochs.latest
+    if latest is None or header.leader_epoch > latest.epoch:
+        epochs.assign(header.leader_epoch, header.base_offset)
+
+
+def _is_misplaced(segment: Segment, position: int, header: BatchHeader, following: int) -> bool:
+    """Whether an offset is too large to be right; SegmentOverflow if it is, and yet too large."""
+    if header.last_offset - segment.base_offset <= INT32_MAX:
+        return False
+    next_base = segment.records.base_offset_at(position + header.size_bytes)
+    if header.last_offset >= min(following, INT64_MAX if next_base is None else next_base):
+        return True
+    raise SegmentOverflow(
+        f"offset {header.last_offset} is too far from base offset {segment.base_offset}",
+        segment=str(segment.records.path),
+        offset=header.last_offset,
+    )

@@ -32,14 +32,9 @@ class Reindexing:
         Raises StoredDataCorrupt at the first frame that cannot be, or whose offsets go back.
         """
         segment = self._segment
-        for at, header in segment.headers(self._walked_bytes):
-            if header.base_offset < self._next_offset or header.last_offset < header.base_offset:
-                raise segment.records.damaged(
-                    f"a batch of offsets {header.base_offset} to {header.last_offset} where "
-                    f"{self._next_offset} is next",
-                    at,
-                    self._next_offset,
-                )
+        for at, header in segment.records.ascending_headers(
+            self._walked_bytes, segment.size_bytes, next_offset=self._next_offset
+        ):
             if header.max_timestamp > self._maximum.timestamp:
                 self._maximum = TimestampOffset(header.max_timestamp, header.last_offset)
             if at - self._indexed_position > segment.index_interval_bytes:

@@ -40,7 +40,7 @@ def _check_offsets(segment: Segment) -> None:
     last = index.entry(index.count - 1)
     if index.count > 1 and not index.entry(0).offset < last.offset:
         raise segment.proofs.disproved(index.path, f"goes back to offset {last.offset}")
-    segment.proofs.ensure_batch_at(last.position, index.path)
+    segment.proofs.ensure_batch_at(last.position, index)
     found = next((header.base_offset for _, header in segment.headers(last.position)), None)
     if found is None or found > last.offset:
         what = "the end" if found is None else found

@@ -192,8 +192,10 @@ class Segment:
         if start >= end:
             # An entry may point past `end`, which is older than the index; take one before.
             start = index.floor_by_position(end - 1).position if end > 0 else 0
-        self.proofs.ensure_batch_at(start, index.path, cached_only=cached_only)
-        found = self.records.batch_at_or_after(offset, start, end, cached_only=cached_only)
+        self.proofs.ensure_batch_at(start, index, cached_only=cached_only)
+        found = self.records.batch_at_or_after(
+            offset, start, end, next_offset=self.base_offset, cached_only=cached_only
+        )
         if found is not None and found.position == start > 0 and found.base_offset > offset:
             raise self.proofs.disproved(index.path, f"leads past {offset}, to {found.base_offset}")
         return found
@@ -203,7 +205,8 @@ class Segment:
         try:
             return self.locate(offset)
         except CorruptIndex:
-            return self.records.batch_at_or_after(offset, 0, self.records.size_bytes)
+            size = self.records.size_bytes
+            return self.records.batch_at_or_after(offset, 0, size, next_offset=self.base_offset)
 
     def end_of_batches(
         self, first: BatchPosition, limit: int, end: int, *, cached_only: bool = False
@@ -217,8 +220,10 @@ class Segment:
         index = self.indexes.offset
         start = max(first.position, index.floor_by_position(limit - 1).position)
         if first.position < start < end:
-            self.proofs.ensure_batch_at(start, index.path, cached_only=cached_only)
-        for at, header in self.records.headers(start, end, cached_only=cached_only):
+            self.proofs.ensure_batch_at(start, index, cached_only=cached_only)
+        for at, header in self.records.ascending_headers(
+            start, end, next_offset=self.base_offset, cached_only=cached_only
+        ):
             batch_end = at + header.size_bytes
             if batch_end > limit and at > first.position:
                 offset = self.records.first_offset(at, header, cached_only=cached_only)
@@ -239,12 +244,17 @@ class Segment:
         """
         data = self.records.read(position, end - position, cached_only=cached_only)
         if position < self._unverified_until and end > self._unverified_from:
-            self._verify(data, position, sought)
+            next_offset = self._verify(data, position, sought)
+            following = self.records.base_offset_at(end, cached_only=cached_only)
+            if following is not None and following < next_offset:
+                what = f"offsets up to {next_offset - 1}, and {following} is next"
+                raise self.records.damaged(what, position, sought)
             if position <= self._unverified_from < end:
                 self._unverified_from = end
         return data
 
-    def _verify(self, data: Buffer, position: int, next_offset: int) -> None:
+    def _verify(self, data: Buffer, position: int, next_offset: int) -> int:
+        """Return the offset behind the batches. StoredDataCorrupt unless all are intact."""
         view = memoryview(data)
         at = 0
         while at < len(view):
@@ -255,6 +265,7 @@ class Segment:
                 raise self.records.damaged(str(error), position + at, next_offset) from error
             at += batch.header.size_bytes
             next_offset = batch.header.next_offset
+        return next_offset
 
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield position and header of the batches in [start, end) of the file."""
