@@ -16,6 +16,8 @@ from app.auth.scopes import EVERYTHING, Grants
 from app.operations.service import Service
 from app.translate.calls import ReadCall, fast_read_call
 from engine.records.builder import build_batch
+from tests.support.builders import DATA, SMALL_INDEXES
+from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, OFFSETS, RECORDS, open_service
 from tests.support.wire import Connection, Listener, request, turn
 
@@ -26,9 +28,18 @@ LOOK = request("GET", OFFSETS)
 
 
 @pytest.fixture
-async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
+async def service(anyio_backend: str) -> AsyncIterator[Service]:
     """An open service with the topic `events`, whose answers above 4 KiB are made by workers."""
-    async with open_service(tmp_path, inline_read_bytes=4096) as service:
+    disk = ForgetfulDisk()  # in memory: what is cached is up to the test
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    async with open_service(
+        DATA,
+        fs=disk,
+        default_topic_config=dict(SMALL_INDEXES),
+        inline_read_bytes=4096,
+        tail_heartbeat_ms=600_000,
+    ) as service:
         yield service
 
 

@@ -68,7 +68,10 @@ def end_of(api: Api) -> int:
 async def test_a_repetition_gets_the_first_answer(
     api: Api, path: str, headers: dict[str, str], body: bytes
 ) -> None:
-    """Status, headers and body are those of the first time, marked; nothing is written again."""
+    """Status, headers and body are those of the first time, marked; nothing is written again.
+
+    As (I1) says.
+    """
     first = await post(api, path, body, headers=NDJSON | headers)
     assert first.status_code in {201, 202}
     assert "idempotency-replayed" not in first.headers
@@ -102,7 +105,7 @@ async def test_each_key_is_a_request_of_its_own(api: Api) -> None:
 async def test_another_request_under_the_key_is_refused(
     api: Api, path: str, headers: dict[str, str], body: bytes
 ) -> None:
-    """Path, parameters, conditions, type and body all count: 422, and nothing is written."""
+    """Path, parameters, conditions, type and body all count: 422, and nothing is written (I2)."""
     await api.create("other")
     await post(api)
     refused = await post(api, path, body, headers=NDJSON | headers)
@@ -174,7 +177,10 @@ async def test_a_repetition_goes_on_where_the_first_failed(api: Api) -> None:
 async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """After 504 the repetition waits for the same append, and is answered when it is on disk."""
+    """After 504 the repetition waits for the same append, and is answered when it is on disk.
+
+    As (I3) says.
+    """
     monkeypatch.setattr("app.commits.SWEEP_SECONDS", 0.001)
     async with (
         open_service(tmp_path, commit_timeout_ms=1, commit_interval_ms=600_000) as service,
@@ -182,19 +188,20 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
     ):
         api = Api(service, client)
         await api.create()
+        api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
         wake = service.runtime.committer.wake
         service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
         for _ in range(2):
             unknown = await post(api, path)
             assert (unknown.status_code, unknown.json()["side_effects"]) == (504, "unknown")
-        assert end_of(api) == 1
+        assert end_of(api) == 2
         api.log().commit()
         service.commits.attach(asyncio.get_running_loop(), wake)
         answer = await post(api, path)
         assert answer.status_code == 201
         assert "idempotency-replayed" not in answer.headers
         assert (await post(api, path)).headers["idempotency-replayed"] == "true"
-        assert end_of(api) == 1
+        assert end_of(api) == 2
 
 
 @pytest.fixture
@@ -222,7 +229,7 @@ async def replayed(api: Api, key: str) -> bool:
 
 
 async def test_the_window_is_bounded_by_count(bounded: tuple[Api, ManualClock]) -> None:
-    """Beyond max_idempotency_keys the oldest is forgotten, and is a new request."""
+    """Beyond max_idempotency_keys the oldest is forgotten, and is a new request (I4)."""
     api, _ = bounded
     for key in "abcd":
         assert not await replayed(api, key)
@@ -262,3 +269,15 @@ async def test_limits_are_told(api: Api) -> None:
     assert {"max_idempotency_keys", "max_idempotency_bytes", "max_idempotency_age_ms"} <= set(
         limits
     )
+
+
+async def test_a_restart_forgets_all_keys(tmp_path: Path) -> None:
+    """The same key is a new request then: whoever must not append twice uses a producer (I5)."""
+    async with running(tmp_path) as api:
+        await api.create()
+        first = await post(api)
+    async with running(tmp_path) as api:
+        again = await post(api)
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert "idempotency-replayed" not in again.headers
+        assert [answer.json()["base_offset"] for answer in (first, again)] == [0, 1]

@@ -53,7 +53,7 @@ async def outcome(api: Api, sequence: int, **parameters: int) -> tuple[object, o
 
 
 async def test_producers_are_listed_by_their_ids(api: Api) -> None:
-    """Each with its epoch, last sequence and open transaction; page by page."""
+    """Each with its epoch, last sequence and open transaction; page by page (P1)."""
     await send(api, 2, identity(9, 0, epoch=3))
     await begin(api)
     first = (await api.client.get(f"{LOG}/producers", params={"page_size": 1})).json()
@@ -67,7 +67,7 @@ async def test_producers_are_listed_by_their_ids(api: Api) -> None:
 
 
 async def test_the_outcome_of_an_append_can_be_asked_for(api: Api) -> None:
-    """By any sequence of the batch; what comes next is absent, what was long ago forgotten."""
+    """By any sequence of the batch; what comes next is absent, what was long ago forgotten (P2)."""
     for sequence in range(0, 14, 2):
         await send(api, 2, identity(5, sequence))
     assert await outcome(api, 12) == ("committed", 12, 13)
@@ -105,10 +105,14 @@ async def test_an_unknown_producer_is_not_found(api: Api) -> None:
 async def test_an_unknown_outcome_names_where_to_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The 504 of an append with a producer has the URL; without one there is nothing to ask."""
+    """The 504 of an append with a producer has the URL; without one there is nothing to ask.
+
+    As (P3) says.
+    """
     monkeypatch.setattr("app.commits.SWEEP_SECONDS", 0.001)
     async with running(tmp_path, commit_timeout_ms=1) as api:
         await api.create()
+        api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
         # nobody wakes the flusher: a disk that never confirms
         api.service.commits.attach(asyncio.get_running_loop(), lambda: None)
         record = {"records": [{"value": 1}]}
@@ -152,7 +156,7 @@ async def test_a_transaction_is_aborted_and_the_next_one_open(api: Api) -> None:
 
 
 async def test_only_an_open_transaction_ends(api: Api) -> None:
-    """A second end is 409, an older epoch 403, and neither writes a marker."""
+    """A second end is 409, an older epoch 403, and neither writes a marker (P4)."""
     await begin(api)
     fenced = await api.client.post(f"{LOG}/transactions", json=ending("commit", epoch=0))
     assert (fenced.status_code, fenced.json()["code"]) == (403, "producer_fenced")

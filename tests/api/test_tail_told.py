@@ -11,6 +11,8 @@ from app.operations.service import Service
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
+from tests.support.builders import DATA, SMALL_INDEXES
+from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import RECORDS, open_service
 from tests.support.wire import Connection, Listener, request, turn
 
@@ -20,9 +22,18 @@ TAIL = request("GET", "/v1/topics/events/partitions/0/tail")
 
 
 @pytest.fixture
-async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
+async def service(anyio_backend: str) -> AsyncIterator[Service]:
     """An open service whose tails' events above 4 KiB are made by workers."""
-    async with open_service(tmp_path, inline_read_bytes=4096) as service:
+    disk = ForgetfulDisk()  # in memory: what is cached is up to the test
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    async with open_service(
+        DATA,
+        fs=disk,
+        default_topic_config=dict(SMALL_INDEXES),
+        inline_read_bytes=4096,
+        tail_heartbeat_ms=600_000,
+    ) as service:
         yield service
 
 
@@ -165,7 +176,7 @@ async def test_a_client_that_went_is_told_nothing(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("later_s", "told"), [(60, "records"), (10_000_000, "end")], ids=["heartbeat", "over"]
+    ("later_s", "told"), [(700, "records"), (10_000_000, "end")], ids=["heartbeat", "over"]
 )
 async def test_what_is_due_first_is_the_tasks(
     service: Service, monkeypatch: pytest.MonkeyPatch, later_s: int, told: str

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from app.operations.service import Service
-from engine.fs.filesystem import PosixFileSystem
 from engine.segment.file_records import WALK_CHUNK_BYTES
-from tests.support.builders import new_batch
+from tests.support.builders import DATA, SMALL_INDEXES, new_batch
+from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, RECORDS, open_service
 from tests.support.watched import WatchedFileSystem
 from tests.support.wire import Connection, Listener, request, turn
@@ -23,13 +23,17 @@ POLLS = 100
 
 @pytest.fixture
 async def fs() -> WatchedFileSystem:
-    return WatchedFileSystem(PosixFileSystem())
+    """A disk in memory: on a real one the kernel may say "not now" of bytes that are cached."""
+    disk = ForgetfulDisk()
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    return WatchedFileSystem(disk)
 
 
 @pytest.fixture
-async def service(tmp_path: Path, fs: WatchedFileSystem) -> AsyncIterator[Service]:
+async def service(fs: WatchedFileSystem) -> AsyncIterator[Service]:
     """An open service whose disk is watched."""
-    async with open_service(tmp_path, fs=fs) as service:
+    async with open_service(DATA, fs=fs, default_topic_config=dict(SMALL_INDEXES)) as service:
         yield service
 
 
@@ -91,21 +95,22 @@ async def test_a_reader_at_the_end_asks_the_disk_nothing(
 
 
 async def test_a_raw_read_holds_its_bytes_once(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the page cache into one buffer, and from there to the transport piece by piece."""
-    connection = (await listening(service)).connect()
-    size_bytes = fill(service, new_batch(100, value=b"x" * 1000), count=80)
-    sent: list[int] = []
-    monkeypatch.setattr(connection.wire, "write", lambda data: sent.append(len(data)))
-    tracemalloc.start()
-    try:
-        connection.send(request("GET", f"{BATCHES}?max_bytes={2 * size_bytes}"))
-        while connection.has_tasks:
-            await turn()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    async with open_service(tmp_path) as service:
+        connection = (await listening(service)).connect()
+        size_bytes = fill(service, new_batch(100, value=b"x" * 1000), count=80)
+        sent: list[int] = []
+        monkeypatch.setattr(connection.wire, "write", lambda data: sent.append(len(data)))
+        tracemalloc.start()
+        try:
+            connection.send(request("GET", f"{BATCHES}?max_bytes={2 * size_bytes}"))
+            while connection.has_tasks:
+                await turn()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
     assert sum(sent) > size_bytes
     assert peak < size_bytes + 1024 * KIB
 
