@@ -38,7 +38,10 @@ async def test_an_append_is_answered_with_its_receipt(api: Api) -> None:
 
 
 async def test_values_are_stored_exactly_as_sent(api: Api) -> None:
-    """The bytes of a JSON value come back as they were written, spaces and number spelling too."""
+    """The bytes of a JSON value come back as they were written, spaces and number spelling too.
+
+    As (A2) says.
+    """
     value = b'{"b" : 1.50, "a":[ 1e3 ], "big": 123456789012345678901234567890, "b":2}'
     body = b'{"records":[{"value":' + value + b"}]}"
     headers = {"content-type": "application/json"}
@@ -88,7 +91,7 @@ async def test_values_are_stored_exactly_as_sent(api: Api) -> None:
 async def test_each_field_has_its_encoding(
     api: Api, record: dict[str, object], shown: dict[str, object]
 ) -> None:
-    """Keys are text, values JSON, unless the record says otherwise; what is shown says how."""
+    """Keys are text, values JSON, unless the record says otherwise; what is shown says how (A4)."""
     answer = await api.client.post(RECORDS, json={"records": [record]})
     assert answer.status_code == 201, answer.text
     (read,) = await stored(api)
@@ -96,7 +99,7 @@ async def test_each_field_has_its_encoding(
 
 
 async def test_ndjson_is_one_batch(api: Api) -> None:
-    """All lines of a body become one batch; blank lines are nothing."""
+    """All lines of a body become one batch; blank lines are nothing (A1)."""
     body = b'{"key":"a","value":1}\n\n{"value":{"x":2}}\n'
     answer = await api.client.post(RECORDS, content=body, headers=NDJSON)
     assert (answer.status_code, answer.json()["count"]) == (201, 2)
@@ -105,7 +108,7 @@ async def test_ndjson_is_one_batch(api: Api) -> None:
 
 @pytest.mark.parametrize(("acks", "status"), [("0", 202), ("1", 201), ("all", 201)])
 async def test_acks_decide_when_an_append_is_answered(api: Api, acks: str, status: int) -> None:
-    """0 is 202; only `all` promises that the record is below the high watermark."""
+    """0 is 202; only `all` promises that the record is below the high watermark (A7)."""
     answer = await api.client.post(f"{RECORDS}?acks={acks}", json={"records": [{"value": 1}]})
     assert (answer.status_code, answer.json()["acks"]) == (status, acks)
     if acks == "all":
@@ -126,7 +129,7 @@ async def test_a_large_body_is_appended_by_a_worker(api: Api) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 async def test_batches_are_stored_byte_for_byte(api: Api, codec: Codec) -> None:
-    """A batch of any codec comes back as it went in, but for its offset and leader epoch."""
+    """A batch of any codec comes back as it went in, but for its offset and leader epoch (A12)."""
     batch = new_batch(3, codec=codec)
     answer = await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
     assert answer.status_code == 201, answer.text
@@ -142,7 +145,7 @@ async def test_several_batches_are_appended_at_once(api: Api) -> None:
 
 
 async def test_a_repeated_sequence_is_answered_as_the_first_time(api: Api) -> None:
-    """The same producer, epoch and sequence again is 200 with the original offsets."""
+    """The same producer, epoch and sequence again is 200 with the original offsets (A8)."""
     identity = (await api.client.post("/v1/producers")).json()
     headers = {
         "producer-id": str(identity["producer_id"]),
@@ -194,7 +197,7 @@ async def test_headers_that_cannot_be_read_are_malformed(api: Api, headers: dict
 
 
 async def test_a_condition_holds_only_at_its_end_of_the_log(api: Api) -> None:
-    """Expected-Offset and If-Match append once; then they are 412 with the present tag."""
+    """Expected-Offset and If-Match append once; then they are 412 with the present tag (A9)."""
     tag = (await api.client.get(OFFSETS)).headers["etag"]
     body = {"records": [{"value": 1}]}
     first = await api.client.post(RECORDS, json=body, headers={"if-match": tag})
@@ -220,7 +223,7 @@ async def test_an_etag_of_something_else_matches_no_end(api: Api, form: str) -> 
 
 @pytest.mark.parametrize("algorithm", ["sha-256", "sha-512"])
 async def test_a_digest_is_compared_before_anything_is_written(api: Api, algorithm: str) -> None:
-    """The body must have the Content-Digest it was sent with, unknown algorithms aside."""
+    """The body must have the Content-Digest it was sent with, unknown algorithms aside (A10)."""
     body = json.dumps({"records": [{"value": 1}]}).encode()
     made = hashlib.new(algorithm.replace("-", ""), body).digest()
     digest = f"md5=:AAAA:, {algorithm}=:{base64.b64encode(made).decode()}:"
@@ -267,7 +270,7 @@ async def test_the_topic_decides_the_codec_of_json_records(api: Api) -> None:
 
 
 async def test_a_log_append_time_topic_stamps_its_own_time(api: Api) -> None:
-    """With LogAppendTime a record's own time is not looked at, and reads say whose it is."""
+    """With LogAppendTime a record's own time is not looked at, and reads say whose it is (A6)."""
     await api.create("stamped", message_timestamp_type="LogAppendTime")
     path = "/v1/topics/stamped/partitions/0/records"
     receipt = await api.append(1, path=path, timestamp=1)

@@ -21,7 +21,7 @@ async def spread(api: Api) -> Api:
 
 
 async def test_a_key_goes_where_a_kafka_producer_puts_it(spread: Api) -> None:
-    """The partition is murmur2 of the key, as of Kafka's own partitioner."""
+    """The partition is murmur2 of the key, as of Kafka's own partitioner (A13)."""
     keys = ["21", "foobar", "a-little-bit-long-string"]
     hashes = [-973932308, -790332482, -985981536]  # of Kafka's UtilsTest
     records = [{"key": key, "value": 1} for key in keys]
@@ -110,7 +110,10 @@ async def test_an_unknown_topic_is_not_found(spread: Api) -> None:
 
 
 async def test_some_partitions_may_fail(spread: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """207 only if some failed and others did not, with one entry a record; else the one error."""
+    """207 only if some failed and others did not, with one entry a record; else the one error.
+
+    As (A14) says.
+    """
     log = spread.log("spread", 0)
     real = spread.service.runtime.committer.append
 

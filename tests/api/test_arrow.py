@@ -46,7 +46,7 @@ def column(answer: httpx.Response, name: str) -> list[Any]:
 
 @pytest.mark.anyio
 async def test_records_come_in_five_columns_of_exact_types(api: Api) -> None:
-    """Names, order and types are the contract's, for a log without a record too."""
+    """Names, order and types are the contract's, for a log without a record too (R13)."""
     await api.append({"a": 1}, key="k", headers=[{"key": "h", "value": "x"}], timestamp=7)
     for offset, rows in ((0, 1), (1, 0)):
         answer = await read(api, offset=offset)

@@ -78,7 +78,7 @@ def check(answer: httpx.Response, status: int, code: str, *, challenge: str = ""
 
 @pytest.mark.parametrize("lane", [fast, slow])
 async def test_every_operation_asks_for_credentials(guarded: Api, lane: Any) -> None:
-    """Whatever the document lists is 401 with a challenge, but for the probes."""
+    """Whatever the document lists is 401 with a challenge, but for the probes (Z1)."""
     document = json.loads(document_text())
     async with client_of(lane(guarded.service)) as nobody:
         for path, operations in document["paths"].items():
@@ -101,7 +101,7 @@ async def test_every_operation_has_its_rule() -> None:
 
 
 async def test_without_credentials_nothing_is_written_on_either_lane(guarded: Api) -> None:
-    """An append that is refused leaves the log as it was."""
+    """An append that is refused leaves the log as it was (Z5)."""
     async with as_nobody(guarded) as nobody:
         body = json.dumps({"records": [{"value": 1}]})
         for path in (RECORDS, RECORDS + ODD, "/v1/topics/events/records", BATCHES):
@@ -157,7 +157,7 @@ async def test_a_scope_allows_its_actions_on_its_topics(guarded: Api) -> None:
 
 
 async def test_a_refusal_does_not_tell_whether_the_topic_is_there(guarded: Api) -> None:
-    """What one may not see is forbidden, be it there or not."""
+    """What one may not see is forbidden, be it there or not (Z3)."""
     async with await as_key(guarded, "other", "read:other") as client:
         for path in ("/v1/topics/events", "/v1/topics/nowhere", OFFSETS.replace("events", "no")):
             problem = check(await client.get(path), 403, "forbidden")
@@ -216,7 +216,7 @@ async def test_a_header_that_is_wrong_is_refused(guarded: Api) -> None:
 
 
 async def test_two_headers_are_one_too_many(guarded: Api) -> None:
-    """A proxy in front may have looked at the other one."""
+    """A proxy in front may have looked at the other one (Z2)."""
     good = guarded.client.headers["authorization"]
     headers = [("authorization", "Bearer x"), ("authorization", good)]
     async with as_nobody(guarded) as client:
@@ -362,7 +362,7 @@ async def test_what_is_remembered_of_callers_is_bounded(
 
 
 async def test_while_the_issuer_is_away_a_token_can_be_tried_again(tmp_path: Path) -> None:
-    """Neither let in nor refused: 503 with Retry-After, since nobody can tell."""
+    """Neither let in nor refused: 503 with Retry-After, since nobody can tell (Z4)."""
     for source in (str(tmp_path / "none"), "http://127.0.0.1:1/jwks"):
         named = {"jwks": source, "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
         async with running(tmp_path / "data", **named) as api:

@@ -50,7 +50,10 @@ def end_of(lines: Iterator[str]) -> dict[str, Any]:
 
 
 def test_a_tail_ends_with_its_key(served: Served) -> None:
-    """Whoever tails with a key that is revoked is told so at the next heartbeat, and cut off."""
+    """Whoever tails with a key that is revoked is told so at the next heartbeat, and cut off.
+
+    As (Z7) says.
+    """
     headers = key_of(served, "leaked")
     with httpx.stream("GET", f"{served.url}{TAIL}", headers=headers) as answer:
         lines = answer.iter_lines()

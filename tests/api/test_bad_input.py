@@ -76,7 +76,10 @@ def str_of(value: object) -> str:
     ids=str_of,
 )
 async def test_a_wrong_body_is_refused(api: Api, body: bytes, status: int, code: str) -> None:
-    """Not JSON is 400; JSON with wrong content is 422 and lists what is wrong with which record."""
+    """Not JSON is 400; JSON with wrong content is 422 and lists what is wrong with which record.
+
+    As (A3) says.
+    """
     async with harmless(api):
         answer = await api.client.post(RECORDS, content=body, headers=JSON)
         check(answer, status, code)
@@ -103,7 +106,7 @@ async def test_errors_of_records_are_listed(api: Api) -> None:
 
 
 async def test_no_more_than_a_hundred_errors_are_listed(api: Api) -> None:
-    """A request with thousands of wrong records is told the first hundred."""
+    """A request with thousands of wrong records is told the first hundred (E4)."""
     async with harmless(api):
         answer = await api.client.post(RECORDS, json={"records": [{"key": 1}] * 5_000})
         assert len(check(answer, 422, "invalid_record")["errors"]) == 100
@@ -120,7 +123,10 @@ async def test_a_wrong_line_is_named(api: Api) -> None:
 
 
 async def test_duplicate_names_count_once(api: Api) -> None:
-    """Of repeated names the last counts, as in most parsers; inside a value nothing is touched."""
+    """Of repeated names the last counts, as in most parsers; inside a value nothing is touched.
+
+    As (A5) says.
+    """
     body = b'{"records":[{"value":1,"value":{"a":1,"a":2}}]}'
     await api.client.post(RECORDS, content=body, headers=JSON)
     assert b'"value":{"a":1,"a":2}' in (await api.client.get(RECORDS)).content
@@ -208,7 +214,7 @@ async def test_what_is_not_there_is_not_found(api: Api, method: str, path: str, 
 async def test_a_name_that_no_topic_can_have_makes_none(
     api: Api, tmp_path: Path, name: str
 ) -> None:
-    """No name leaves the data directory: 422, and not a file more."""
+    """No name leaves the data directory: 422, and not a file more (T3)."""
     before = names_below(tmp_path)
     async with harmless(api):
         check(await api.client.put(f"/v1/topics/{name}", json={}), 422, "invalid_topic_name")
@@ -263,7 +269,7 @@ async def test_a_media_type_that_is_not_taken_is_415(api: Api) -> None:
 
 
 async def test_a_method_that_is_not_there_is_405(api: Api) -> None:
-    """405 names every method that is allowed, on hot paths and the framework's own too."""
+    """405 names every method that is allowed, on hot paths and the framework's own too (E7)."""
     offsets = "/v1/topics/events/partitions/0/offsets"
     async with harmless(api):
         for method, path, allowed in (
@@ -289,7 +295,7 @@ async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 async def test_a_body_over_the_limit_is_refused_as_soon_as_it_is_known(tmp_path: Path) -> None:
-    """413 names the limit, its value and how much came, with or without a declared length."""
+    """413 names the limit, its value and how much came, with or without a declared length (E5)."""
     async with running(tmp_path, max_request_bytes=1_000, max_control_bytes=100) as api:
         await api.create()
         async with harmless(api):
@@ -303,7 +309,7 @@ async def test_a_body_over_the_limit_is_refused_as_soon_as_it_is_known(tmp_path:
 
 
 async def test_a_compressed_body_has_the_same_limit(tmp_path: Path) -> None:
-    """A small body that would become large is refused before it does."""
+    """A small body that would become large is refused before it does (A11)."""
     async with running(tmp_path, max_request_bytes=10_000) as api:
         await api.create()
         bomb = gzip.compress(b" " * 5_000_000)

@@ -83,7 +83,7 @@ class Place(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        schema = self.parameter["schema"]
+        schema: dict[str, Any] = self.parameter["schema"]
         return any(one.get("type") == "integer" for one in (schema, *schema.get("anyOf", ())))
 
     def url(self, text: str) -> str:
@@ -112,7 +112,8 @@ PLACES = tuple(places())
 async def ask(api: Api, place: Place, text: str) -> httpx.Response:
     """Send the request, with a body that it would take if the parameter were right."""
     content = place.operation.get("requestBody", {}).get("content", {})
-    media_type, body = next(iter(content.items()), (None, {}))
+    no_body: tuple[str | None, dict[str, Any]] = (None, {})
+    media_type, body = next(iter(content.items()), no_body)
     headers = {} if media_type is None else {"content-type": media_type}
     sent = body.get("example")
     return await api.client.request(

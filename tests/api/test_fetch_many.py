@@ -62,7 +62,7 @@ def values(entry: dict[str, Any]) -> list[object]:
 
 
 async def test_each_partition_is_read_as_a_read_reads_it(api: Api) -> None:
-    """Every entry is the page that readRecords answers, in the order of the request."""
+    """Every entry is the page that readRecords answers, in the order of the request (F1)."""
     for partition in range(PARTITIONS):
         await put(api, partition, {"a": partition}, partition)
     wanted: list[dict[str, Any]] = [
@@ -147,7 +147,10 @@ async def test_one_budget_is_shared(api: Api) -> None:
 
 @pytest.mark.parametrize("size", ["max_bytes", "max_records"])
 async def test_no_partition_starves(api: Api, size: str) -> None:
-    """With room for one batch a fetch, a client that goes on gets everything of all partitions."""
+    """With room for one batch a fetch, a client that goes on gets everything of all partitions.
+
+    As (F2) says.
+    """
     for partition in range(PARTITIONS):
         for number in range(5):
             await put(api, partition, [partition, number])
@@ -182,7 +185,7 @@ async def test_a_large_fetch_is_bounded_as_json(tmp_path: Path) -> None:
 
 
 async def test_a_fetch_waits_once_for_any_partition(api: Api) -> None:
-    """A commit to one of them answers, with what all have."""
+    """A commit to one of them answers, with what all have (F3)."""
     waiting = asyncio.create_task(entries(api, each(offset="latest"), max_wait_ms=60_000))
     await quiet(api)
     await put(api, 2, "new")
@@ -333,7 +336,7 @@ def gone_while_waiting(api: Api) -> Any:
 
 
 async def test_raw_parts_are_what_single_requests_answer(api: Api) -> None:
-    """multipart/mixed: bytes, type and headers of readBatches, and the URL that answers so."""
+    """multipart/mixed: bytes, type and headers of readBatches, and the URL that answers so (F4)."""
     await put(api, 0, "a", "b")
     await put(api, 1, "c")
     wanted = [
@@ -377,7 +380,7 @@ async def test_raw_parts_are_what_single_requests_answer(api: Api) -> None:
 async def test_a_fetch_that_is_wrong_fails_as_a_whole(
     tmp_path: Path, body: object, status: int, code: str
 ) -> None:
-    """Nothing is read for a body that is not a fetch, or one of too many partitions."""
+    """Nothing is read for a body that is not a fetch, or one of too many partitions (F5)."""
     async with running(tmp_path, max_fetch_partitions=7) as api:
         answer = await api.client.post(FETCH, json=body)
         assert (answer.status_code, answer.json()["code"]) == (status, code)

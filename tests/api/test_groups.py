@@ -50,7 +50,10 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 
 async def test_an_offset_is_stored_and_found(api: Api) -> None:
-    """The first put is 201, the next 200; what was noted beside it comes back, and its time."""
+    """The first put is 201, the next 200; what was noted beside it comes back, and its time.
+
+    As (G1) says.
+    """
     first = await put(api, 4, leader_epoch=0, metadata="run 17")
     assert first.status_code == 201
     assert (await put(api, 5, leader_epoch=0, metadata="run 18")).status_code == 200
@@ -77,7 +80,7 @@ async def test_offsets_outlive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_the_offsets_topic_is_kafkas(api: Api) -> None:
-    """Compacted, of Kafka's segment size, and its records are what a broker would read."""
+    """Compacted, of Kafka's segment size, and its records are what a broker would read (G8)."""
     await put(api, 7, metadata="m")
     topic = api.service.manager.topic(OFFSETS_TOPIC)
     assert dict(topic.overrides) == {
@@ -102,7 +105,10 @@ def hash_of_lake() -> int:
 
 
 async def test_a_put_can_be_bound_to_what_is_stored(api: Api) -> None:
-    """If-Match takes the tag, If-None-Match: * an empty place; else 412 with the present tag."""
+    """If-Match takes the tag, If-None-Match: * an empty place; else 412 with the present tag.
+
+    As (G2) says.
+    """
     created = await put(api, 1, headers={"if-none-match": "*"})
     tag = created.headers["etag"]
     assert refusal(await put(api, 2, headers={"if-none-match": "*"})) == (
@@ -180,7 +186,10 @@ async def test_an_offset_is_deleted(api: Api) -> None:
 
 
 async def test_an_offset_is_somewhere_in_its_log(api: Api) -> None:
-    """The log end is the last that can be stored; below the log start is where a reader may be."""
+    """The log end is the last that can be stored; below the log start is where a reader may be.
+
+    As (G3) says.
+    """
     assert (await put(api, 10)).status_code == 201
     beyond = await put(api, 11)
     assert refusal(beyond) == (416, "offset_beyond_log_end")
@@ -213,7 +222,10 @@ async def test_cursors_are_only_kept_for_partitions_that_are_there(api: Api) -> 
 
 
 async def test_names_and_notes_have_limits(tmp_path: Path) -> None:
-    """What is longer or cannot be shown is refused; an encoded slash is part of a group's name."""
+    """What is longer or cannot be shown is refused; an encoded slash is part of a group's name.
+
+    As (G4) says.
+    """
     async with running(tmp_path, offsets_topic_partitions=1, max_group_metadata_bytes=4) as api:
         await api.create()
         for name in ("x" * 256, "line%0Abreak", "%7F"):
@@ -256,7 +268,7 @@ async def test_the_number_of_cursors_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_groups_and_their_offsets_are_listed_page_by_page(api: Api) -> None:
-    """By name, and by topic and partition; a token goes on where the page ended."""
+    """By name, and by topic and partition; a token goes on where the page ended (G5)."""
     await api.create("alpha")
     for group in ("b", "a", "c"):
         await put(api, 0, f"/v1/groups/{group}/offsets/events/1")
@@ -306,7 +318,7 @@ async def test_compaction_keeps_what_is_stored(tmp_path: Path) -> None:
 
 
 async def test_lag_is_what_is_left_to_read(api: Api) -> None:
-    """Against the high watermark or the last stable offset; what retention took was missed."""
+    """Against the high watermark or the last stable offset; what retention took was missed (G6)."""
     await put(api, 4)
     await put(api, 0, "/v1/groups/lake/offsets/events/1")
     await api.client.post(
@@ -330,7 +342,7 @@ async def test_lag_is_what_is_left_to_read(api: Api) -> None:
 
 
 async def test_a_deleted_topic_takes_its_cursors_along(api: Api) -> None:
-    """A topic made anew under the name begins without them; other topics keep theirs."""
+    """A topic made anew under the name begins without them; other topics keep theirs (G7)."""
     await api.create("kept")
     await put(api, 9)
     await put(api, 0, "/v1/groups/lake/offsets/kept/0")

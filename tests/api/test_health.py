@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_ready_service_says_so(api: Api) -> None:
-    """Alive and ready are 200."""
+    """Alive and ready are 200 (H1)."""
     assert (await api.client.get("/livez")).json() == {"status": "live"}
     assert (await api.client.get("/readyz")).json() == {"status": "ready"}
 
@@ -28,7 +28,7 @@ async def test_limits_are_told_by_name(api: Api) -> None:
 
 
 async def test_metrics_count_what_happened(api: Api) -> None:
-    """Requests by operation and status, and the marks of every log."""
+    """Requests by operation and status, and the marks of every log (H5)."""
     await api.append(1, 2)
     await api.client.get(RECORDS)
     text = (await api.client.get("/metrics")).text
@@ -39,7 +39,7 @@ async def test_metrics_count_what_happened(api: Api) -> None:
 
 
 async def test_a_recovering_service_answers_503(tmp_path: Path) -> None:
-    """Before the logs are open: alive, not ready with progress, everything else retryable."""
+    """Before the logs are open: alive, not ready with progress, everything else retryable (H2)."""
     service = Service(Settings(data_directory=tmp_path))
     async with client_of(fast(service)) as client:
         ready = await client.get("/readyz")
@@ -81,7 +81,7 @@ async def test_a_draining_service_answers_503(api: Api) -> None:
 
 
 async def test_a_failed_disk_is_told(api: Api) -> None:
-    """Offline for writing: not ready with the cause, appends 503, reads go on."""
+    """Offline for writing: not ready with the cause, appends 503, reads go on (H3)."""
     await api.append(1)
     api.service.manager.health.fail(OSError(5, "Input/output error"))
     ready = await api.client.get("/readyz")

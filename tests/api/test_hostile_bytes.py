@@ -1,7 +1,9 @@
 """Hostile bytes over sockets: all lanes answer alike, nothing is written, the next one works."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from engine.types import TopicPartition
 from tests.support.raw import connect, read, rest_of, tell
 from tests.support.server import Served, serving
-from tests.support.service import RECORDS
+from tests.support.service import BATCHES, RECORDS
 
 LANES = {
     "hot": (RECORDS, b""),
@@ -107,12 +109,55 @@ NO_HTTP = {
 @pytest.mark.parametrize("lane", LANES)
 @pytest.mark.parametrize("rest", NO_HTTP.values(), ids=NO_HTTP)
 def test_what_could_be_read_in_two_ways_is_refused(served: Served, lane: str, rest: bytes) -> None:
-    """Whatever a proxy in front could understand otherwise is 400, and the connection ends (E3)."""
+    """Whatever a proxy in front could understand otherwise is 400; the connection ends (E10)."""
     with writing(served, 0):
         reply = tell(served.url, head_of(lane) + rest)
         assert reply.statuses == [400], reply
         assert reply.problems[0]["code"] == "malformed_request"
         assert b"connection: close" in reply.raw
+        assert b"x-content-type-options: nosniff" in reply.raw
+        assert b"referrer-policy: no-referrer" in reply.raw
+
+
+HUGE = b"9" * 5_000
+WRONG_BODIES = {
+    "deep JSON": (400, b'{"records":[{"value":' + b"[" * 40_000 + b"]" * 40_000 + b"}]}"),
+    "a lone surrogate": (400, b'{"records":[{"key":"\\ud800","value":1}]}'),
+    "no UTF-8": (400, b'{"records":[{"value":"\xff"}]}'),
+    "NUL between tokens": (400, b'{"records":[\0{"value":1}]}'),
+    "a time before the epoch": (422, b'{"records":[{"value":1,"timestamp":-1}]}'),
+    "a time beyond 2^63": (422, b'{"records":[{"value":1,"timestamp":%b}]}' % HUGE),
+    "a time in the far future": (
+        422,
+        b'{"records":[{"value":1,"timestamp":9223372036854775807}]}',
+    ),
+}
+
+
+@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize(("status", "body"), WRONG_BODIES.values(), ids=WRONG_BODIES)
+def test_what_is_wrong_inside_a_body_is_explained(
+    served: Served, lane: str, status: int, body: bytes
+) -> None:
+    """Depth, text, numbers and clocks that cannot be are refused alike on every lane (A5)."""
+    digest = b64encode(sha256(body).digest())
+    head = head_of(lane).replace(DIGEST, digest)
+    with writing(served, 0):
+        length = b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        reply = tell(served.url, head + length + body)
+        assert reply.statuses == [status], reply
+
+
+RANGE_FLOOD = b",".join(b"%d-%d" % (n, n) for n in range(2_000))
+
+
+@pytest.mark.parametrize("path", [BATCHES, BATCHES.replace("events", "%65vents")])
+def test_a_flood_of_ranges_is_one_answer(served: Served, path: str) -> None:
+    """Thousands of ranges are as if none was asked for: no answer is made of thousands of parts."""
+    with writing(served, 0):
+        line = b"GET %b?offset=0 HTTP/1.1\r\nhost: x\r\n" % path.encode()
+        flood = b"range: bytes=%b\r\nconnection: close\r\n\r\n" % RANGE_FLOOD
+        assert tell(served.url, line + flood).statuses == [200]
 
 
 @pytest.mark.parametrize(

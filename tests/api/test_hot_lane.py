@@ -252,7 +252,7 @@ async def test_headers_that_are_wrong_are_answered_before_the_body(service: Serv
 async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The 504 names where to ask for the outcome, as on the other lanes."""
+    """The 504 names where to ask for the outcome, as on the other lanes (E2)."""
     connection = await begun(service)
     monkeypatch.setattr("app.commits.SWEEP_SECONDS", 0.001)
     monkeypatch.setattr(service.commits, "_timeout_seconds", 0.001)

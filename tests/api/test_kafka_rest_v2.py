@@ -86,7 +86,7 @@ async def test_offsets_are_both_ends_for_readers(api: Api) -> None:
 
 
 async def test_what_is_not_there_has_confluents_codes(api: Api) -> None:
-    """40401 for a topic, 40402 for a partition, whatever the operation; words are no partition."""
+    """40401 for a topic, 40402 for a partition, on any operation; words are none (K2)."""
     for url in ("/topics/none", "/topics/none/partitions", "/topics/none/partitions/0/offsets"):
         assert refusal(await api.client.get(url)) == (404, 40401)
     assert refusal(await api.client.get("/topics/__consumer_offsets")) == (404, 40401)
@@ -290,7 +290,7 @@ async def test_a_record_of_a_partition_names_no_other(api: Api) -> None:
 
 
 async def test_limits_are_those_of_the_native_interface(tmp_path: Path) -> None:
-    """Bytes and records of a body, and of a batch: 413, and nothing is written."""
+    """Bytes and records of a body, and of a batch: 413, and nothing is written (K3)."""
     settings = {"max_request_bytes": 200, "max_records_per_request": 3, "inline_append_bytes": 10}
     async with running(tmp_path, **settings) as api:
         await api.create()
@@ -416,7 +416,7 @@ async def test_an_answer_ends_with_the_limits(tmp_path: Path) -> None:
 
 
 async def test_what_the_proxies_keep_in_memory_is_not_there(api: Api) -> None:
-    """Whatever is asked of a consumer is 501, naming the read and the group's offsets instead."""
+    """Whatever is asked of a consumer is 501, naming what to do instead (K1)."""
     for method, url in (
         ("POST", "/consumers/lake"),
         ("POST", "/consumers/lake/instances/one/subscription"),

@@ -116,7 +116,7 @@ async def answers_of(
 
 
 async def test_all_lanes_give_the_same_bytes(tmp_path: Path) -> None:
-    """Status, headers and body of an answer on a hot path do not tell which lane gave it."""
+    """Status, headers and body of an answer on a hot path do not tell which lane gave it (L1)."""
     made = []
     for name, lane in LANES.items():
         async with (

@@ -15,7 +15,7 @@ LOG = "/v1/topics/events/partitions/0"
 
 
 async def test_a_roll_seals_what_is_there(api: Api) -> None:
-    """A log with records gets a new segment; an empty active one stays and says so."""
+    """A log with records gets a new segment; an empty active one stays and says so (M1)."""
     empty = (await api.client.post(f"{LOG}/roll")).json()
     assert empty == {"rolled": False, "old_base_offset": 0, "new_base_offset": 0}
     await api.append(1, 2)
@@ -29,7 +29,7 @@ async def test_a_roll_seals_what_is_there(api: Api) -> None:
 
 
 async def test_a_flush_raises_the_recovery_point(api: Api) -> None:
-    """Afterwards everything is on disk and readable, whatever its acks were."""
+    """Afterwards everything is on disk and readable, whatever its acks were (M2)."""
     await api.client.post(f"{LOG}/records?acks=1", json={"records": [{"value": 1}]})
     report = (await api.client.post(f"{LOG}/flush")).json()
     assert (report["recovery_point"], report["high_watermark"], report["log_end_offset"]) == (
@@ -40,7 +40,7 @@ async def test_a_flush_raises_the_recovery_point(api: Api) -> None:
 
 
 async def test_retention_tells_before_it_removes(api: Api) -> None:
-    """A dry run names the segments and reasons and removes nothing; the same run then does."""
+    """A dry run names the segments and reasons and removes nothing; the same run then does (M3)."""
     await api.append(1, timestamp=1_000)
     await api.client.post(f"{LOG}/roll")
     await api.append(2)
@@ -53,7 +53,7 @@ async def test_retention_tells_before_it_removes(api: Api) -> None:
 
 
 async def test_records_are_given_up_below_an_offset(api: Api) -> None:
-    """The log start rises; -1 means the high watermark; beyond it is 416."""
+    """The log start rises; -1 means the high watermark; beyond it is 416 (M4)."""
     await api.append(1, 2, 3)
     some = await api.client.post(f"{LOG}/delete-records", json={"before_offset": 2})
     assert some.json()["log_start_offset"] == 2
@@ -66,7 +66,7 @@ async def test_records_are_given_up_below_an_offset(api: Api) -> None:
 
 
 async def test_no_producer_id_is_given_out_twice(api: Api) -> None:
-    """Each allocation is a new identity."""
+    """Each allocation is a new identity (M6)."""
     answers = [await api.client.post("/v1/producers") for _ in range(3)]
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.json()["producer_id"] for answer in answers}) == 3

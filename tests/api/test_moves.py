@@ -88,7 +88,7 @@ async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
 
 
 async def test_a_partition_is_moved_to_a_listed_directory(api: Api, disk: Gate) -> None:
-    """Accepted at once; afterwards it lies there, whole, and appends go on."""
+    """Accepted at once; afterwards it lies there, whole, and appends go on (M10)."""
     before = (await api.client.get(MOVE)).json()
     assert (before["state"], before["target"], before["directory"]) == ("idle", None, A)
     accepted = await api.client.post(MOVE, json={"directory": B})
@@ -123,7 +123,7 @@ async def test_a_partition_that_is_not_there_is_not_moved(api: Api) -> None:
 
 
 async def test_one_move_at_a_time_and_one_target(api: Api, disk: Gate) -> None:
-    """Asked again it is the same move; another target, and one move too many, are refused."""
+    """Asked again it is the same move; another target, and one move too many, are refused (M9)."""
     await api.create("other", segment_index_bytes=16384)
     assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
     assert disk.reached.wait(10)

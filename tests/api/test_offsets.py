@@ -8,7 +8,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_all_marks_come_from_one_moment(api: Api) -> None:
-    """Marks in the body and in the headers agree, and the tag names the end of the log."""
+    """Marks in the body and in the headers agree, and the tag names the end of the log (O1)."""
     await api.append(1, 2)
     answer = await api.client.get(OFFSETS)
     assert answer.json() == {
@@ -40,7 +40,7 @@ async def test_all_marks_come_from_one_moment(api: Api) -> None:
 async def test_an_offset_is_looked_up_by_time(
     api: Api, timestamp: str, offset: int | None, found: int | None
 ) -> None:
-    """The first record at or after the time; null when there is none."""
+    """The first record at or after the time; null when there is none (O2)."""
     for time_ms in (1000, 3000, 2000):
         await api.append(0, timestamp=time_ms)
     answer = await api.client.get(OFFSETS, params={"timestamp": timestamp})
@@ -56,8 +56,18 @@ async def test_a_time_that_is_none_is_malformed(api: Api, timestamp: str) -> Non
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
 
 
+async def test_the_ends_have_names(api: Api) -> None:
+    """`earliest` is the log start, `latest` the high watermark; neither has a time (O3)."""
+    await api.append(1, 2, 3)
+    log = "/v1/topics/events/partitions/0"
+    await api.client.post(f"{log}/delete-records", json={"before_offset": 2})
+    for name, offset in (("earliest", 2), ("latest", 3)):
+        told = (await api.client.get(f"{OFFSETS}?timestamp={name}")).json()
+        assert (told["offset"], told["timestamp"]) == (offset, None)
+
+
 async def test_all_partitions_of_a_topic_are_told(api: Api) -> None:
-    """One entry a partition, with the log_id that immutable reads carry."""
+    """One entry a partition, with the log_id that immutable reads carry (O4)."""
     await api.create("many", partitions=3)
     await api.append(1, path="/v1/topics/many/partitions/2/records")
     answer = (await api.client.get("/v1/topics/many/offsets")).json()

@@ -66,7 +66,7 @@ async def test_bytes_that_go_out_are_counted(tmp_path: Path, lane: object) -> No
 
 
 async def test_requests_are_counted_for_each_principal(tmp_path: Path) -> None:
-    """One key's use is not another's, and a key may have a rate of its own."""
+    """One key's use is not another's, and a key may have a rate of its own (Z6)."""
     keys = {
         "one": create_key(tmp_path, "one", *ALL),
         "two": create_key(tmp_path, "two", *ALL),

@@ -24,7 +24,7 @@ def as_text(value: object) -> str:
 
 
 async def test_a_read_starts_inside_a_batch(api: Api) -> None:
-    """`records` skips what lies before the offset, `batches` does not and says so."""
+    """`records` skips what lies before the offset, `batches` does not and says so (R3)."""
     await api.append(0, 1, 2, 3)
     records = await api.client.get(RECORDS, params={"offset": 2})
     assert values(records) == [2, 3]
@@ -55,14 +55,17 @@ async def test_a_read_starts_inside_a_batch(api: Api) -> None:
     ],
 )
 async def test_parameters_bound_a_read(api: Api, query: str, shown: list[int]) -> None:
-    """Start, end and budgets select exactly the records they name; one batch always comes."""
+    """Start, end and budgets select exactly the records they name; one batch always comes (R2)."""
     for pair in ((0, 1), (2, 3), (4, 5)):
         await api.append(*pair)
     assert values(await api.client.get(f"{RECORDS}?{query}")) == shown
 
 
 async def test_pages_follow_their_links_to_the_end(api: Api) -> None:
-    """Following rel=next yields every record once, with the same parameters, and then nothing."""
+    """Following rel=next yields every record once, with the same parameters, and then nothing.
+
+    As (R4) says.
+    """
     await api.append(*range(25))
     url, seen = f"{RECORDS}?offset=0&max_records=7", []
     while page := values(answer := await api.client.get(url)):
@@ -73,7 +76,7 @@ async def test_pages_follow_their_links_to_the_end(api: Api) -> None:
 
 
 async def test_ndjson_has_one_record_a_line(api: Api) -> None:
-    """Line breaks inside stored JSON do not break lines; next_offset is in the headers."""
+    """Line breaks inside stored JSON do not break lines; next_offset is in the headers (R8)."""
     spread = b'{"records":[{"key":"k","value":[1,\n2]}]}'
     await api.client.post(RECORDS, content=spread, headers={"content-type": "application/json"})
     await api.append(3)
@@ -120,7 +123,7 @@ async def test_what_cannot_be_made_is_not_acceptable(api: Api, accept: str, stat
 async def test_a_field_falls_back_on_its_own(
     api: Api, encoding: str, shown: list[tuple[str, str]]
 ) -> None:
-    """What cannot be shown in the preferred encoding is shown in the next, and says so."""
+    """What cannot be shown in the preferred encoding is shown in the next, and says so (R6)."""
     stored = [b'{"a":1}', b"text", b"\xff"]
     batch = build_batch([(1, value, value, ()) for value in stored])
     await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
@@ -203,7 +206,7 @@ async def test_a_long_poll_ends_empty_at_its_time(api: Api) -> None:
 
 
 async def test_a_long_poll_waits_for_enough_bytes(api: Api) -> None:
-    """min_bytes counts stored bytes: one small batch does not end the wait, two do."""
+    """min_bytes counts stored bytes: one small batch does not end the wait, two do (R9)."""
     waiting = asyncio.create_task(
         api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 60_000, "min_bytes": 100})
     )
@@ -309,7 +312,7 @@ async def test_a_compacted_topic_is_never_kept(api: Api) -> None:
 
 
 async def test_another_log_under_the_same_name_is_told(api: Api) -> None:
-    """A log_id of a topic that was made again is 409 with the present one."""
+    """A log_id of a topic that was made again is 409 with the present one (R10)."""
     answer = await api.client.get(RECORDS, params={"log_id": "AAAAAAAAAAAAAAAAAAAAAA.0"})
     assert (answer.status_code, answer.json()["code"]) == (409, "log_replaced")
     assert answer.json()["log_id"] == api.log().log_id
@@ -335,7 +338,7 @@ async def test_large_reads_come_in_pieces_and_whole(api: Api) -> None:
 
 
 async def test_traceparent_is_echoed(api: Api) -> None:
-    """A trace goes through: echoed, and its id is in problem documents."""
+    """A trace goes through: echoed, and its id is in problem documents (E8)."""
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     for path in (RECORDS, "/v1/topics"):
         answer = await api.client.get(path, headers={"traceparent": trace})

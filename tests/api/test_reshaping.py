@@ -35,7 +35,10 @@ async def test_truncation_cuts_where_the_client_saw_the_end(api: Api) -> None:
 
 
 async def test_truncation_needs_the_present_end(api: Api) -> None:
-    """Without a condition 428, with one that has passed 412 with the tag there is; nothing cut."""
+    """Without a condition 428, with one that has passed 412 with the tag there is; nothing cut.
+
+    As (M7) says.
+    """
     await api.append(1)
     old = await tag_of(api)
     await api.append(2)
@@ -89,6 +92,6 @@ async def test_compaction_on_demand_keeps_the_last_of_each_key(api: Api) -> None
 
 
 async def test_a_log_that_is_not_compacted_is_left_alone(api: Api) -> None:
-    """422 names the policy; it is the topic's to say that old values may go."""
+    """422 names the policy; it is the topic's to say that old values may go (M8)."""
     refused = await api.client.post(f"{LOG}/compact")
     assert (refused.status_code, refused.json()["code"]) == (422, "policy_violation")

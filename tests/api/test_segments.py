@@ -54,9 +54,12 @@ async def test_a_file_is_downloaded_as_it_lies_on_disk(tmp_path: Path) -> None:
 
 
 async def test_the_listing_leads_to_every_file(api: Api) -> None:
-    """Following the links of the list and nothing else copies a log (D2)."""
+    """Following the links of the list and nothing else copies a log (D2, M5)."""
     await fill(api)
     segments = (await api.client.get(f"{LOG}/segments")).json()["segments"]
+    bases = [segment["base_offset"] for segment in segments]
+    assert bases == sorted(bases)
+    assert [one["is_active"] for one in segments] == [False] * (len(bases) - 1) + [True]
     sizes = []
     for segment in segments:
         assert segment["files"]["txnindex"] is None

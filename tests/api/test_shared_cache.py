@@ -96,7 +96,7 @@ def values(answer: httpx.Response) -> list[Any]:
 
 
 def test_what_is_immutable_is_answered_by_the_cache(cache: httpx.Client) -> None:
-    """A second reader gets the same bytes and tag, and the service is not asked."""
+    """A second reader gets the same bytes and tag, and the service is not asked (C4)."""
     append(cache, 1)
     page = append(cache, *range(500))
     append(cache, 2)

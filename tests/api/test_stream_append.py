@@ -68,7 +68,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("size", [7, 333, 100_000])
 async def test_a_body_of_any_length_is_committed_in_parts(api: Api, size: int) -> None:
-    """The receipt is about all lines, which are several batches, in order, however they came."""
+    """The receipt is about all lines, which are several batches, in order (S1)."""
     body = lines(1_000)
     assert len(body) > 2 * api.service.settings.max_request_bytes
     answer = await send(api, pieces(body, size))
@@ -93,7 +93,7 @@ async def test_acks_mean_what_they_do_elsewhere(api: Api, acks: str, status: int
 
 
 async def test_blank_lines_count_as_lines(api: Api) -> None:
-    """Lines are those of the body, so that a client can count them; the last needs no break."""
+    """A client can count the lines of its body; the last needs no break (S2)."""
     body = b"\n" * 1_500 + lines(2) + b"\n\n" + b"\n" * 1_500 + b'{"value":"last"}'
     receipt = (await send(api, pieces(body))).json()
     assert (receipt["lines"], receipt["count"]) == (3_005, 3)
@@ -121,7 +121,7 @@ async def test_a_body_without_a_record_is_refused(api: Api, body: bytes) -> None
     ],
 )
 async def test_what_is_about_one_append_is_refused(api: Api, header: str) -> None:
-    """Sequences, conditions, digests and keys make no sense for many appends: 400."""
+    """Sequences, conditions, digests and keys make no sense for many appends: 400 (S4)."""
     answer = await send(api, lines(1), **{header: "1"})
     assert (answer.status_code, answer.json()["header"]) == (400, header.replace("_", "-"))
     assert end_of(api) == 0
@@ -149,7 +149,7 @@ async def test_only_ndjson_can_be_cut_into_parts(api: Api) -> None:
 async def test_compressed_bodies_are_decoded_while_they_arrive(
     tmp_path: Path, encoding: str, encoded: list[bytes]
 ) -> None:
-    """Members and frames follow each other; parts are cut from what they hold."""
+    """Members and frames follow each other; parts are cut from what they hold (S5)."""
     limits = {"max_stream_part_bytes": 1_000, "max_request_bytes": 100_000}
     async with running(tmp_path, **limits) as api:
         await api.create()
@@ -192,7 +192,7 @@ async def test_a_gzip_bomb_is_held_in_pieces(api: Api) -> None:
 
 
 async def test_a_wrong_line_ends_it_where_the_parts_before_are(api: Api) -> None:
-    """What was committed stays and is told, with the line that is wrong and its record's index."""
+    """What was committed stays and is told, with the wrong line and its record's index (S3)."""
     good = lines(500)
     body = good + b"\n" + b'{"value":1,"x":2}\n' + lines(500)
     answer = await send(api, pieces(body))
@@ -360,7 +360,7 @@ async def test_what_was_committed_stays_when_the_client_goes(api: Api) -> None:
 
 
 async def test_a_slow_disk_slows_the_client_down(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many parts wait for the disk and no more of the body is taken; then it goes on."""
+    """Only so many parts wait for the disk; no more is taken, and then it goes on (S6)."""
     log, goes_on = api.log(), threading.Event()
     real = log.commit
 

@@ -21,7 +21,7 @@ PARTITION = f"{TOPIC}/partitions/0"
 
 
 async def test_a_tail_tells_what_is_there_and_every_commit(api: Api) -> None:
-    """First where it stands, then the records that are there, then each commit as it comes."""
+    """First where it stands, then the records that are there, then each commit as it comes (W1)."""
     await api.append("old")
     async with tailing(api) as tail:
         begin, old = await tail.read(2)
@@ -59,7 +59,7 @@ async def test_the_head_is_that_of_a_stream(api: Api) -> None:
 
 
 async def test_a_tail_resumes_behind_the_last_event(api: Api) -> None:
-    """Last-Event-ID wins over the URL; however often it is cut, nothing is twice or lost."""
+    """Last-Event-ID wins over the URL; however often it is cut, nothing is twice or lost (W2)."""
     last, seen = "", []
     for number in range(5):
         await api.append(2 * number, 2 * number + 1)
@@ -209,7 +209,7 @@ async def test_read_committed_waits_for_the_end_of_a_transaction(api: Api) -> No
 async def test_what_cannot_begin_is_an_ordinary_error(
     api: Api, query: str, headers: dict[str, str], status: int, code: str
 ) -> None:
-    """Before the first event a tail is a request like any other: a status and a problem."""
+    """Before the first event a tail is a request like any other: a status and a problem (W3)."""
     await api.append(0, 1)
     await api.client.post(f"{PARTITION}/delete-records", json={"before_offset": 1})
     async with tailing(api, query, stalls_after=0, **headers) as tail:
@@ -235,7 +235,7 @@ async def test_a_tail_that_missed_the_log_can_be_moved(
 
 
 async def test_one_tail_too_many_is_refused(tmp_path: Path) -> None:
-    """max_tails bounds them; one that ends makes room."""
+    """max_tails bounds them; one that ends makes room (W6)."""
     async with running(tmp_path, max_tails=1) as api:
         await api.create()
         async with tailing(api) as first:

@@ -33,7 +33,7 @@ async def test_draining_ends_tails_with_their_last_event(api: Api) -> None:
 
 
 async def test_a_tail_does_not_last_for_ever(tmp_path: Path) -> None:
-    """After max_tail_ms it ends with a reason; nothing is wrong, the client comes again."""
+    """After max_tail_ms it ends with a reason; nothing is wrong, the client comes again (W4)."""
     async with running(tmp_path, max_tail_ms=60, tail_heartbeat_ms=25) as api:
         await api.create()
         await api.append(0)
@@ -155,7 +155,7 @@ async def blocked_too_long(api: Api) -> None:
 
 
 async def test_a_client_that_takes_nothing_for_too_long_is_closed(tmp_path: Path) -> None:
-    """Once it takes something again it is told why, and where to resume; nothing is lost."""
+    """Once it takes something again it is told why, and where to resume; nothing is lost (W5)."""
     async with running(tmp_path, tail_stall_timeout_ms=200) as api:
         await api.create()
         await api.append(0)

@@ -32,7 +32,7 @@ async def test_a_topic_that_differs_is_a_conflict(api: Api, other: dict[str, obj
 
 
 async def test_create_only_refuses_a_topic_that_exists(api: Api) -> None:
-    """With If-None-Match: * a topic that exists is 412, a new one 201."""
+    """With If-None-Match: * a topic that exists is 412, a new one 201 (T1)."""
     headers = {"if-none-match": "*"}
     exists = await api.client.put("/v1/topics/events", json={}, headers=headers)
     new = await api.client.put("/v1/topics/fresh", json={}, headers=headers)
@@ -69,14 +69,14 @@ async def test_a_body_that_is_not_json_is_malformed(api: Api) -> None:
 
 
 async def test_a_topic_is_described(api: Api) -> None:
-    """GET tells id, partitions and the configuration in force."""
+    """GET tells id, partitions and the configuration in force (T2)."""
     topic = (await api.client.get("/v1/topics/events")).json()
     assert (topic["topic"], topic["partitions"], topic["adopted"]) == ("events", 1, False)
     assert len(topic["topic_id"]) == 22
 
 
 async def test_configuration_is_merged_and_partitions_grow(api: Api) -> None:
-    """PATCH sets and removes keys at once and adds partitions, and never takes one away."""
+    """PATCH sets and removes keys at once and adds partitions, and never takes one away (T4)."""
     patch = {"partitions": 2, "config": {"retention.ms": "5"}}
     answer = await api.client.patch("/v1/topics/events", json=patch)
     assert answer.json()["config"]["retention.ms"] == {"value": "5", "source": "topic"}
@@ -92,7 +92,7 @@ async def test_configuration_is_merged_and_partitions_grow(api: Api) -> None:
 
 
 async def test_a_deleted_topic_is_gone_and_can_be_made_again(api: Api) -> None:
-    """After DELETE nothing of a topic is served; its successor is another log."""
+    """After DELETE nothing of a topic is served; its successor is another log (T5)."""
     await api.append(1)
     before = (await api.client.get("/v1/topics/events")).json()["topic_id"]
     assert (await api.client.delete("/v1/topics/events")).status_code == 204
@@ -105,7 +105,10 @@ async def test_a_deleted_topic_is_gone_and_can_be_made_again(api: Api) -> None:
 
 
 async def test_topics_are_listed_page_by_page(api: Api) -> None:
-    """Pages go on where the last one ended, in the order of names, internal topics left out."""
+    """Pages go on where the last one ended, in the order of names, internal topics left out.
+
+    As (T6) says.
+    """
     for name in ("a1", "a2", "a3"):
         await api.create(name)
     listed = await api.client.get("/v1/topics", params={"prefix": "a", "page_size": 2})

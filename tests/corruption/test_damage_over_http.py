@@ -27,7 +27,7 @@ async def fill(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", [RECORDS, BATCHES])
 async def test_damage_is_a_problem_with_its_place(path: str, tmp_path: Path) -> None:
-    """500 `stored_data_corrupt` names file, position and offset, time after time."""
+    """500 `stored_data_corrupt` names file, position and offset, time after time (R12)."""
     await fill(tmp_path)
     file = tmp_path / PARTITION / log_name(0)
     content = bytearray(file.read_bytes())

@@ -100,3 +100,48 @@ def test_a_page_of_another_origin_appends_reads_and_follows(tmp_path: Path) -> N
                 printed = server.printed.get(timeout=120)
     expected = [snippet.expected.strip() for snippet in snippets if snippet.expected]
     assert sorted(printed.splitlines()) == sorted([*expected, "0 1"])
+
+
+STAGE = """
+const log = "";
+const made = [];
+const told = [];
+class EventSource {
+  static CLOSED = 2;
+  constructor(url) { this.url = url; this.readyState = 0; this.heard = {}; made.push(this); }
+  addEventListener(name, listener) { this.heard[name] = listener; }
+  close() { this.readyState = 2; }
+}
+const setTimeout = (again, wait, ...values) => { told.push(wait); again(...values); };
+%s
+const tell = (name, event) => made.at(-1).heard[name](event);
+const records = (id, ...offsets) =>
+  ({lastEventId: id, data: JSON.stringify({records: offsets.map(offset => ({offset}))})});
+follow("0", record => told.push(`record ${record.offset}`));
+tell("open");
+tell("records", records("2", 0, 1));
+tell("error", {});
+made.at(-1).close();
+tell("error", {});
+made.at(-1).close();
+tell("error", {});
+tell("open");
+tell("records", records("3", 2));
+tell("end", {data: '{"reason": "draining", "retryable": true}'});
+tell("end", {data: '{"reason": "topic_not_found", "retryable": false}'});
+console.log(made.map(one => one.url.split("=")[1]).join(" "));
+console.log(told.join(" "));
+"""
+
+
+@pytest.mark.long
+@pytest.mark.needs("node")
+def test_a_page_that_stays_open_comes_back_behind_the_last_event(tmp_path: Path) -> None:
+    """After a refusal and a last event it waits longer each time; a lost connection is not its."""
+    [block] = [one for one in snippets_of("javascript.md", "") if "function follow" in one.code]
+    program = tmp_path / "page.mjs"
+    program.write_text(STAGE % block.code)
+    ran = subprocess.run(["node", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout.splitlines() == ["0 2 2 3", "record 0 record 1 1000 2000 record 2 1000"], (
+        ran.stderr
+    )

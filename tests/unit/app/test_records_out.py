@@ -87,7 +87,7 @@ def test_ndjson_keeps_to_its_line() -> None:
 
 
 def test_bounds_say_where_to_go_on() -> None:
-    """A bound inside a batch ends the answer there, by records, by bytes, by offset."""
+    """A bound inside a batch ends the answer there, by records, by bytes, by offset (R7)."""
     batch = build_batch([(1, None, b"1", ())] * 10)
     for view, count, next_offset in (
         (View(start=2, max_records=3), 3, 5),
