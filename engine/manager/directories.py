@@ -8,6 +8,7 @@ copies that differ the newest is right.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import Counter
@@ -290,8 +291,10 @@ class Directories:
             self.each_online(write)
         except (Overloaded, StorageFull):
             self._newest = replace(self._newest, generation=generation + 1)
-            for directory in written:
-                directory.write_topics(self._newest.topics, self._newest.generation)
+            for directory in self.online:
+                # The one that failed, too: it may have failed behind the rename.
+                with contextlib.suppress(Overloaded, StorageFull):
+                    directory.write_topics(self._newest.topics, self._newest.generation)
             raise
         if not written:
             self.all[0].health.ensure_online()

@@ -19,7 +19,7 @@ from tests.support.simulation.procedures import PROCEDURES, cut_starts, new_scen
 from tests.support.simulation.simulation import Simulation
 from tests.support.simulation.trouble import Ending, Kind, Trouble
 
-CUTS_PER_PROCEDURE = 8
+CUTS_PER_PROCEDURE = 5
 """How many of its steps `make test` cuts; `make test-long` cuts them all, in every way."""
 
 
