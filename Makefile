@@ -50,6 +50,10 @@ bench: setup ## Measure against the yardsticks in the same run: a table, and JSO
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.engine
 
+.PHONY: bench-peers
+bench-peers: setup ## Measure beside Kafka's broker, its tools and Spark's Kafka source (Java, Maven, network)
+	@$(BIN)/python -m bench.peers
+
 .PHONY: image
 image: ## Build the container image tidelog:latest
 	docker build --tag tidelog:latest .

@@ -1,0 +1,136 @@
+"""An Apache Kafka broker on loopback, and the performance tools that come with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from bench.peers.packages import class_path
+from pyspark_tidelog.java import find_java
+
+_STORAGE: Final = "kafka.tools.StorageTool"
+_BROKER: Final = "kafka.Kafka"
+_TOOLS: Final = "org.apache.kafka.tools"
+_STOP_TIMEOUT_S: Final = 60
+_MIB: Final = 1 << 20
+
+_PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+controller.listener.names=CONTROLLER
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.retention.ms=-1
+"""
+
+
+class Broker:
+    """One broker, its own controller, while the `with` block runs. Its heap is the usual 1 GiB."""
+
+    def __init__(self, jars: Path, folder: Path) -> None:
+        self._class_path = class_path(jars)
+        self._java = str(find_java(os.environ).path / "bin" / "java")
+        self._folder = folder
+        self._data = folder / "kafka"
+        self._log = folder / "kafka.txt"
+        broker, controller = _free_ports(2)
+        self.address = f"127.0.0.1:{broker}"
+        self._properties = folder / "server.properties"
+        self._properties.write_text(
+            _PROPERTIES.format(broker=broker, controller=controller, data=self._data)
+        )
+
+    def __enter__(self) -> Self:
+        identifier = self._tool(_STORAGE, "random-uuid").split()[-1]
+        self._tool(_STORAGE, "format", "-t", identifier, "-c", str(self._properties))
+        properties = str(self._properties)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._java, "-Xms1g", "-Xmx1g", "-cp", self._class_path, _BROKER, properties],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def create_topic(self, topic: str, partitions: int, *, is_flushed: bool = False) -> None:
+        """Create a topic; the first one waits until the broker is up."""
+        config = ["--config", "flush.messages=1"] if is_flushed else []
+        self._tool(
+            f"{_TOOLS}.TopicCommand",
+            *("--bootstrap-server", self.address, "--create", "--topic", topic),
+            *("--partitions", str(partitions), *config),
+        )
+
+    def produce(self, topic: str, values: Path, records: int) -> float:
+        """Send records with one of the lines of a file as value; return how many a second."""
+        told = self._tool(
+            f"{_TOOLS}.ProducerPerformance",
+            *("--topic", topic, "--num-records", str(records), "--throughput", "-1"),
+            *("--payload-file", str(values), "--bootstrap-server", self.address),
+            *("--producer-props", "acks=all", "batch.size=65536", "linger.ms=20"),
+        )
+        rates = re.findall(rf"^{records} records sent, ([\d.]+) records/sec", told, re.MULTILINE)
+        if not rates:
+            raise SystemExit(f"the producer said nothing of {records} records:\n{told[-2000:]}")
+        return float(rates[-1])
+
+    def consume(self, topic: str, records: int) -> tuple[float, float]:
+        """Read records; return bytes and records a second while it was fetching."""
+        told = self._tool(
+            f"{_TOOLS}.ConsumerPerformance",
+            *("--bootstrap-server", self.address, "--topic", topic),
+            *("--num-records", str(records), "--timeout", "60000"),
+        )
+        fields = told.splitlines()[-1].split(", ")
+        return float(fields[-2]) * _MIB, float(fields[-1])
+
+    def segment(self, topic: str, partition: int) -> Path:
+        """Return the first segment's log file: record batches, one after the other."""
+        return self._data / f"{topic}-{partition}" / f"{0:020d}.log"
+
+    def _tool(self, name: str, *arguments: str) -> str:
+        command = [self._java, "-cp", self._class_path, name, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            log = self._log.read_text()[-1000:] if self._log.exists() else ""
+            raise SystemExit(f"{name} failed:\n{(done.stdout + done.stderr)[-2000:]}\n{log}")
+        return done.stdout
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that are free now; Kafka takes no 0 for its controller's."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports

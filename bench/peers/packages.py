@@ -1,0 +1,69 @@
+"""What peers need, fetched by the machine's own package managers into a folder that git ignores.
+
+Addresses of registries are theirs to know, from their own configuration. What is there already is
+not fetched again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+CACHE: Final = Path("build") / "peers"
+
+_POMS: Final = Path(__file__).parent
+_PYSPARK: Final = "4.2.0"  # the newest that Spark's Kafka source is published for
+_SAME_AS_HERE: Final = ("numpy", "pyarrow", "cramjam", "crc32c")
+
+
+def jars_of(name: str) -> Path:
+    """Return the folder with the jars that `<name>.pom.xml` asks for."""
+    target = CACHE / name
+    if not (target / "complete").exists():
+        pom = _POMS / f"{name}.pom.xml"
+        _run(
+            "mvn",
+            "--quiet",
+            "--batch-mode",
+            f"--file={pom}",
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={target.absolute()}",
+        )
+        (target / "complete").touch()
+    return target.absolute()
+
+
+def pyspark_python() -> Path:
+    """Return the Python of an environment with the PySpark that both sources run on."""
+    target = CACHE / "pyspark"
+    python = target / "bin" / "python"
+    if not (target / "complete").exists():
+        packages = [f"pyspark=={_PYSPARK}", *(f"{name}=={version(name)}" for name in _SAME_AS_HERE)]
+        _run(sys.executable, "-m", "venv", "--clear", str(target))
+        _run(str(python), "-m", "pip", "install", "--quiet", *packages)
+        (target / "complete").touch()
+    return python.absolute()
+
+
+def class_path(jars: Path) -> str:
+    """Return what Java's `-cp` takes for a folder of jars."""
+    return str(jars) + os.sep + "*"
+
+
+def _run(program: str, *arguments: str) -> None:
+    found = shutil.which(program)
+    if found is None:
+        raise SystemExit(f"{program} is needed to fetch the peers and is not on PATH")
+    _check([found, *arguments])
+
+
+def _check(command: Sequence[str]) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-2000:]}")

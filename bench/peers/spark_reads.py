@@ -1,0 +1,109 @@
+"""One Spark session that reads the same records again and again, and says what that took.
+
+Runs in a process of its own, in an environment that has PySpark and not this project's: whatever
+the source, session, sink and stopwatch are the same. The last line of its output is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark_tidelog.session import local_conf, local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CORES: Final = 2
+_PARENT: Final = 1  # fields of /proc/<pid>/stat behind the name of the program
+_TIMES: Final = slice(11, 15)  # user, system, and those of the children that have ended
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one query took."""
+
+    wall_s: float
+    spark_s: float
+    """On a processor: JVM, Python workers and this process."""
+    server_s: float
+    """On a processor: the log that was read."""
+
+
+def main() -> None:
+    """Read once cold, once to warm up, then as often as asked into each sink."""
+    arguments = _arguments()
+    conf = local_conf(cores=_CORES)
+    if arguments.jars:
+        jars = sorted(str(jar) for jar in arguments.jars.glob("*.jar"))
+        conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
+    options = dict(option.split("=", 1) for option in arguments.option)
+    with local_session(conf) as session:
+
+        def load() -> DataFrame:
+            return session.read.format(arguments.format).options(**options).load()
+
+        def to_parquet() -> None:
+            load().write.mode("overwrite").parquet(str(arguments.lake))
+
+        def to_nowhere() -> None:
+            load().write.format("noop").mode("overwrite").save()
+
+        server = arguments.server_pid
+        first = _taken(to_nowhere, server)
+        _taken(to_parquet, server)  # the JVM compiles what is hot
+        _taken(to_nowhere, server)
+        noop = [_taken(to_nowhere, server) for _ in range(arguments.runs)]
+        parquet = [_taken(to_parquet, server) for _ in range(arguments.runs)]
+    report = {"first": [first], "noop": noop, "parquet": parquet}
+    print(json.dumps({name: [asdict(one) for one in runs] for name, runs in report.items()}))
+
+
+def _taken(query: Callable[[], None], server_pid: int) -> Taken:
+    before = (time.perf_counter(), _tree_seconds(os.getpid()), _tree_seconds(server_pid))
+    query()
+    after = (time.perf_counter(), _tree_seconds(os.getpid()), _tree_seconds(server_pid))
+    return Taken(*(end - start for start, end in zip(before, after, strict=True)))
+
+
+def _tree_seconds(root: int) -> float:
+    """Return the processor seconds of a process and all its descendants, ended ones as well."""
+    parents: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            pid = int(folder.name)
+            parents[pid] = int(fields[_PARENT])
+            seconds[pid] = sum(map(int, fields[_TIMES])) / os.sysconf("SC_CLK_TCK")
+
+    def is_in_tree(pid: int) -> bool:
+        while pid and pid != root:
+            pid = parents.get(pid, 0)
+        return pid == root
+
+    return sum(spent for pid, spent in seconds.items() if is_in_tree(pid))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("format", help="of the source")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--jars", type=Path, help="a folder")
+    parser.add_argument("--server-pid", type=int, required=True)
+    parser.add_argument("--lake", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

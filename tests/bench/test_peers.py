@@ -1,0 +1,52 @@
+"""The comparison with peers, as far as it goes without them: what is sent, copied and refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import bench.peers
+from bench.peers.spark import requests_of
+from bench.peers.values import VALUE_BYTES, some_values, write_values
+from tests.support.kafka_batches import decoded, encode, numbered
+
+FOLDER = Path(bench.peers.__file__).parent
+MAVEN = "{http://maven.apache.org/POM/4.0.0}"
+
+
+def test_the_values_are_the_same_in_every_run_and_of_one_size(tmp_path: Path) -> None:
+    """Two peers that are given the values are given the same ones, one a line."""
+    assert some_values(50) == some_values(50)
+    assert {len(value) for value in some_values(1_000)} == {VALUE_BYTES}
+    lines = write_values(tmp_path).read_bytes().split(b"\n")
+    assert lines[:50] == some_values(50)
+
+
+def test_a_segment_is_copied_in_whole_batches_that_a_client_could_send() -> None:
+    """Every record of a file is sent once, and the preallocated end of the file never."""
+    batches = [encode(numbered(400, size_bytes=900), base_offset=400 * n) for n in range(7)]
+    requests = list(requests_of(bytearray(b"".join(batches) + bytes(4_096))))
+    assert [count for count, _ in requests] == [800, 800, 800, 400]
+    for _, body in requests:
+        offsets = [row[0] for row in decoded(body)]
+        assert offsets == [*range(400)] * (len(offsets) // 400)
+
+
+def test_a_measure_that_is_none_is_refused() -> None:
+    """The error lists the measures there are, before anything is fetched."""
+    command = [sys.executable, "-m", "bench.peers", "speed"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no measure is called speed: native, spark" in done.stderr
+
+
+def test_the_versions_of_the_peers_are_fixed_and_no_registry_is_named() -> None:
+    """Each dependency has a version of its own, and where it comes from is the machine's choice."""
+    for pom in FOLDER.glob("*.pom.xml"):
+        project = ET.parse(pom).getroot()
+        versions = [d.findtext(f"{MAVEN}version") for d in project.iter(f"{MAVEN}dependency")]
+        assert versions
+        assert all(version and version[0].isdecimal() for version in versions)
+        assert project.find(f"{MAVEN}repositories") is None
