@@ -317,10 +317,7 @@ class LogState:
             )
 
     def swap_in(self, output: Segment, sources: Sequence[Segment]) -> None:
-        """Put a complete `.swap` segment in the place of its sources; their snapshots follow.
-
-        The names on disk are the caller's to sync, before and after, and then to give to `output`.
-        """
+        """Put a `.swap` segment in the place of its sources; syncs and its name are the caller's."""
         self.local.segments.replace([output], sources)
         for source in sources:
             self.local.retire(source)
