@@ -317,7 +317,7 @@ class LogState:
             )
 
     def swap_in(self, output: Segment, sources: Sequence[Segment]) -> None:
-        """Put a `.swap` segment in the place of its sources; syncs and its name are the caller's."""
+        """Put a `.swap` segment in its sources' place; syncs and its name are the caller's."""
         self.local.segments.replace([output], sources)
         for source in sources:
             self.local.retire(source)
