@@ -1,0 +1,120 @@
+"""Answers that only operators ask for, as the OpenAPI document shows them; see `examples`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "SegmentList": {
+        "topic": "flights",
+        "partition": 0,
+        "segments": [
+            {
+                "base_offset": 0,
+                "next_offset": 3,
+                "size_bytes": 239,
+                "largest_timestamp": 1788000000123,
+                "is_active": True,
+                "files": {
+                    "log": "/v1/topics/flights/partitions/0/segments/0/log",
+                    "index": "/v1/topics/flights/partitions/0/segments/0/index",
+                    "timeindex": "/v1/topics/flights/partitions/0/segments/0/timeindex",
+                    "txnindex": None,
+                },
+            }
+        ],
+    },
+    "RollReport": {"rolled": True, "old_base_offset": 0, "new_base_offset": 5},
+    "FlushReport": {
+        "log_start_offset": 0,
+        "high_watermark": 5,
+        "last_stable_offset": 5,
+        "log_end_offset": 5,
+        "recovery_point": 5,
+    },
+    "DeleteRecordsReport": {
+        "log_start_offset": 1,
+        "high_watermark": 5,
+        "last_stable_offset": 5,
+        "log_end_offset": 5,
+    },
+    "RetentionReport": {
+        "log_start_offset": 1,
+        "high_watermark": 5,
+        "last_stable_offset": 5,
+        "log_end_offset": 5,
+        "dry_run": True,
+        "removed": [],
+    },
+    "TruncateReport": {
+        "log_start_offset": 1,
+        "high_watermark": 2,
+        "last_stable_offset": 2,
+        "log_end_offset": 2,
+        "leader_epoch": 1,
+        "log_id": "KtuN7ittTxq0YZTNXCrBbw.1",
+    },
+    "CompactionReport": {
+        "log_start_offset": 0,
+        "high_watermark": 0,
+        "last_stable_offset": 0,
+        "log_end_offset": 0,
+        "end_offset": 0,
+        "records_without_key": 0,
+        "duration_ms": 0,
+        "keys_count": 0,
+        "first_dirty_offset": 0,
+        "segments_after": 0,
+        "bytes_before": 0,
+        "records_read": 0,
+        "records_kept": 0,
+        "bytes_after": 0,
+        "segments_before": 0,
+    },
+    "DataDirectoryList": {
+        "directories": [
+            {
+                "path": "/var/lib/tidelog/disk-1",
+                "status": "online",
+                "detail": None,
+                "partitions": 27,
+                "size_bytes": 252,
+            },
+            {
+                "path": "/var/lib/tidelog/disk-2",
+                "status": "online",
+                "detail": None,
+                "partitions": 26,
+                "size_bytes": 100,
+            },
+        ]
+    },
+    "ScrubReport": {
+        "interval_ms": 86_400_000,
+        "start_timestamp": 1_788_000_000_000,
+        "end_timestamp": 1_788_000_004_000,
+        "checked_bytes": 209_715_200,
+        "damaged_count": 1,
+        "damage": [
+            {
+                "topic": "flights",
+                "partition": 0,
+                "file": "/var/lib/tidelog/flights-0/00000000000000000000.log",
+                "position": 4096,
+                "offset": 17,
+                "problem": "byte 4096: the checksum is wrong",
+            }
+        ],
+    },
+    "MoveReport": {
+        "topic": "flights",
+        "partition": 0,
+        "directory": "/var/lib/tidelog/disk-1",
+        "state": "idle",
+        "target": None,
+        "first_offset": -1,
+        "copied_offset": -1,
+        "end_offset": -1,
+        "problem": None,
+    },
+}
