@@ -13,7 +13,7 @@ from typing import Final
 
 from engine.records.batch import BatchView
 from engine.records.record import Record
-from engine.segment.segment import Segment
+from engine.segment.segment import Segment, ensure_true
 from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import NO_LEADER_EPOCH, TimestampAndOffset
@@ -94,7 +94,7 @@ def _newest_in(
     compaction emptied it, all headers from there on are read and the latest batches looked into.
     """
     maximum = segment.maximum
-    segment.ensure_true(maximum)
+    ensure_true(segment, maximum)
     noted = segment.locate(max(maximum.offset, starting_offset))
     if noted is not None and maximum.offset >= starting_offset:
         noted_batches = segment.records.batches(noted.position, noted.end)

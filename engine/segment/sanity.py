@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.errors import InvalidRequest, StoredDataCorrupt
 from engine.records.batch import BatchView
 from engine.records.control import parse_end_marker
-from engine.segment.segment import Segment
+from engine.segment.segment import Segment, ensure_true
 from engine.types import AbortedTransaction
 
 
@@ -23,7 +23,7 @@ def ensure_sane(segment: Segment) -> int | None:
     indexes.sanity_check(segment.size_bytes)
     try:
         _check_offsets(segment)
-        segment.ensure_true(indexes.time.last_entry)
+        ensure_true(segment, indexes.time.last_entry)
         next_offset = _check_last_time(segment)
         if indexes.has_transactions:
             for aborted in indexes.transaction.entries():

@@ -288,23 +288,8 @@ class Segment:
         Nothing up to its offset is later. Raises CorruptIndex if the log file says otherwise.
         """
         entry = self.indexes.time.lookup(timestamp_ms)
-        self.ensure_true(entry)
+        ensure_true(self, entry)
         return entry
-
-    def ensure_true(self, entry: TimestampOffset) -> None:
-        """Raise CorruptIndex unless the batch that a time index entry names has that time."""
-        if entry.timestamp < 0:
-            return
-        found = self.locate(entry.offset)
-        if found is not None and not self.proofs.was_found(found.position):
-            return
-        if found is not None and found.base_offset <= entry.offset:
-            _, header = next(self.headers(found.position))
-            if header.max_timestamp == entry.timestamp:
-                return
-        raise self.proofs.disproved(
-            self.indexes.time_path, f"names offset {entry.offset} for time {entry.timestamp}"
-        )
 
     @property
     def maximum(self) -> TimestampOffset:
@@ -448,3 +433,18 @@ class Segment:
         self.directory = directory
         self.records.file.path = directory / self.records.path.name
         self.indexes.move_to(directory)
+
+
+def ensure_true(segment: Segment, entry: TimestampOffset) -> None:
+    """Raise CorruptIndex unless the batch that a time index entry names has that time."""
+    if entry.timestamp < 0:
+        return
+    found = segment.locate(entry.offset)
+    if found is not None and not segment.proofs.was_found(found.position):
+        return
+    if found is not None and found.base_offset <= entry.offset:
+        if next(segment.headers(found.position))[1].max_timestamp == entry.timestamp:
+            return
+    raise segment.proofs.disproved(
+        segment.indexes.time_path, f"names offset {entry.offset} for time {entry.timestamp}"
+    )

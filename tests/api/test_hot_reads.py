@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,18 @@ from engine.records.builder import build_batch
 from tests.support.builders import DATA, SMALL_INDEXES
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, OFFSETS, RECORDS, open_service
-from tests.support.wire import Connection, Listener, request, turn
+from tests.support.wire import Listener, request, turn
 
 pytestmark = pytest.mark.anyio
 
 POLL = request("GET", f"{RECORDS}?offset=0&max_wait_ms=60000")
 LOOK = request("GET", OFFSETS)
+LARGE = b'"%b"' % (b"x" * 900_000)
 
 
-@pytest.fixture
-async def service(anyio_backend: str) -> AsyncIterator[Service]:
-    """An open service with the topic `events`, whose answers above 4 KiB are made by workers."""
+@asynccontextmanager
+async def open_reads() -> AsyncIterator[Service]:
+    """An open service whose answers above 4 KiB are made by workers."""
     disk = ForgetfulDisk()  # in memory: what is cached is up to the test
     disk.make_directory(DATA, parents=True)
     disk.sync_directory(Path("/"))
@@ -40,6 +42,13 @@ async def service(anyio_backend: str) -> AsyncIterator[Service]:
         inline_read_bytes=4096,
         tail_heartbeat_ms=600_000,
     ) as service:
+        yield service
+
+
+@pytest.fixture
+async def service(anyio_backend: str) -> AsyncIterator[Service]:
+    """An open service with the topic `events`, whose answers above 4 KiB are made by workers."""
+    async with open_reads() as service:
         yield service
 
 
@@ -301,78 +310,6 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
     monkeypatch.setattr(log, "read", read_then_commit)
     connection.send(POLL)
     assert values_of((await connection.answer()).body) == [1]
-
-
-LARGE = b'"%b"' % (b"x" * 900_000)
-
-
-def take_nothing(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the transport full after each write, until the test lets it go on."""
-    real = connection.wire.write
-
-    def write(data: bytes | bytearray | memoryview) -> None:
-        real(data)
-        connection.protocol.pause_writing()
-
-    monkeypatch.setattr(connection.wire, "write", write)
-
-
-@pytest.mark.parametrize("path", [RECORDS, BATCHES])
-async def test_a_large_answer_goes_out_as_fast_as_it_is_taken(
-    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    """The next piece is handed to the transport when it has room, and nothing is lost."""
-    connection = (await knowing(service)).connect()
-    commit(service, LARGE)
-    take_nothing(connection, monkeypatch)
-    connection.send(request("GET", f"{path}?max_bytes=2000000"))
-    for pieces in range(1, 5):
-        await connection.wire.next_write()
-        assert len(connection.wire.writes) == pieces
-        assert not connection.protocol.cycle.response_complete
-        connection.protocol.resume_writing()
-    reply = await connection.answer()
-    assert (reply.status, len(reply.body)) == (200, reply.body_bytes)
-    await turn()
-    assert is_idle(service)
-
-
-async def test_a_client_that_leaves_amid_a_large_answer_ends_it(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is left of the answer is given up, and so is what it held."""
-    connection = (await knowing(service)).connect()
-    commit(service, LARGE)
-    take_nothing(connection, monkeypatch)
-    connection.send(request("GET", f"{BATCHES}?max_bytes=2000000"))
-    await connection.wire.next_write()
-    tasks = list(connection.protocol.tasks)
-    connection.hang_up()
-    await asyncio.gather(*tasks)
-    assert len(connection.wire.writes) == 1
-    assert is_idle(service)
-
-
-async def test_a_full_connection_is_left_to_asgi(service: Service) -> None:
-    """Where the answer before has not left yet, the next one waits for it."""
-    connection = (await knowing(service)).connect()
-    connection.protocol.pause_writing()
-    connection.send(LOOK)
-    assert connection.has_tasks
-    connection.protocol.resume_writing()
-    assert (await connection.answer()).status == 200
-
-
-async def test_a_large_answer_may_be_the_last(service: Service) -> None:
-    """A server that stops meanwhile says so in the head, and hangs up behind the body."""
-    connection = (await knowing(service)).connect()
-    commit(service, LARGE)
-    connection.send(request("GET", f"{RECORDS}?max_bytes=2000000"))
-    connection.protocol.shutdown()
-    reply = await connection.answer()
-    assert dict(reply.headers)[b"connection"] == b"close"
-    await turn()
-    assert connection.wire.is_closing()
 
 
 async def test_what_cannot_be_rendered_is_explained(

@@ -147,7 +147,7 @@ def test_reading_does_not_move_the_end(records: FileRecords) -> None:
     (FR.testIterationDoesntChangePosition)
     """
     assert len(list(records.headers(0, SIZE))) == 3
-    assert records.batch_at_or_after(2, 0, SIZE) is not None
+    assert records.batch_at_or_after(2, 0, SIZE, next_offset=0) is not None
     assert records.append(FIRST) == SIZE
     assert records.size_bytes == SIZE + len(FIRST)
 
@@ -167,7 +167,7 @@ def test_the_search_finds_the_first_batch_that_reaches_the_offset(
     ranges = [(0, 0), (1, 2), (50, 54)]
     expected = None if found is None else BatchPosition(*ranges[found], STARTS[found], ends[found])
     for start in STARTS[: len(BATCHES) if found is None else found + 1]:
-        assert records.batch_at_or_after(offset, start, SIZE) == expected
+        assert records.batch_at_or_after(offset, start, SIZE, next_offset=0) == expected
 
 
 def test_truncation_at_a_boundary_leaves_the_batches_before(records: FileRecords) -> None:

@@ -270,7 +270,7 @@ def wrong_offsets(bits: Iterable[int]) -> None:
 @pytest.mark.parametrize("was_clean", [True, False])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_every_file_in_every_way(damage: Damage, *, was_clean: bool) -> None:
-    """The whole table."""
+    """The whole table: right data or a report of damage, whatever is done to which file."""
     for path, content in image(was_clean=was_clean).files.items():
         judge(damage(content), path, was_clean=was_clean)
 

@@ -2,9 +2,8 @@
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +14,8 @@ from engine.errors import (
     InvalidRequestValue,
     InvalidTransactionState,
     OffsetBelowLogStart,
-    Recovering,
     StorageFull,
     StorageOffline,
-    TopicNotFound,
 )
 from engine.fs import names
 from engine.log.log import Log
@@ -248,92 +245,6 @@ def test_a_full_disk_ends_a_move_and_nothing_else() -> None:
     assert read_values(manager.log(EVENTS)) == values
 
 
-class Meddling:
-    """Does something to the log once, when its first chunk was read."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
-        self._what: list[Callable[[], object]] = [what]
-        read = Log.read
-
-        def read_and_meddle(log: Log, offset: int, **options: Any) -> object:
-            fetched = read(log, offset, **options)
-            if self._what:
-                self._what.pop()()
-            return fetched
-
-        monkeypatch.setattr(Log, "read", read_and_meddle)
-
-
-def test_appends_go_on_during_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes after the first chunk is in the copy too, though nobody committed it."""
-    _world, manager, values = prepared()
-    log = manager.log(EVENTS)
-    Meddling(monkeypatch, lambda: append_values(log, b"meanwhile"))
-    manager.move_partition(EVENTS, B)
-    assert read_values(log) == [*values, b"meanwhile"]
-
-
-def test_a_copy_that_lost_its_beginning_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If retention overtakes the copy, the copy starts where the log starts now."""
-    monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
-    _world, manager, values = prepared()
-    log = manager.log(EVENTS)
-
-    def overtake() -> None:
-        log.delete_records(5)
-        log.run_retention()
-
-    Meddling(monkeypatch, overtake)
-    manager.move_partition(EVENTS, B)
-    assert log.directory == B / "events-0"
-    assert read_values(log) == values[5:]
-
-
-def test_a_log_that_is_truncated_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy would hold what was cut; the move is given up and can be tried again."""
-    world, manager, values = prepared()
-    log = manager.log(EVENTS)
-    Meddling(monkeypatch, lambda: log.truncate_to(4))
-    with pytest.raises(Recovering, match="truncated"):
-        manager.move_partition(EVENTS, B)
-    assert partition_directories(world) == ["/a/events-0"]
-    manager.move_partition(EVENTS, B)
-    assert read_values(log) == values[:4]
-
-
-def test_a_topic_that_is_deleted_meanwhile_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deletion wins and the copy goes with it."""
-    world, manager, _ = prepared()
-    Meddling(monkeypatch, lambda: manager.delete_topic("events"))
-    with pytest.raises(TopicNotFound, match="deleted while"):
-        manager.move_partition(EVENTS, B)
-    assert partition_directories(world) == ["/a/events-0-delete"]
-
-
-def test_a_close_ends_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for the move to be given up, and leaves everything clean; the next start goes on."""
-    monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)
-    world, manager, values = prepared()
-    closing = threading.Thread(target=manager.close)
-
-    def close() -> None:
-        manager.interrupt()
-        closing.start()
-
-    Meddling(monkeypatch, close)
-    with pytest.raises(Recovering):
-        manager.move_partition(EVENTS, B)
-    closing.join()
-    assert partition_directories(world) == ["/a/events-0", "/b/events-0-future"]
-    manager = restarted(world)
-    log = manager.log(EVENTS)
-    assert log.recovery.was_clean
-    assert read_values(log) == values
-    assert carried_out(manager)
-    assert log.directory == B / "events-0"
-    assert read_values(log) == values
-
-
 def test_a_copy_without_an_original_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     """Somebody moved the original away: to serve or to remove the copy would be a guess."""
     world = World()
@@ -419,23 +330,6 @@ def test_an_empty_log_moves() -> None:
     append_values(manager.log(EVENTS), b"first")
     manager.log(EVENTS).commit()
     assert read_values(restarted(world).log(EVENTS)) == [b"first"]
-
-
-def test_a_log_that_loses_its_beginning_again_and_again_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The move is given up in the end, without a trace."""
-    world, manager, values = prepared()
-
-    def read(log: Log, offset: int, **_: object) -> object:
-        raise OffsetBelowLogStart("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Log, "read", read)
-        with pytest.raises(Recovering, match="faster"):
-            manager.move_partition(EVENTS, B)
-    assert partition_directories(world) == ["/a/events-0"]
-    assert read_values(manager.log(EVENTS)) == values
 
 
 def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
