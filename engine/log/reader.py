@@ -31,7 +31,8 @@ from engine.log.results import Fetched, LogTag, SegmentInfo
 from engine.log.splits import Extent, Split
 from engine.log.state import LogState
 from engine.segment.file_records import NotCached
-from engine.segment.segment import RollParams, Segment
+from engine.segment.roll_params import RollParams
+from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition

@@ -22,7 +22,8 @@ from engine.log.relocation import Standstill
 from engine.log.results import Appended, Fetched, LogTag, SegmentInfo
 from engine.records.batch import OFFSET_LENGTH_EPOCH
 from engine.records.header import MAGIC_2, BatchHeader
-from engine.segment.segment import RollParams, Segment
+from engine.segment.roll_params import RollParams
+from engine.segment.segment import Segment
 from engine.state.verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
 from engine.types import INT32_MAX, AppendOrigin, LogStartReason, OffsetMetadata, TopicPartition

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from engine.config import LogConfig
 from engine.errors import CorruptBatch, CorruptIndex, SegmentOverflow
@@ -21,20 +21,10 @@ from engine.records.header import BatchHeader
 from engine.segment.file_records import BatchPosition, FileRecords, NotCached
 from engine.segment.indexes import SegmentIndexes
 from engine.segment.proofs import IndexProofs
+from engine.segment.roll_params import RollParams
 from engine.types import INT32_MAX, NO_TIMESTAMP, Buffer, OffsetPosition, TimestampOffset
 
 NO_MAXIMUM: Final = TimestampOffset(NO_TIMESTAMP, -1)
-
-
-class RollParams(NamedTuple):
-    """What decides whether a segment must be rolled before an append; Kafka's `RollParams`."""
-
-    max_segment_ms: int
-    max_segment_bytes: int
-    max_timestamp: int
-    max_offset: int
-    size_bytes: int
-    now_ms: int
 
 
 class Segment:
@@ -443,7 +433,8 @@ def ensure_true(segment: Segment, entry: TimestampOffset) -> None:
     if found is not None and not segment.proofs.was_found(found.position):
         return
     if found is not None and found.base_offset <= entry.offset:
-        if next(segment.headers(found.position))[1].max_timestamp == entry.timestamp:
+        _, header = next(segment.headers(found.position))
+        if header.max_timestamp == entry.timestamp:
             return
     raise segment.proofs.disproved(
         segment.indexes.time_path, f"names offset {entry.offset} for time {entry.timestamp}"

@@ -10,7 +10,8 @@ from engine.config import LogConfig
 from engine.records.builder import build_batch
 from engine.records.header import BatchHeader
 from engine.records.scan import iter_headers
-from engine.segment.segment import RollParams, Segment
+from engine.segment.roll_params import RollParams
+from engine.segment.segment import Segment
 from engine.state.producers import ProducerStates
 from engine.topic_keys import DAY_MS
 from engine.types import INT64_MAX, Buffer
