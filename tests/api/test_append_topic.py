@@ -1,6 +1,7 @@
 """Appends to a topic, the server picking partitions: protocol rules A13 and A14."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ PATH = "/v1/topics/spread/records"
 async def spread(api: Api) -> Api:
     await api.create("spread", partitions=3)
     return api
+
+
+@pytest.fixture
+async def patient(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
+    """The same, with a service that flushes only when it is asked to."""
+    async with running(tmp_path, commit_interval_ms=600_000) as api:
+        await api.create("spread", partitions=3)
+        yield api
 
 
 async def test_a_key_goes_where_a_kafka_producer_puts_it(spread: Api) -> None:
@@ -71,17 +80,17 @@ async def test_conditions_are_about_one_partition(spread: Api, header: str) -> N
     assert (answer.status_code, answer.json()["header"]) == (400, header)
 
 
-async def test_a_disk_that_never_confirms_fails_its_part(spread: Api) -> None:
+async def test_a_disk_that_never_confirms_fails_its_part(patient: Api) -> None:
     """A part whose flush fails is told with its records; the others are on disk."""
-    log = spread.log("spread", 0)
+    log = patient.log("spread", 0)
     records = [{"key": f"k{n}", "value": n} for n in range(20)]
-    await spread.client.post(PATH, json={"records": records})  # all partitions are written to
-    spread.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
-    posting = asyncio.create_task(spread.client.post(PATH, json={"records": records}))
+    await patient.client.post(PATH, json={"records": records})  # all partitions are written to
+    patient.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+    posting = asyncio.create_task(patient.client.post(PATH, json={"records": records}))
     while not posting.done():
-        for other in (spread.log("spread", 1), spread.log("spread", 2)):
-            spread.service.commits.committed([(other, other.commit())])
-        spread.service.commits.abandon([log], StorageOffline("the disk failed"))
+        for other in (patient.log("spread", 1), patient.log("spread", 2)):
+            patient.service.commits.committed([(other, other.commit())])
+        patient.service.commits.abandon([log], StorageOffline("the disk failed"))
         await checkpoint()
     answer = await asyncio.wait_for(posting, 10)
     assert answer.status_code == 207

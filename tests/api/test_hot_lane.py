@@ -26,7 +26,7 @@ LOOK = request("GET", OFFSETS)
 @pytest.fixture
 async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
     """An open service with the topic `events`."""
-    async with open_service(tmp_path, body_timeout_ms=20) as service:
+    async with open_service(tmp_path, body_timeout_ms=20, commit_interval_ms=600_000) as service:
         yield service
 
 

@@ -145,23 +145,25 @@ async def test_after_an_error_that_wrote_nothing_the_key_is_free(api: Api) -> No
     assert end_of(api) == 1
 
 
-async def test_a_repetition_waits_for_the_first(api: Api) -> None:
+async def test_a_repetition_waits_for_the_first(tmp_path: Path) -> None:
     """Whoever comes while the first is at work gets its answer; one with another body is 422."""
-    wake = api.service.runtime.committer.wake
-    api.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
-    requests = [asyncio.create_task(post(api)) for _ in range(3)]
-    while not api.service.commits.waiting:
-        await checkpoint()
-    other = await post(api, body=b'{"value":2}')
-    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
-    wake()
-    answers = [await asyncio.wait_for(request, 10) for request in requests]
-    assert [answer.status_code for answer in answers] == [201] * 3
-    assert len({answer.content for answer in answers}) == 1
-    assert sorted("idempotency-replayed" in answer.headers for answer in answers) == [
-        False, True, True,
-    ]  # fmt: skip
-    assert end_of(api) == 1
+    async with running(tmp_path, commit_interval_ms=600_000) as api:
+        await api.create()
+        wake = api.service.runtime.committer.wake
+        api.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+        requests = [asyncio.create_task(post(api)) for _ in range(3)]
+        while not api.service.commits.waiting:
+            await checkpoint()
+        other = await post(api, body=b'{"value":2}')
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+        wake()
+        answers = [await asyncio.wait_for(request, 10) for request in requests]
+        assert [answer.status_code for answer in answers] == [201] * 3
+        assert len({answer.content for answer in answers}) == 1
+        assert sorted("idempotency-replayed" in answer.headers for answer in answers) == [
+            False, True, True,
+        ]  # fmt: skip
+        assert end_of(api) == 1
 
 
 async def test_a_repetition_goes_on_where_the_first_failed(api: Api) -> None:

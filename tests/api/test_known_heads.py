@@ -55,7 +55,7 @@ def counted(connection: Connection) -> CountingParser:
 @pytest.fixture
 async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
     """An open service."""
-    async with open_service(tmp_path) as service:
+    async with open_service(tmp_path, commit_interval_ms=600_000) as service:
         yield service
 
 
