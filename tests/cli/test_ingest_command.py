@@ -7,25 +7,46 @@ import pytest
 
 from tests.cli.conftest import Run, objects
 
+JOB = ("ingest", "--topic", "bays", "--option", "fetchBytes=65536")
+
+
+def job(directory: Path) -> list[str]:
+    """The words of a command that puts its lake, its state and its figures into a directory."""
+    words = [
+        *JOB,
+        "--to",
+        f"parquet:{directory / 'lake'}",
+        "--checkpoint",
+        str(directory / "state"),
+    ]
+    words += ["--spark-log", str(directory / "spark.txt")]
+    return [*words, "--metrics-file", str(directory / "job.prom")]
+
 
 @pytest.mark.spark
-def test_a_second_run_brings_only_what_is_new(run: Run, tmp_path: Path) -> None:
-    """First told to a person, then to a program: both runs together hold each record once."""
-    job = ["ingest", "--topic", "bays", "--to", f"parquet:{tmp_path / 'lake'}"]
-    job += ["--checkpoint", str(tmp_path / "state"), "--spark-log", str(tmp_path / "spark.txt")]
-    job += ["--metrics-file", str(tmp_path / "job.prom"), "--option", "fetchBytes=65536"]
+def test_a_run_is_told_to_a_program(run: Run, tmp_path: Path) -> None:
+    """One object a line for what happens, figures in a file, and the lake is what the log is."""
     run("create", "bays", "-p", "2")
     run("append", "bays", stdin=b"\n".join(b'{"key":"%d","value":%d}' % (n, n) for n in range(50)))
-    first = run(*job)
+    events = objects(run(*job(tmp_path), "--json").stdout)
+    assert [event["event"] for event in events] == ["progress", "finished"]
+    assert [event["rows"] for event in events] == [50, 50]
+    assert "tidelog_ingest_rows_total 50\n" in (tmp_path / "job.prom").read_text()
+    checked = run("lake", "verify", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "state"))
+    assert checked.stdout == "50 records of lake and log are the same\n"
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_second_run_brings_only_what_is_new(run: Run, tmp_path: Path) -> None:
+    """Told to a person: both runs together hold each record once."""
+    run("create", "bays", "-p", "2")
+    run("append", "bays", stdin=b"\n".join(b'{"key":"%d","value":%d}' % (n, n) for n in range(50)))
+    first = run(*job(tmp_path))
     assert first.exit_code == 0, first.stderr
     assert "done: 50 new rows" in first.stdout
     run("append", "bays", stdin=b'{"value":50}\n{"value":51}')
-    events = objects(run(*job, "--json").stdout)
-    assert [event["event"] for event in events] == ["progress", "finished"]
-    assert [event["rows"] for event in events] == [2, 2]
-    assert "tidelog_ingest_rows_total 2\n" in (tmp_path / "job.prom").read_text()
-    checked = run("lake", "verify", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "state"))
-    assert checked.stdout == "52 records of lake and log are the same\n"
+    assert "done: 2 new rows" in run(*job(tmp_path)).stdout
     lake = ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive")
     values = lake.to_table(columns=["value"]).column("value").to_pylist()
     assert sorted(values) == sorted(b"%d" % n for n in range(52))

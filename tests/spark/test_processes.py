@@ -117,6 +117,7 @@ def test_a_job_follows_without_the_machines_java_and_ends_in_order(
     assert len(offsets_in(tmp_path / "lake")) == 200
 
 
+@pytest.mark.long
 def test_a_job_killed_in_the_middle_loses_and_repeats_nothing(
     spark: SparkSession, tidelog: ServiceProcess, topic: str, tmp_path: Path
 ) -> None:
