@@ -14,6 +14,7 @@ from bench.load import post
 MEASURES = ("single", "ndjson", "raw", "reads")
 
 
+@pytest.mark.long
 def test_every_measure_of_the_service_gives_figures(tmp_path: Path) -> None:
     """A short run of all but Spark ends well, with a table and the same figures as JSON."""
     target = tmp_path / "results" / "figures.json"

@@ -31,6 +31,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_every_measure_of_the_engine_gives_figures(tmp_path: Path) -> None:
     """A small run of all ends well, with a table, the same figures as JSON, and no files left."""
     target = tmp_path / "results" / "figures.json"

@@ -23,6 +23,7 @@ def job(directory: Path) -> list[str]:
     return [*words, "--metrics-file", str(directory / "job.prom")]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_run_is_told_to_a_program(run: Run, tmp_path: Path) -> None:
     """One object a line for what happens, figures in a file, and the lake is what the log is."""

@@ -54,7 +54,7 @@ def test_every_answer_in_a_chain_of_requests_is_in_the_document(url: str) -> Non
 
     Chain.run(
         settings=settings(
-            max_examples=25,
+            max_examples=8,
             stateful_step_count=6,
             deadline=None,
             suppress_health_check=list(HealthCheck),
@@ -64,7 +64,7 @@ def test_every_answer_in_a_chain_of_requests_is_in_the_document(url: str) -> Non
 
 @SCHEMA.parametrize()
 @settings(
-    max_examples=25,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

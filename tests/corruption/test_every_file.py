@@ -199,6 +199,7 @@ def test_there_is_a_file_of_every_kind() -> None:
     assert names.LOCK_FILE in {path.name for path in all_files(was_clean=False)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("was_clean", [True, False])
 def test_a_damaged_file_makes_nothing_wrong(*, was_clean: bool) -> None:
     """Every file in one way, every way for some files; the rest of the table takes longer."""

@@ -59,10 +59,8 @@ def appends(sent: list[Sent], truth: list[str]) -> list[Appended]:
     ]
 
 
-@pytest.mark.parametrize("cycles", [1, pytest.param(CYCLES, marks=pytest.mark.long)])
-def test_killed_again_and_again_it_has_told_nobody_anything_untrue(
-    tmp_path: Path, cycles: int
-) -> None:
+@pytest.mark.long
+def test_killed_again_and_again_it_has_told_nobody_anything_untrue(tmp_path: Path) -> None:
     """All acknowledged is there once and in order, and one log explains what everybody saw."""
     first_id = made(tmp_path)
     service = MortalService(tmp_path, Random(SEED))
@@ -84,7 +82,7 @@ def test_killed_again_and_again_it_has_told_nobody_anything_untrue(
     for thread in threads:
         thread.start()
     try:
-        for _ in range(cycles):
+        for _ in range(CYCLES):
             service.live_once()
             assert not failures, failures
     finally:

@@ -397,7 +397,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=50)
+TestLogMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 
 @pytest.mark.long

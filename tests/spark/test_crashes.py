@@ -287,6 +287,7 @@ def endure_the_service(
     assert cell.verdict() == Verdict(rows=RECORDS)
 
 
+@pytest.mark.long
 def test_a_service_killed_at_every_step_is_waited_for(
     spark: SparkSession, parquet_cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

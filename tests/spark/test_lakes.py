@@ -86,7 +86,9 @@ def make_place(tmp_path: Path, tidelog: ServiceProcess, topic: str) -> MakePlace
     return lambda kind: Place(tmp_path, tidelog, topic, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])]
+)
 def test_records_as_they_are(spark: SparkSession, make_place: MakePlace, kind: str) -> None:
     """Keys, values, headers and nulls of every record are in the lake once, and stay so merged."""
     place = make_place(kind)

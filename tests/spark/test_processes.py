@@ -99,6 +99,7 @@ def without_java(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{hidden.parent}{os.pathsep}{os.environ['PATH']}", "JAVA_HOME": ""}
 
 
+@pytest.mark.long
 def test_a_job_follows_without_the_machines_java_and_ends_in_order(
     tidelog: ServiceProcess, topic: str, tmp_path: Path, without_java: dict[str, str]
 ) -> None:
