@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.answers import Body
-from app.auth.security import peer_of
 from app.hot_reads import HotReads
 from app.hot_request import HotRequest, Lane
 from app.operations.append import Append, BatchesAppend, RecordsAppend
@@ -102,18 +101,12 @@ class HotLane(Lane):
     def admit(self, connection: HttpToolsProtocol, known: Known) -> HotRequest | None:
         """Return the request with this head, let in; None if it is not one for here."""
         task = known.task
-        target = self.service.targets.get(task.path)
-        if target is None or connection.flow.write_paused:
+        admitted = self.let_in(connection, task.path, task.operation, known.headers, known.fields)
+        if admitted is None:
             return None
-        try:
-            caller = self.service.security.authorize(
-                task.operation, target.place.topic, known.headers, peer_of(connection.scope)
-            )
-            exchange = Exchange(self.service, known.fields, caller=caller)
-        except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
-            return None
+        place, exchange = admitted
         request = HotAppend(self, connection, exchange, task)
-        request.begin(target.place)
+        request.begin(place)
         return request
 
     def _understand(self, connection: HttpToolsProtocol) -> Known | None:

@@ -16,7 +16,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.admission import Phase
 from app.answers import RECORD_BATCH, SEND_BYTES, Answer
 from app.auth.principal import ANONYMOUS
-from app.auth.security import peer_of
 from app.hot_request import HotRequest, Lane, lines_of
 from app.operations.coding import ACCEPT_ENCODING, coded
 from app.operations.exchange import Exchange
@@ -74,18 +73,14 @@ class HotReads:
             return None
         if not _ODD.isdisjoint(head) or head.get(b"content-length", b"") not in _NO_BODY:
             return None
-        target = self._service.targets.get(task.path)
-        if target is None or connection.flow.write_paused:
+        admitted = self._lane.let_in(
+            connection, task.path, task.operation, connection.headers, head
+        )
+        if admitted is None:
             return None
-        try:
-            caller = self._service.security.authorize(
-                task.operation, target.place.topic, connection.headers, peer_of(connection.scope)
-            )
-            exchange = Exchange(self._service, head, caller=caller)
-        except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
-            return None
+        place, exchange = admitted
         request = HotRead(self._lane, connection, exchange, task)
-        request.begin(target.place)
+        request.begin(place)
         return request
 
     def _look_up(self, url: bytes) -> _Task | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -17,10 +17,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.answers import Headers, Scope
 from app.auth.audit import CALLER_KEY
+from app.auth.security import peer_of
 from app.operations.coding import coded
 from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.problems import kind_of, problem_answer
+from app.translate.receipts import Place
 from engine.types import Buffer
 
 
@@ -41,6 +43,30 @@ class Lane:
         if preamble is None:
             preamble = self._preambles[status] = STATUS_LINE[status] + lines_of(defaults)
         return preamble
+
+    def let_in(
+        self,
+        connection: HttpToolsProtocol,
+        path: str,
+        operation: str,
+        headers: list[tuple[bytes, bytes]],
+        fields: Mapping[bytes, bytes],
+    ) -> tuple[Place, Exchange] | None:
+        """Return where a request leads and its exchange; None if it is not for here after all.
+
+        `fields` are the headers by name. What is refused meets the same on the other lane, which
+        explains it.
+        """
+        target = self.service.targets.get(path)
+        if target is None or connection.flow.write_paused:
+            return None
+        try:
+            caller = self.service.security.authorize(
+                operation, target.place.topic, headers, peer_of(connection.scope)
+            )
+            return target.place, Exchange(self.service, fields, caller=caller)
+        except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
+            return None
 
 
 class HotRequest(ABC):
