@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from app.answers import Answer, json_answer
 from app.operations.service import Service
 from app.translate.receipts import Place, to_json
 from engine.background.mover import MoveReport, MoveState
+from engine.background.scrubber import ScrubReport
 from engine.types import TopicPartition
+
+_NO_SEARCH_YET: Final = ScrubReport(
+    start_ms=-1, end_ms=-1, checked_bytes=0, damaged_count=0, damage=()
+)
 
 
 async def list_directories(service: Service) -> Answer:
@@ -33,14 +39,13 @@ async def list_directories(service: Service) -> Answer:
 
 def get_scrub_report(service: Service) -> Answer:
     """Return what the last whole search for damage found."""
-    report = service.runtime.scrubber.report
-    damage = () if report is None else report.damage
+    report = service.runtime.scrubber.report or _NO_SEARCH_YET
     body = {
         "interval_ms": service.settings.scrub_interval_ms,
-        "start_timestamp": -1 if report is None else report.start_ms,
-        "end_timestamp": -1 if report is None else report.end_ms,
-        "checked_bytes": 0 if report is None else report.checked_bytes,
-        "damaged_count": 0 if report is None else report.damaged_count,
+        "start_timestamp": report.start_ms,
+        "end_timestamp": report.end_ms,
+        "checked_bytes": report.checked_bytes,
+        "damaged_count": report.damaged_count,
         "damage": [
             {
                 "topic": one.log.topic,
@@ -50,7 +55,7 @@ def get_scrub_report(service: Service) -> Answer:
                 "offset": one.offset,
                 "problem": one.problem,
             }
-            for one in damage
+            for one in report.damage
         ],
     }
     return json_answer(to_json(body))

@@ -128,7 +128,7 @@ def check_log(segment: Segment, position: int, max_bytes: int, end: int) -> File
             if at > position and at + header.size_bytes > position + max_bytes:
                 return FileCheck(at, tuple(damage))
             try:
-                next(segment.records.batches(at, at + header.size_bytes))
+                segment.records.intact_batch(at, header)
             except StoredDataCorrupt as error:
                 damage.append(error)
     except StoredDataCorrupt as error:

@@ -103,7 +103,7 @@ class FileRecords:
                 what = f"a batch of {header.size_bytes} bytes does not fit"
                 raise self.damaged(what, position, sought)
             if header.magic != MAGIC_2:
-                self._intact_batch(position, header, cached_only=cached_only)
+                self.intact_batch(position, header, cached_only=cached_only)
             yield position, header
             position += header.size_bytes
             sought = header.next_offset
@@ -171,7 +171,7 @@ class FileRecords:
         """
         if header.magic == MAGIC_2:
             return header.base_offset
-        batch = self._intact_batch(position, header, cached_only=cached_only)
+        batch = self.intact_batch(position, header, cached_only=cached_only)
         try:
             return batch.complete_header().base_offset
         except InvalidRequest as error:
@@ -185,9 +185,12 @@ class FileRecords:
         Raises StoredDataCorrupt for a batch whose checksum is wrong.
         """
         for at, header in self.headers(position, end, cached_only=cached_only):
-            yield at, self._intact_batch(at, header, cached_only=cached_only)
+            yield at, self.intact_batch(at, header, cached_only=cached_only)
 
-    def _intact_batch(self, position: int, header: BatchHeader, *, cached_only: bool) -> BatchView:
+    def intact_batch(
+        self, position: int, header: BatchHeader, *, cached_only: bool = False
+    ) -> BatchView:
+        """Return the batch with that header; raises StoredDataCorrupt, and NotCached."""
         batch = BatchView(self.read(position, header.size_bytes, cached_only=cached_only))
         try:
             batch.ensure_intact()
