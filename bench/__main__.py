@@ -9,14 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from app.client.connection import Connection
-from bench.figures import Figure, show, write_json
+from bench.figures import Figure, parse_measures, report
 from bench.measures import MEASURES, Bench
 from bench.memory import MemoryWatch
 from demo.children import Server, serve_arguments
 
 _MEMORY_CEILING_MIB = 200
 _MIB = 1 << 20
-_WIDTH = 140
 
 
 def main() -> None:
@@ -25,9 +24,7 @@ def main() -> None:
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=arguments.folder) as folder:
         figures = measure(arguments.measures, Path(folder), arguments.seconds, console)
-    show(figures, Console(width=None if console.is_terminal else _WIDTH, highlight=False))
-    if arguments.json:
-        write_json(figures, arguments.json)
+    report(figures, console, arguments.json)
 
 
 def measure(names: list[str], folder: Path, seconds: float, console: Console) -> list[Figure]:
@@ -56,15 +53,9 @@ def measure(names: list[str], folder: Path, seconds: float, console: Console) ->
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=", ".join(MEASURES))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     parser.add_argument("--seconds", type=float, default=6.0, help="for each load")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
-    arguments = parser.parse_args()
-    arguments.measures = arguments.measures or list(MEASURES)
-    if unknown := set(arguments.measures) - set(MEASURES):
-        parser.error(f"no measure is called {', '.join(sorted(unknown))}: {', '.join(MEASURES)}")
-    return arguments
+    return parse_measures(parser, MEASURES)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""A figure, its yardstick, and the two ways of showing them."""
+"""A figure, its yardstick, how figures are asked for, and the two ways of showing them."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 _SMALL: Final = 10
+_WIDTH: Final = 140
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -53,6 +55,26 @@ def show(figures: Sequence[Figure], console: Console) -> None:
     for figure in figures:
         if figure.note:
             console.print(f"[dim]{figure.name}: {figure.note}[/]")
+
+
+def report(figures: Sequence[Figure], console: Console, target: Path | None) -> None:
+    """Print the figures, at a fixed width where nobody sees a terminal, and write them if asked."""
+    show(figures, Console(width=None if console.is_terminal else _WIDTH, highlight=False))
+    if target:
+        write_json(figures, target)
+
+
+def parse_measures(
+    parser: argparse.ArgumentParser, measures: Collection[str]
+) -> argparse.Namespace:
+    """Parse the command line of a bench: names of measures, all of them if there is none."""
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=", ".join(measures))
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
+    arguments = parser.parse_args()
+    arguments.measures = arguments.measures or list(measures)
+    if unknown := set(arguments.measures) - set(measures):
+        parser.error(f"no measure is called {', '.join(sorted(unknown))}: {', '.join(measures)}")
+    return arguments
 
 
 def write_json(figures: Sequence[Figure], target: Path) -> None:

@@ -17,11 +17,10 @@ from bench.engine.lookups import measure_lookups
 from bench.engine.opening import measure_opening
 from bench.engine.recovery import measure_recovery
 from bench.engine.sizes import Sizes
-from bench.figures import Figure, show, write_json
+from bench.figures import Figure, parse_measures, report
 from engine.cleaner.offset_map import SLOT_BYTES
 
 _KAFKA_SLOT_BYTES: Final = 24
-_WIDTH: Final = 140
 
 
 def measure_compaction(sizes: Sizes) -> list[Figure]:
@@ -54,9 +53,7 @@ def main() -> None:
             tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=arguments.folder) as folder,
         ):
             figures += MEASURES[name](_sizes(arguments, Path(folder)))
-    show(figures, Console(width=None if console.is_terminal else _WIDTH, highlight=False))
-    if arguments.json:
-        write_json(figures, arguments.json)
+    report(figures, console, arguments.json)
 
 
 def _sizes(arguments: argparse.Namespace, folder: Path) -> Sizes:
@@ -74,9 +71,7 @@ def _sizes(arguments: argparse.Namespace, folder: Path) -> Sizes:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
     default = Sizes(Path())
-    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=", ".join(MEASURES))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
     options = (
         ("--segments", default.segments, "how far appends are followed"),
         ("--large-bytes", default.large_bytes, "the log of the look-ups; 10e9 for a release"),
@@ -87,10 +82,7 @@ def _arguments() -> argparse.Namespace:
     )
     for option, value, meaning in options:
         parser.add_argument(option, type=_count, default=value, help=f"{meaning} ({value:,})")
-    arguments = parser.parse_args()
-    arguments.measures = arguments.measures or list(MEASURES)
-    if unknown := set(arguments.measures) - set(MEASURES):
-        parser.error(f"no measure is called {', '.join(sorted(unknown))}: {', '.join(MEASURES)}")
+    arguments = parse_measures(parser, MEASURES)
     if shutil.disk_usage(arguments.folder).free < arguments.large_bytes:
         parser.error(f"the disk of {arguments.folder} has no room for --large-bytes")
     return arguments

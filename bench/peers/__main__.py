@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from app.client.connection import Connection
-from bench.figures import Figure, show, write_json
+from bench.figures import Figure, parse_measures, report
 from bench.measures import Bench
 from bench.peers.native import native
 from bench.peers.spark import spark
@@ -23,7 +23,6 @@ MEASURES: Final[dict[str, Callable[[Bench, int], list[Figure]]]] = {
     "native": native,
     "spark": spark,
 }
-_WIDTH: Final = 140
 
 
 def main() -> None:
@@ -38,8 +37,7 @@ def main() -> None:
             console.status(f"measuring: {name}"),
         ):
             figures += _measured(name, Path(made).absolute(), arguments)
-    show(figures, Console(width=None if console.is_terminal else _WIDTH, highlight=False))
-    write_json(figures, arguments.json)
+    report(figures, console, arguments.json)
 
 
 def _measured(name: str, folder: Path, arguments: argparse.Namespace) -> list[Figure]:
@@ -51,16 +49,10 @@ def _measured(name: str, folder: Path, arguments: argparse.Namespace) -> list[Fi
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=", ".join(MEASURES))
     parser.add_argument("--json", type=Path, default=Path("bench/results/peers.json"))
     parser.add_argument("--records", type=int, default=4_000_000)
     parser.add_argument("--seconds", type=float, default=6.0, help="for each load of ours")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
-    arguments = parser.parse_args()
-    arguments.measures = arguments.measures or list(MEASURES)
-    if unknown := set(arguments.measures) - set(MEASURES):
-        parser.error(f"no measure is called {', '.join(sorted(unknown))}: {', '.join(MEASURES)}")
-    return arguments
+    return parse_measures(parser, MEASURES)
 
 
 if __name__ == "__main__":
