@@ -4,8 +4,6 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +15,7 @@ from app.auth.scopes import EVERYTHING, Grants
 from app.operations.service import Service
 from app.translate.calls import ReadCall, fast_read_call
 from engine.records.builder import build_batch
-from tests.support.builders import DATA, SMALL_INDEXES
-from tests.support.filesystem import ForgetfulDisk
-from tests.support.service import BATCHES, OFFSETS, RECORDS, open_service
+from tests.support.service import BATCHES, OFFSETS, RECORDS, open_in_memory
 from tests.support.wire import Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -29,26 +25,10 @@ LOOK = request("GET", OFFSETS)
 LARGE = b'"%b"' % (b"x" * 900_000)
 
 
-@asynccontextmanager
-async def open_reads() -> AsyncIterator[Service]:
-    """An open service whose answers above 4 KiB are made by workers."""
-    disk = ForgetfulDisk()  # in memory: what is cached is up to the test
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
-    async with open_service(
-        DATA,
-        fs=disk,
-        default_topic_config=dict(SMALL_INDEXES),
-        inline_read_bytes=4096,
-        tail_heartbeat_ms=600_000,
-    ) as service:
-        yield service
-
-
 @pytest.fixture
 async def service(anyio_backend: str) -> AsyncIterator[Service]:
     """An open service with the topic `events`, whose answers above 4 KiB are made by workers."""
-    async with open_reads() as service:
+    async with open_in_memory() as service:
         yield service
 
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.operations.service import Service
-from tests.api.test_hot_reads import LARGE, LOOK, commit, is_idle, knowing, open_reads
-from tests.support.service import BATCHES, RECORDS
+from tests.api.test_hot_reads import LARGE, LOOK, commit, is_idle, knowing
+from tests.support.service import BATCHES, RECORDS, open_in_memory
 from tests.support.wire import Connection, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def service(anyio_backend: str) -> AsyncIterator[Service]:
     """An open service with the topic `events`, whose answers above 4 KiB are made by workers."""
-    async with open_reads() as service:
+    async with open_in_memory() as service:
         yield service
 
 

@@ -1,6 +1,5 @@
 """Data directories as the service lists them, and partitions moved between them."""
 
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.filesystem import ForgetfulDisk
+from tests.support.gate import Gate
 from tests.support.service import RECORDS, Api, client_of, fast, open_service
 
 pytestmark = pytest.mark.anyio
@@ -18,21 +17,6 @@ MOVE = "/v1/topics/events/partitions/0/move"
 
 A, B = "/a", "/b"
 SETTINGS: dict[str, Any] = {"more_data_directories": (Path(B),), "max_waiting_moves": 1}
-
-
-class Gate(ForgetfulDisk):
-    """Stops the first write into the log of a copy until it is opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reached = threading.Event()
-        self.opened = threading.Event()
-
-    def enter(self, name: str, path: Path) -> None:
-        if name == "append" and "-future" in str(path) and path.suffix == ".log":
-            self.reached.set()
-            assert self.opened.wait(10)
-        super().enter(name, path)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,7 @@ from app.operations.service import Service
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
-from tests.support.builders import DATA, SMALL_INDEXES
-from tests.support.filesystem import ForgetfulDisk
-from tests.support.service import RECORDS, open_service
+from tests.support.service import RECORDS, open_in_memory
 from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -24,16 +21,7 @@ TAIL = request("GET", "/v1/topics/events/partitions/0/tail")
 @pytest.fixture
 async def service(anyio_backend: str) -> AsyncIterator[Service]:
     """An open service whose tails' events above 4 KiB are made by workers."""
-    disk = ForgetfulDisk()  # in memory: what is cached is up to the test
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
-    async with open_service(
-        DATA,
-        fs=disk,
-        default_topic_config=dict(SMALL_INDEXES),
-        inline_read_bytes=4096,
-        tail_heartbeat_ms=600_000,
-    ) as service:
+    async with open_in_memory() as service:
         yield service
 
 

@@ -17,6 +17,8 @@ from engine.clock import Clock
 from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.types import TopicPartition
+from tests.support.builders import DATA, SMALL_INDEXES
+from tests.support.filesystem import ForgetfulDisk
 
 RECORDS = "/v1/topics/events/partitions/0/records"
 BATCHES = "/v1/topics/events/partitions/0/batches"
@@ -82,6 +84,22 @@ async def open_service(
         yield service
     finally:
         await service.close()
+
+
+@asynccontextmanager
+async def open_in_memory() -> AsyncIterator[Service]:
+    """An open service on a disk in memory, whose answers above 4 KiB are made by workers."""
+    disk = ForgetfulDisk()  # what is cached is up to the test
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    async with open_service(
+        DATA,
+        fs=disk,
+        default_topic_config=dict(SMALL_INDEXES),
+        inline_read_bytes=4096,
+        tail_heartbeat_ms=600_000,
+    ) as service:
+        yield service
 
 
 @asynccontextmanager

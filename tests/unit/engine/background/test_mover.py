@@ -19,27 +19,12 @@ from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder, Recorder
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, World
-from tests.support.filesystem import ForgetfulDisk
+from tests.support.gate import Gate
 from tests.support.logs import fill, read_values
 from tests.support.time import ManualScheduler, ScheduledTask
 from tests.unit.engine.manager.test_directories import A, B, C, opened, restarted
 
 OTHER = TopicPartition("events", 1)
-
-
-class Gate(ForgetfulDisk):
-    """Stops the first write into the log of a copy until it is opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reached = threading.Event()
-        self.opened = threading.Event()
-
-    def enter(self, name: str, path: Path) -> None:
-        if name == "append" and "-future" in str(path) and path.suffix == ".log":
-            self.reached.set()
-            assert self.opened.wait(10)
-        super().enter(name, path)
 
 
 class Ended(NullRecorder):
