@@ -20,11 +20,14 @@ from engine.tools.dump_log import dump_log
 from engine.tools.entries import Dump, Entry, Value, problem
 
 
-def dump_file(fs: FileSystem, path: Path, *, deep: bool = True) -> Dump:
+def dump_file(
+    fs: FileSystem, path: Path, *, deep: bool = True, max_bytes: int | None = None
+) -> Dump:
     """Yield what is in one file, read as its suffix says; `deep` adds the records of batches.
 
-    Indexes are compared with the `.log` file beside them, which must be there. A file of another
-    kind is a problem entry; a file that cannot be read is an OSError.
+    Of a `.log` file only the whole batches within its first `max_bytes`, if that is given. Indexes
+    are compared with the `.log` file beside them, which must be there. A file of another kind is a
+    problem entry; a file that cannot be read is an OSError.
     """
     base_offset = names.base_offset_of(path.name)
     if base_offset is None or path.suffix not in _KNOWN_SUFFIXES:
@@ -33,7 +36,7 @@ def dump_file(fs: FileSystem, path: Path, *, deep: bool = True) -> Dump:
     yield Entry("file", {"path": str(path)})
     match path.suffix:
         case names.LOG_SUFFIX:
-            yield from dump_log(fs, path, base_offset, deep=deep)
+            yield from dump_log(fs, path, base_offset, deep=deep, max_bytes=max_bytes)
         case names.INDEX_SUFFIX:
             yield from dump_offset_index(fs, path, base_offset)
         case names.TIME_INDEX_SUFFIX:

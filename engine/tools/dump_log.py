@@ -32,14 +32,19 @@ _TIME_NAMES: Final = {
 _NO_TIME_NAME: Final = "NoTimestampType"  # magic 0
 
 
-def dump_log(fs: FileSystem, path: Path, base_offset: int, *, deep: bool) -> Dump:
-    """Yield each batch, with `deep` its records too, and at the end what is wrong with them."""
+def dump_log(
+    fs: FileSystem, path: Path, base_offset: int, *, deep: bool, max_bytes: int | None = None
+) -> Dump:
+    """Yield each batch, with `deep` its records too, and at the end what is wrong with them.
+
+    With `max_bytes` only the whole batches within the first so many bytes of the file.
+    """
     yield Entry("log_start", {"offset": base_offset})
     seen = _OffsetsSeen(path)
     end = 0
     with fs.open(path, read_only=True) as file:
         try:
-            for position, data in framed_batches(file):
+            for position, data in framed_batches(file, end=max_bytes):
                 end = position + len(data)
                 batch = BatchView(data)
                 yield Entry("batch", _batch_fields(position, batch))
@@ -47,18 +52,22 @@ def dump_log(fs: FileSystem, path: Path, base_offset: int, *, deep: bool) -> Dum
                     yield from _dump_records(path, position, batch, seen)
         except CorruptBatch as error:
             yield _wrong(path, end, str(error))
-        if end < file.size_bytes:
+        if end < file.size_bytes and max_bytes is None:
             yield Entry("invalid_bytes", {"count": file.size_bytes - end, "file": path.name})
     yield from seen.gaps
 
 
-def framed_batches(file: File, position: int = 0) -> Iterator[tuple[int, bytes]]:
+def framed_batches(
+    file: File, position: int = 0, end: int | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yield position and bytes of each whole batch from `position` on; only the framing is judged.
 
-    CorruptBatch where no batch can start; a batch that the file ends in is left out.
+    CorruptBatch where no batch can start; a batch that the file, or `end`, cuts short is left out.
     """
-    while (size := frame_size(file.read_at(position, UP_TO_MAGIC_BYTES))) is not None:
-        if position + size > file.size_bytes:
+    end = file.size_bytes if end is None else min(end, file.size_bytes)
+    while position < end:
+        size = frame_size(file.read_at(position, UP_TO_MAGIC_BYTES))
+        if size is None or position + size > end:
             return
         yield position, file.read_at(position, size)
         position += size

@@ -1,9 +1,12 @@
 """What a scrape tells of logs and directories: protocol rule H5."""
 
+import struct
 from pathlib import Path
 
 import pytest
 
+from engine.records.batch import stamp_crc
+from engine.records.header import LAST_OFFSET_DELTA_POSITION
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, RAW, RECORDS, Api, running
 
@@ -68,6 +71,20 @@ async def test_producers_and_late_transactions_are_counted(api: Api) -> None:
     lines = await lines_of(api)
     assert "tidelog_producers 1.0" in lines
     assert "tidelog_partitions_with_late_transactions 1.0" in lines
+
+
+async def test_a_batch_that_contradicts_itself_is_counted(api: Api) -> None:
+    """By the code of the problem that answers it.
+
+    (LV.testNonIncreasingOffsetRecordBatchHasMetricsLogged)
+    """
+    batch = new_batch(3)
+    struct.pack_into(">i", batch, LAST_OFFSET_DELTA_POSITION, 0)
+    stamp_crc(batch, 0, len(batch))
+    answer = await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
+    assert answer.status_code == 422, answer.text
+    code = answer.json()["code"]
+    assert f'tidelog_problems_total{{code="{code}"}} 1.0' in await lines_of(api)
 
 
 async def test_a_failed_directory_is_told_by_name(api: Api) -> None:

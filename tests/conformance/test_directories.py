@@ -4,6 +4,7 @@ from pathlib import Path
 
 from engine.checkpoint.epochs import read_epochs
 from engine.fs import names
+from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import DirectoryKind, parse_partition_directory
 from engine.types import AppendOrigin, EpochOffset, TopicPartition
 from tests.support.builders import DATA, EVENTS, World, new_batch
@@ -119,3 +120,19 @@ def test_a_flush_of_a_log_whose_directory_went_is_no_failure() -> None:
     world.scheduler.advance(600_000)
     assert not manager.health.is_offline
     assert [name for name in world.scheduler.names if "events" in name] == []
+
+
+def test_a_rename_to_the_same_name_changes_nothing(tmp_path: Path) -> None:
+    """The log lies where it lay, with the files it had, and goes on.
+
+    (LO.testLogDirRenameToExistingDir)
+    """
+    log = World(fs=PosixFileSystem(), directory=tmp_path).open_log(CONFIG)
+    values = fill(log, batches=2)
+    directory, before = log.directory, sorted(log.directory.iterdir())
+    log.rename_directory(directory)
+    assert (log.directory, sorted(directory.iterdir())) == (directory, before)
+    values += fill(log, batches=1, first=2)
+    log.commit()
+    assert read_values(log) == values
+    log.close()

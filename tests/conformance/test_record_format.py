@@ -19,6 +19,7 @@ from engine.records.header import (
     parse_header,
 )
 from engine.types import AppendOrigin
+from tests.conformance.places import transaction_of
 from tests.support.builders import World
 from tests.support.logs import read_headers, read_records
 
@@ -160,12 +161,21 @@ def test_a_stored_batch_has_the_codec_of_its_topic(codec: Codec, wanted: str) ->
 
 @pytest.mark.parametrize("origin", [AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION])
 def test_only_clients_batches_are_recompressed(origin: AppendOrigin) -> None:
-    """What a coordinator or another log wrote keeps its codec, whatever the topic says.
-
-    (LV.testControlRecordsNotCompressed)
-    """
+    """What a coordinator or another log wrote keeps its codec, whatever the topic says."""
     log = World().open_log(LogConfig(compression_type="snappy", segment_index_bytes=1200))
     log.append(build_batch(RECORDS), origin=origin)
     log.commit()
     (header,) = read_headers(log)
     assert header.attributes & CODEC_MASK == Codec.NONE
+
+
+def test_a_marker_is_not_compressed_among_batches_that_are() -> None:
+    """A topic's codec is for records of clients (LV.testControlRecordsNotCompressed)."""
+    log = World().open_log(LogConfig(compression_type="snappy", segment_index_bytes=1200))
+    producer = transaction_of(log, 1)
+    producer.send(3)
+    producer.commit()
+    log.commit()
+    data, marker = read_headers(log)
+    assert (data.codec, data.is_control) == (Codec.SNAPPY, False)
+    assert (marker.codec, marker.is_control) == (Codec.NONE, True)

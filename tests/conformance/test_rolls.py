@@ -13,7 +13,15 @@ from engine.segment.segment import Segment
 from engine.segment.segments import Segments
 from tests.conformance.places import DENSE, offsets_of
 from tests.support.builders import World
-from tests.support.logs import CONFIG, DIRECTORY, fill, read_values, segment_bases, with_config
+from tests.support.logs import (
+    CONFIG,
+    DIRECTORY,
+    fill,
+    fill_segments,
+    read_values,
+    segment_bases,
+    with_config,
+)
 
 
 def test_rolling_an_empty_segment_leaves_it() -> None:
@@ -96,3 +104,31 @@ def test_a_segment_in_a_relative_directory_is_removed(
     segment.remove_files()
     segment.close_handles()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "bases"),
+    [
+        (0, 12, [0, 3, 6, 9]),
+        (0, 3, [0]),
+        (2, 4, [0, 3]),
+        (3, 6, [3]),
+        (5, 7, [3, 6]),
+        (9, 12, [9]),
+        (99, 100, [9]),
+    ],
+)
+def test_a_range_of_offsets_lies_in_the_segments_from_its_floor_on(
+    start: int, end: int, bases: list[int]
+) -> None:
+    """On a log of four segments; without the active one if the range ends where that begins.
+
+    (UL.testLogSegmentsCallCorrect, LO.testNonActiveSegmentsFrom)
+    """
+    log = World().open_log(DENSE)
+    fill_segments(log, 3, 3, 3, 3)
+    segments = log._state.local.segments  # noqa: SLF001 - the ranges of a log are its own
+    assert [one.base_offset for one in segments.overlapping(start, end)] == bases
+    below = segments.overlapping(start, segments.active.base_offset)
+    floor = max(base for base in segment_bases(log) if base <= start)
+    assert [one.base_offset for one in below] == [base for base in (0, 3, 6) if base >= floor]

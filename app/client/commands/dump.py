@@ -15,6 +15,10 @@ from app.client.failures import Failure
 def dump(
     *,
     files: Annotated[list[Path], typer.Argument(help=".log, .index …")],
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of a .log file, the whole batches in its first so many bytes."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what is in the files of a log, as `kafka-dump-log --deep-iteration` does.
@@ -34,7 +38,7 @@ def dump(
     with terminal_session(as_json=as_json) as terminal:
         for path in files:
             try:
-                for entry in dump_file(fs, path):
+                for entry in dump_file(fs, path, max_bytes=max_bytes):
                     is_problem = entry.kind == "problem"
                     is_valid = entry.fields.get("isvalid", entry.fields.get("isValid"))
                     problems += is_problem or is_valid is False

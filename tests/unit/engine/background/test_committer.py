@@ -39,6 +39,18 @@ def committer(world: World, listener: Listener, disk: SlowDisk) -> Iterator[Comm
     committer.stop()
 
 
+def test_a_short_flush_ms_is_in_force_without_a_waiter(
+    world: World, committer: Committer, listener: Listener
+) -> None:
+    """Not before it has passed, and long before the commit interval (LM.testTimeBasedFlush)."""
+    log = world.open_log(LogConfig(flush_ms=10))
+    committer.append(log, new_batch(), acks_all=False)
+    world.clock.advance(9)
+    assert (committer.pending_logs, log.watermarks.high_watermark) == (1, 0)
+    world.clock.advance(1)
+    listener.wait_for_high_watermark(log, 1)
+
+
 def test_an_append_that_somebody_waits_for_is_committed_at_once(
     world: World, committer: Committer, listener: Listener
 ) -> None:

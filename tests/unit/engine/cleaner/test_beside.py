@@ -99,6 +99,21 @@ def test_what_retention_removed_does_not_come_back(after_reads: int) -> None:
     assert compacted.log.watermarks.log_start_offset == 2
 
 
+def test_after_each_round_the_log_is_free_for_the_next() -> None:
+    """Whether it was cleaned, lost segments to retention, or the round was given up half-way.
+
+    (CM.testDoneCleaning, CM.testDoneDeleting)
+    """
+    compacted = filled(**{"cleanup.policy": "compact,delete"})
+    with pytest.raises(CleaningAborted):
+        round_with(compacted, lambda it: it.log.truncate_to(6), after_reads=4)
+    assert [compacted.put(("key", "again")), compacted.clean().end_offset] == [6, 7]
+    compacted.log.delete_records(7)
+    assert len(compacted.log.run_retention()) == 1
+    assert [compacted.put(("key", "and again")), compacted.clean().end_offset] == [7, 8]
+    assert compacted.pairs() == [("key", "and again")]
+
+
 @AFTER_READS
 def test_a_topic_that_is_no_longer_compacted_is_left_alone(after_reads: int) -> None:
     """The change is in force at once (LM.testTopicConfigChangeStopCleaningIfCompactIsRemoved)."""

@@ -178,10 +178,7 @@ def test_crash_leaves_padding_that_counts_until_a_reset(
 
 
 def test_resize_keeps_the_entries(filled: OffsetIndex) -> None:
-    """A size is rounded down to whole entries; the same size is no change; entries are not cut.
-
-    (TI.testResize)
-    """
+    """A size is rounded down to whole entries; the same size is no change; entries are not cut."""
     assert not filled.resize(247)
     assert filled.resize(40)
     assert (filled.length_bytes, list(filled.entries())) == (40, ENTRIES)

@@ -37,6 +37,21 @@ def test_entries_are_twelve_bytes(disk: ForgetfulDisk, path: Path) -> None:
     assert disk.read_bytes(path) == bytes.fromhex("0000018bcfe56800 00000002")
 
 
+def test_resize_keeps_the_entries(filled: TimeIndex) -> None:
+    """The same whole entries are no change, others are, and the last one stays known.
+
+    (TI.testResize)
+    """
+    assert not filled.resize(6 * 12 + 11)
+    assert filled.resize(4 * 12)
+    assert (filled.length_bytes, filled.is_full) == (4 * 12, True)
+    assert filled.resize(8 * 12)
+    assert (filled.length_bytes, filled.is_full) == (8 * 12, False)
+    assert (list(filled.entries()), filled.last_entry) == (ENTRIES, ENTRIES[-1])
+    filled.maybe_append(300, BASE + 30)
+    assert filled.lookup(1_000) == (300, BASE + 30)
+
+
 def test_empty_index_knows_no_time(index: TimeIndex) -> None:
     """Without entries every look-up answers "no timestamp, from the base offset on".
 

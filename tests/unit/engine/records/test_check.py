@@ -68,7 +68,10 @@ def refused(kind: type[InvalidRecord], act: Callable[[], object]) -> list[tuple[
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_right_batch_passes_and_tells_its_greatest_time(codec: Codec) -> None:
-    """Count, greatest record time and uncompressed size come back, whatever the codec."""
+    """Count, greatest record time and uncompressed size come back, whatever the codec.
+
+    (DB.testSkipKeyValueIteratorCorrectness)
+    """
     batch = build_batch(
         [(T + 5, b"k", b"v", [("h", None)]), (T + 9, None, None, []), (T, b"", b"", [])],
         codec=codec,

@@ -247,3 +247,14 @@ def test_too_few_bytes_to_frame_are_no_error() -> None:
 def test_the_attributes_come_right_after_the_checksum() -> None:
     """The position that the checksum starts from is the one of Kafka's format."""
     assert ATTRIBUTES_POSITION == 21
+
+
+def test_a_batch_has_the_time_of_its_creation_or_of_its_append() -> None:
+    """Whatever stands in its attributes; there is no third kind to stamp a batch with.
+
+    (DB.testSetNoTimestampTypeNotAllowed)
+    """
+    found = {with_attributes(attributes).timestamp_type for attributes in range(256)}
+    assert found == {TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME}
+    with pytest.raises(ValueError, match="-1"):
+        TimestampType(-1)

@@ -1,13 +1,18 @@
 """The ordered map of segments: nearest matches, ranges, and snapshots that never change."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.config import LogConfig
+from engine.fs.filesystem import PosixFileSystem
+from engine.fs.names import log_name
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
+from engine.types import INT32_MAX
 from tests.support.segments import Shelf, filled
 
 
@@ -43,7 +48,7 @@ def test_segments_come_and_go_by_base_offset(shelf: Shelf) -> None:
 
 
 def test_the_ends_and_the_sealed_ones_are_known(shelf: Shelf) -> None:
-    """First, active, all but it (SGS.testSegmentAccess, LO.testNonActiveSegmentsFrom)."""
+    """First, active, all but it (SGS.testSegmentAccess)."""
     segments = Segments(shelf.segment(base) for base in (5, 0, 20))
     assert segments.base_offsets == (0, 5, 20)
     assert segments.first_base_offset == segments.first.base_offset == 0
@@ -55,7 +60,7 @@ def test_the_ends_and_the_sealed_ones_are_known(shelf: Shelf) -> None:
 def test_nearest_matches_agree_with_a_list(present: set[int], target: int, end: int) -> None:
     """Floor, lower, higher, ceiling and ranges are those of the sorted base offsets.
 
-    (SGS.testClosestMatchOperations, SGS.testHigherSegments, UL.testLogSegmentsCallCorrect)
+    (SGS.testClosestMatchOperations, SGS.testHigherSegments)
     """
     shelf = Shelf()
     segments = Segments(shelf.segment(base) for base in present)
@@ -102,12 +107,24 @@ def test_replacing_is_one_step_for_readers(shelf: Shelf) -> None:
 
 
 def test_the_size_is_that_of_all_log_files(shelf: Shelf) -> None:
-    """Bytes are summed over segments (SGS.testSizeForLargeLogs)."""
+    """Bytes are summed over segments."""
     segments = Segments([shelf.segment(0), shelf.segment(5)])
     assert segments.size_bytes == 0
     filled(segments.first, range(3))
     filled(segments.active, [5])
     assert segments.size_bytes == sum(segment.size_bytes for segment in segments) > 0
+
+
+def test_a_log_may_be_larger_than_a_segment_can_be(tmp_path: Path) -> None:
+    """Two segments of the greatest size are a log of twice that (SGS.testSizeForLargeLogs)."""
+    fs = PosixFileSystem()
+    for base in (0, 5):
+        with (tmp_path / log_name(base)).open("wb") as file:
+            file.truncate(INT32_MAX)
+    segments = Segments(Segment(fs, tmp_path, base, LogConfig(), now_ms=0) for base in (0, 5))
+    assert segments.size_bytes == 2 * INT32_MAX > INT32_MAX
+    for segment in segments:
+        segment.close_handles()
 
 
 def test_the_check_finds_what_cannot_be(shelf: Shelf) -> None:

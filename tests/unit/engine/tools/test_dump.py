@@ -105,6 +105,21 @@ def test_a_healthy_directory_has_no_problems() -> None:
     assert found == []
 
 
+def test_a_limit_of_bytes_ends_a_dump_at_a_whole_batch() -> None:
+    """Exactly so many batches as lie within it, and nothing is said of the bytes behind it.
+
+    (DL.testPrintDataLogPartialBatches)
+    """
+    path = golden_archive("clean") / "codec-none-0" / LOG
+    whole = [entry for entry in dumped(path, deep=False) if entry.kind == "batch"]
+    ends = [int(str(one.fields["position"])) + int(str(one.fields["size"])) for one in whole]
+    assert len(ends) > 2
+    for limit, count in ((0, 0), (ends[0] - 1, 0), (ends[0], 1), (ends[2] - 1, 2), (10**9, None)):
+        limited = list(dump_file(FS, path, deep=False, max_bytes=limit))
+        assert [entry.kind for entry in limited[:2]] == ["file", "log_start"]
+        assert limited[2:] == whole[:count]
+
+
 def test_without_deep_iteration_there_are_no_records() -> None:
     """A shallow dump lists the batches only (DL.testPrintDataLog)."""
     path = golden_archive("clean") / "codec-none-0" / LOG
