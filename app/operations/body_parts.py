@@ -23,7 +23,7 @@ class BodyParts:
         self._exchange = exchange
         encoding = exchange.head.get(b"content-encoding", b"identity")
         self._is_plain = encoding == b"identity"
-        self._decoder = decoder_of(encoding, settings.max_request_bytes)
+        self._decoder = decoder_of(encoding)
         self._lines = Lines(part_bytes, settings.max_request_bytes)
         self._linger_s = settings.stream_linger_ms / 1000
         self._idle_s = settings.stream_idle_timeout_ms / 1000

@@ -10,14 +10,18 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+import zstandard
+
 from app.problems import MalformedRequest, UnsupportedMediaType
 from engine.errors import CorruptBatch, TooLarge
-from engine.records.compression import ZstdFrame, decompress
-from engine.records.header import Codec
+from engine.records.zstd_frame import FramePieces
 from engine.types import Buffer
 
 PIECE_BYTES: Final = 256 * 1024
-"""Gzip is decoded in pieces of this size, however much a few bytes of it hold."""
+"""Bodies are decoded in pieces of this size, however much a few bytes of them hold."""
+
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""The largest window that zstd has as a content coding (RFC 9659): so much is held of a frame."""
 
 _GZIP_WINDOW_BITS: Final = 31
 _LIMIT: Final = "max_request_bytes"
@@ -38,7 +42,7 @@ class Decoder(Protocol):
     def read(self) -> Buffer:
         """Return what comes next of the decoded body; nothing if more has to be fed first.
 
-        Raises MalformedRequest for damage, TooLarge for what cannot be decoded in bounds.
+        Raises MalformedRequest for damage, and for what cannot be decoded in bounds.
         """
         ...
 
@@ -47,11 +51,8 @@ class Decoder(Protocol):
         ...
 
 
-def decoder_of(encoding: bytes, limit_bytes: int) -> Decoder:
-    """Return what decodes this Content-Encoding; raises UnsupportedMediaType if nothing does.
-
-    `limit_bytes` bounds what can only be decoded as a whole: a frame of zstd.
-    """
+def decoder_of(encoding: bytes) -> Decoder:
+    """Return what decodes this Content-Encoding; raises UnsupportedMediaType if nothing does."""
     make = _DECODERS.get(encoding.strip().lower())
     if make is None:
         raise UnsupportedMediaType(
@@ -59,13 +60,13 @@ def decoder_of(encoding: bytes, limit_bytes: int) -> Decoder:
             headers={"accept-encoding": "gzip, zstd"},
             accepted_encodings=["gzip", "identity", "zstd"],
         )
-    return make(limit_bytes)
+    return make()
 
 
 class PlainDecoder:
     """Gives back what it was fed."""
 
-    def __init__(self, _limit_bytes: int) -> None:
+    def __init__(self) -> None:
         self._data = b""
 
     @property
@@ -86,7 +87,7 @@ class PlainDecoder:
 class GzipDecoder:
     """Decodes one gzip member after the other, each of any length."""
 
-    def __init__(self, _limit_bytes: int) -> None:
+    def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
         self._data = b""
         self._has_more = False
@@ -122,51 +123,51 @@ class GzipDecoder:
 
 
 class ZstdDecoder:
-    """Decodes zstd a frame at a time: there may be any number of them, none beyond the limit."""
+    """Decodes one zstd frame after the other, each of any length."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._frame = ZstdFrame()
-        self._data = bytearray()
+    def __init__(self) -> None:
+        self._frame = FramePieces()
+        self._decompress = zstandard.ZstdDecompressor().decompressobj().decompress
+        self._data = b""
+        self._position = 0
 
     @property
     def held_bytes(self) -> int:
-        return len(self._data)
+        return len(self._data) + self._frame.window_bytes
 
     def feed(self, data: bytes) -> None:
-        self._data += data
+        self._data = self._data[self._position :] + data
+        self._position = 0
 
     def read(self) -> Buffer:
         try:
-            while (end := self._frame.end_in(self._data)) is not None:
-                frame = bytes(self._data[:end])
-                del self._data[:end]
-                self._frame = ZstdFrame()
-                if content := decompress(Codec.ZSTD, frame, self._limit_bytes):
+            while piece := self._next_piece():
+                content = b"" if self._frame.is_skippable else self._decompress(piece)
+                if self._frame.is_over:
+                    self._frame = FramePieces()
+                    self._decompress = zstandard.ZstdDecompressor().decompressobj().decompress
+                if content:
                     return content
-        except CorruptBatch as error:
+        except (CorruptBatch, zstandard.ZstdError) as error:
             raise MalformedRequest(f"the body is not zstd: {error}") from None
-        except TooLarge as error:
-            raise self._too_large(error.facts().get("actual_bytes")) from None
-        if len(self._data) > self._limit_bytes:
-            raise self._too_large(len(self._data))
         return b""
 
+    def _next_piece(self) -> bytes:
+        start, frame = self._position, self._frame
+        self._position = frame.next_in(self._data, start, PIECE_BYTES)
+        if frame.window_bytes > WINDOW_BYTES:
+            raise MalformedRequest(
+                f"a zstd frame has a window of {frame.window_bytes} bytes; "
+                f"{WINDOW_BYTES} are allowed in HTTP (RFC 9659)"
+            )
+        return self._data[start : self._position]
+
     def close(self) -> None:
-        if self._data:
+        if self._frame.has_begun or self._position < len(self._data):
             raise MalformedRequest("the body is not zstd: it ends early")
 
-    def _too_large(self, actual_bytes: object) -> TooLarge:
-        assert isinstance(actual_bytes, int)
-        return TooLarge(
-            f"a zstd frame is larger than {_LIMIT} ({self._limit_bytes}); send several",
-            limit=_LIMIT,
-            limit_bytes=self._limit_bytes,
-            actual_bytes=actual_bytes,
-        )
 
-
-_DECODERS: Final[Mapping[bytes, Callable[[int], Decoder]]] = {
+_DECODERS: Final[Mapping[bytes, Callable[[], Decoder]]] = {
     b"identity": PlainDecoder,
     b"gzip": GzipDecoder,
     b"zstd": ZstdDecoder,

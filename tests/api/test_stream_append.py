@@ -1,28 +1,21 @@
 """Appends of any length with `?stream=true`: protocol rules S1 to S6."""
 
 import asyncio
-import gzip
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import cramjam
-import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
 from engine.errors import StorageOffline
 from engine.records.scan import iter_headers
 from tests.support.service import NDJSON, RECORDS, Api, running
+from tests.support.streams import STREAM, lines, pieces, send, stored
 
 pytestmark = pytest.mark.anyio
-
-STREAM = f"{RECORDS}?stream=true"
-SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18\x01\x00\x00\x00x"
-UNENDING_FRAME = b"\x28\xb5\x2f\xfd\x00\x00" + (100_000 << 3).to_bytes(3, "little")
-"""A frame of zstd whose first block claims more than comes."""
 
 
 @pytest.fixture
@@ -32,29 +25,6 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
     async with running(tmp_path, **limits) as api:
         await api.create()
         yield api
-
-
-def lines(count: int, *, start: int = 0) -> bytes:
-    return b"".join(b'{"key":"k","value":%d}\n' % n for n in range(start, start + count))
-
-
-async def pieces(body: bytes, size: int = 700) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), size):
-        yield body[start : start + size]
-
-
-async def send(
-    api: Api, content: bytes | AsyncIterator[bytes], *, path: str = STREAM, **headers: str
-) -> httpx.Response:
-    sent = NDJSON | {name.replace("_", "-"): value for name, value in headers.items()}
-    return await api.client.post(path, content=content, headers=sent)
-
-
-async def stored(api: Api, path: str = RECORDS) -> list[Any]:
-    """Every value of a log, on disk or not yet."""
-    api.log(path.split("/")[3]).commit()
-    page = (await api.client.get(path)).json()
-    return [record["value"] for record in page["records"]]
 
 
 def end_of(api: Api) -> int:
@@ -134,61 +104,6 @@ async def test_only_ndjson_can_be_cut_into_parts(api: Api) -> None:
         assert (answer.status_code, answer.json()["accepted"]) == (415, list(NDJSON.values()))
     answer = await send(api, lines(1), path=f"{RECORDS}?stream=false")
     assert (answer.status_code, "lines" in answer.json()) == (201, False)
-
-
-@pytest.mark.parametrize(
-    ("encoding", "encoded"),
-    [
-        ("gzip", [gzip.compress(lines(3_000))]),
-        ("gzip", [gzip.compress(lines(1_500)), gzip.compress(lines(1_500, start=1_500))]),
-        ("zstd", [bytes(cramjam.zstd.compress(lines(100, start=n))) for n in range(0, 3_000, 100)]),
-        ("zstd", [SKIPPABLE_FRAME, bytes(cramjam.zstd.compress(lines(3_000)))]),
-        ("Identity", [lines(3_000)]),
-    ],
-)  # fmt: skip
-async def test_compressed_bodies_are_decoded_while_they_arrive(
-    tmp_path: Path, encoding: str, encoded: list[bytes]
-) -> None:
-    """Members and frames follow each other; parts are cut from what they hold (S5)."""
-    limits = {"max_stream_part_bytes": 1_000, "max_request_bytes": 100_000}
-    async with running(tmp_path, **limits) as api:
-        await api.create()
-        answer = await send(api, pieces(b"".join(encoded), 13), content_encoding=encoding)
-        assert (answer.status_code, answer.json()["lines"]) == (201, 3_000)
-        assert await stored(api) == list(range(3_000))
-
-
-@pytest.mark.parametrize(
-    ("encoding", "body", "status", "code"),
-    [
-        ("br", lines(1), 415, "unsupported_media_type"),
-        ("gzip", b"not gzip", 400, "malformed_request"),
-        ("gzip", gzip.compress(lines(1))[:-1], 400, "malformed_request"),
-        ("gzip", gzip.compress(lines(1)) + b"tail", 400, "malformed_request"),
-        ("zstd", b"not zstd at all", 400, "malformed_request"),
-        ("zstd", bytes(cramjam.zstd.compress(lines(1)))[:-1], 400, "malformed_request"),
-        ("zstd", bytes(cramjam.zstd.compress(bytes(20_000))), 413, "too_large"),
-        ("zstd", UNENDING_FRAME + bytes(20_000), 413, "too_large"),
-    ],
-    ids=["br", "no-gzip", "cut-gzip", "tail", "no-zstd", "cut-zstd", "large-frame", "unending"],
-)
-async def test_a_body_that_cannot_be_decoded_is_explained(
-    api: Api, encoding: str, body: bytes, status: int, code: str
-) -> None:
-    """415 lists the encodings, 400 tells damage, 413 the frame that is beyond a request's limit."""
-    answer = await send(api, pieces(body), content_encoding=encoding)
-    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
-
-
-async def test_a_gzip_bomb_is_held_in_pieces(api: Api) -> None:
-    """A few KB that hold 50 MB without a line break end at the limit of a line: nothing swells."""
-    bomb = gzip.compress(bytes(50_000_000))
-    tracemalloc.start()
-    answer = await send(api, pieces(bomb), content_encoding="gzip")
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert (answer.status_code, answer.json()["limit"]) == (413, "max_request_bytes")
-    assert peak_bytes < 5_000_000
 
 
 async def test_a_wrong_line_ends_it_where_the_parts_before_are(api: Api) -> None:

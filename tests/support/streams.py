@@ -1,0 +1,33 @@
+"""Bodies of `?stream=true`: lines in pieces, and what became of them."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+
+from tests.support.service import NDJSON, RECORDS, Api
+
+STREAM = f"{RECORDS}?stream=true"
+
+
+def lines(count: int, *, start: int = 0) -> bytes:
+    return b"".join(b'{"key":"k","value":%d}\n' % n for n in range(start, start + count))
+
+
+async def pieces(body: bytes, size: int = 700) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+async def send(
+    api: Api, content: bytes | AsyncIterator[bytes], *, path: str = STREAM, **headers: str
+) -> httpx.Response:
+    sent = NDJSON | {name.replace("_", "-"): value for name, value in headers.items()}
+    return await api.client.post(path, content=content, headers=sent)
+
+
+async def stored(api: Api, path: str = RECORDS) -> list[Any]:
+    """Every value of a log, on disk or not yet."""
+    api.log(path.split("/")[3]).commit()
+    page = (await api.client.get(path)).json()
+    return [record["value"] for record in page["records"]]
