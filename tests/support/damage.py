@@ -110,7 +110,7 @@ def fill() -> Filled:
     manager = world.open_manager()
     manager.create_topic(EVENTS.topic, 1, OVERRIDES)
     log = manager.log(EVENTS)
-    writer = _Writer(log)
+    writer = Writer(log)
     for _ in SEGMENTS:
         if writer.values:
             log.roll()
@@ -125,7 +125,7 @@ def fill() -> Filled:
     return Filled(world, writer.values, writer.committed, writer.times)
 
 
-class _Writer:
+class Writer:
     """Appends numbered values and remembers where they are."""
 
     def __init__(self, log: Log) -> None:

@@ -7,7 +7,6 @@ not; `reopen` finds out, and fails unless what it finds is one of the two.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from random import Random
 from typing import Any
 
 import pytest
@@ -69,8 +68,8 @@ class DrivenLog:
         }
         return self.build(count, producer_id=producer_id, **{**defaults, **options})
 
-    def append(self, count: int, **options: Any) -> None:
-        self._append(self.build(count, **options))
+    def append(self, count: int, *, is_checked: bool = False, **options: Any) -> None:
+        self._append(self.build(count, **options), is_checked=is_checked)
 
     def append_several(self, counts: list[int]) -> None:
         self._append(bytearray(b"".join(self.build(count) for count in counts)))
@@ -129,10 +128,12 @@ class DrivenLog:
             with pytest.raises(InvalidTransactionState):
                 self.log.append(self.produce(producer_id, 1, is_transactional=False))
 
-    def _append(self, data: bytearray, *, is_abort: bool | None = None) -> None:
+    def _append(
+        self, data: bytearray, *, is_abort: bool | None = None, is_checked: bool = False
+    ) -> None:
         origin = AppendOrigin.CLIENT if is_abort is None else AppendOrigin.COORDINATOR
         try:
-            assert not self.log.append(data, origin=origin).is_duplicate
+            assert not self.log.append(data, origin=origin, checked=is_checked).is_duplicate
         except BaseException:
             self._doubtful = [(bytes(one), is_abort) for one in _split(data)]
             if self.log.watermarks.log_end_offset > self.model.end:
@@ -194,12 +195,9 @@ class DrivenLog:
                 assert all(timestamp < oldest_ms for _, timestamp, _, _ in batch.records)
         model.log_start = max(model.log_start, segment.next_offset)
 
-    def delete_records(self, random: Random) -> None:
-        model = self.model
-        if model.high_watermark > model.log_start:
-            before = random.randint(model.log_start, model.high_watermark)
-            assert self.log.delete_records(before) == before
-            model.log_start = before
+    def delete_records(self, before: int) -> None:
+        assert self.log.delete_records(before) == before
+        self.model.log_start = before
 
     def will_be_cut(self, offset: int) -> None:
         """Be prepared for a crash during a truncation: whatever was committed above may go."""
@@ -310,13 +308,11 @@ class DrivenLog:
 
     # -- reading -----------------------------------------------------------------------------
 
-    def check(self, first: int) -> None:
-        """Compare all bytes of each kind of reader, and some of the look-ups."""
+    def check(self, first: int, *, step: int = LOOK_UP_STEP) -> None:
+        """Compare all bytes of each kind of reader, and every `step`th look-up."""
         log_checks.check_marks(self.log, self.model)
         log_checks.check_whole(self.log, self.model)
-        log_checks.check_look_ups(
-            self.log, self.model, step=LOOK_UP_STEP, first=first % LOOK_UP_STEP
-        )
+        log_checks.check_look_ups(self.log, self.model, step=step, first=first % step)
 
     def facts(self) -> Mapping[str, object]:
         """What a printed history says of the log."""

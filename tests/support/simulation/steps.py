@@ -256,7 +256,9 @@ def retention(simulation: Simulation, driven: DrivenLog, random: Random) -> None
 
 @on_a_log(3)
 def delete_records(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
-    driven.delete_records(random)
+    model = driven.model
+    if model.high_watermark > model.log_start:
+        driven.delete_records(random.randint(model.log_start, model.high_watermark))
 
 
 @on_a_log(3)

@@ -1,0 +1,90 @@
+"""The history of leader epochs answers as a plain list does, whatever is done to it."""
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.checkpoint.epochs import read_epochs
+from engine.fs.names import LEADER_EPOCH_CHECKPOINT
+from engine.state.epochs import UNDEFINED_EPOCH_END, LeaderEpochCache
+from engine.types import EpochOffset
+from tests.support.filesystem import ForgetfulDisk
+
+DIRECTORY = Path("/data/events-0")
+MOST = 12
+NUMBERS = st.integers(0, MOST)
+KINDS = st.sampled_from(["assign", "assign", "cut end", "cut start", "flush", "start"])
+STEPS = st.lists(st.tuples(KINDS, NUMBERS, NUMBERS), max_size=20)
+
+
+def assigned(model: list[EpochOffset], epoch: int, start: int) -> list[EpochOffset]:
+    """An epoch that goes on writing changes nothing; else all that it contradicts goes."""
+    if model and model[-1].epoch == epoch and model[-1].start_offset <= start:
+        return model
+    kept = [one for one in model if one.epoch < epoch and one.start_offset < start]
+    return [*kept, EpochOffset(epoch, start)]
+
+
+def begun_at(model: list[EpochOffset], start: int) -> list[EpochOffset]:
+    """What lies before the start goes, and the epoch in force there begins there."""
+    before = [one for one in model if one.start_offset <= start]
+    in_force = [EpochOffset(one.epoch, start) for one in before[-1:]]
+    return [*in_force, *(one for one in model if one.start_offset > start)]
+
+
+def ensure_agrees(cache: LeaderEpochCache, model: list[EpochOffset]) -> None:
+    cache.check_invariants()
+    assert list(cache.entries) == model
+    end = MOST + 1
+    for number in range(-1, MOST + 3):
+        writers = [one.epoch for one in model if one.start_offset <= number]
+        assert cache.epoch_for_offset(number) == (writers[-1] if writers else None)
+        below = [one for one in model if one.epoch < number]
+        above = [one for one in model if one.epoch > number]
+        exact = [one for one in model if one.epoch == number]
+        assert cache.entry_before(number) == (below[-1] if below else None)
+        assert cache.entry_after(number) == (above[0] if above else None)
+        assert cache.entry_of(number) == (exact[0] if exact else None)
+        floor = [*below, *exact]
+        if number == -1 or not (above or exact):
+            expected = UNDEFINED_EPOCH_END
+        else:
+            expected = EpochOffset(
+                floor[-1].epoch if floor else number, above[0].start_offset if above else end
+            )
+        assert cache.end_offset_for(number, end) == expected
+
+
+@given(STEPS)
+def test_epochs_agree_with_a_plain_list(steps: list[tuple[str, int, int]]) -> None:
+    """Assignments, truncations from both ends and restarts, and every question after each.
+
+    What is assigned is on disk at once; a truncation is when it was flushed.
+    """
+    disk = ForgetfulDisk()
+    disk.make_directory(DIRECTORY, parents=True)
+    disk.sync_everything()
+    cache = LeaderEpochCache(disk, DIRECTORY)
+    model: list[EpochOffset] = []
+    stored = model
+    for what, one, other in steps:
+        match what:
+            case "assign":
+                before, model = model, assigned(model, one, other)
+                assert cache.assign(one, other) == (model is not before)
+                stored = model if model is not before else stored
+            case "cut end":
+                before, model = model, [entry for entry in model if entry.start_offset < one]
+                assert cache.truncate_from_end(one) == (model != before)
+            case "cut start":
+                before, model = model, begun_at(model, one)
+                assert cache.truncate_from_start(one) == (model != before)
+            case "flush":
+                cache.flush()
+                stored = model
+            case _:
+                disk.restart()
+                cache, model = LeaderEpochCache(disk, DIRECTORY), stored
+        ensure_agrees(cache, model)
+        assert read_epochs(disk, DIRECTORY / LEADER_EPOCH_CHECKPOINT) == stored
