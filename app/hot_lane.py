@@ -24,6 +24,7 @@ from app.problems import RequestTimedOut
 from app.translate.calls import FAST_APPEND_CALLS, AppendCall
 from app.translate.receipts import Place
 from engine.errors import Overloaded
+from engine.guard import WouldWait
 
 _ODD: Final = frozenset(
     {
@@ -205,7 +206,7 @@ class HotAppend(HotRequest):
             if append.is_plain(self._body):
                 self._lane.together.add(append, append.batch(self._body), self._appended)
                 return
-            append.run(self._body, wakes=False)
+            append.run(self._body, at_once=True)
         except Exception as error:  # noqa: BLE001  # as above
             self._appended(error)
         else:
@@ -232,7 +233,7 @@ class HotAppend(HotRequest):
     async def _run_on_worker(self) -> None:
         append, body = self._append, self._body
         try:
-            await self._lane.service.workers.write(lambda: append.run(body, wakes=True))
+            await self._lane.service.workers.write(lambda: append.run(body, at_once=False))
         except Exception as error:  # noqa: BLE001  # as above
             await self._explain(error)
         else:
@@ -242,7 +243,8 @@ class HotAppend(HotRequest):
         """Answer when what was appended is on disk, if that is asked for."""
         append = self._append
         if error is not None:
-            self._start(self._explain(error))
+            would_wait = isinstance(error, WouldWait)
+            self._start(self._run_on_worker() if would_wait else self._explain(error))
             return
         if append.call.acks == "all":
             commits = self._lane.service.commits

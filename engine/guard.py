@@ -1,9 +1,17 @@
-"""A lock that is not re-entrant and can prove that its caller holds it."""
+"""A lock that is not re-entrant, can prove that its caller holds it, and need not be waited for."""
 
 from __future__ import annotations
 
 import threading
 from types import TracebackType
+from typing import Final
+
+PATIENCE_SECONDS: Final = 0.002
+"""Longer than any step under a lock that needs no device; see docs/concurrency.md."""
+
+
+class WouldWait(Exception):
+    """What was to be done at once cannot be: for a disk, or for somebody who may wait for one."""
 
 
 class GuardedLock:
@@ -31,3 +39,29 @@ class GuardedLock:
     def assert_held(self) -> None:
         """Fail unless the calling thread is inside the lock."""
         assert self._owner == threading.get_ident(), "the caller must hold this lock"
+
+    def acquire_soon(self) -> None:
+        """Take the lock unless it is held for longer than a moment; then raise WouldWait."""
+        if not self._lock.acquire(timeout=PATIENCE_SECONDS):
+            raise WouldWait
+        self._owner = threading.get_ident()
+
+
+class Impatient:
+    """A guarded lock for who must not wait: `with` raises WouldWait instead."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: GuardedLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire_soon()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)

@@ -8,10 +8,12 @@ a power cut can take back, and nothing has to be told when a flush has happened.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from app.groups.loading import Stored, load_cursors
 from app.groups.records import (
@@ -25,12 +27,16 @@ from app.problems import CursorNotFound, GroupNotFound
 from app.settings import Settings
 from engine.clock import Clock
 from engine.errors import EngineError, PartitionNotFound, PolicyViolation
+from engine.guard import WouldWait
 from engine.log.log import Log
+from engine.log.results import Appended
 from engine.records.builder import build_batch
 from engine.runtime import Runtime
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
+
+Hop: TypeAlias = Callable[[Callable[[], Appended]], Awaitable[Appended]]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -61,9 +67,15 @@ class _Group:
 
 
 class GroupOffsets:
-    """The cursors of all groups. `load` once, on any thread; from then on of the event loop."""
+    """The cursors of all groups. `load` once, on any thread; from then on of the event loop.
 
-    def __init__(self, runtime: Runtime, settings: Settings, clock: Clock) -> None:
+    `hop` runs an append that is more than a write on a worker.
+    """
+
+    def __init__(self, runtime: Runtime, settings: Settings, clock: Clock, hop: Hop) -> None:
+        self.changing = asyncio.Lock()
+        """Held from the look at what a cursor is until it is replaced."""
+        self._hop = hop
         self._runtime = runtime
         self._settings = settings
         self._clock = clock
@@ -176,12 +188,14 @@ class GroupOffsets:
 
     # -- changes -----------------------------------------------------------------------------
 
-    def append(self, key: CursorKey, value: CursorValue | None) -> tuple[Log, Stored]:
+    async def append(self, key: CursorKey, value: CursorValue | None) -> tuple[Log, Stored]:
         """Write a cursor, or None to delete it, behind what is in memory; return log and record.
 
-        It counts once it is on disk, which is the caller's to wait for. Raises PolicyViolation
-        beyond the limits of groups and cursors, and what an append raises.
+        The caller is inside `changing`. It counts once it is on disk, which is the caller's to wait
+        for. Raises PolicyViolation beyond the limits of groups and cursors, and what an append
+        raises.
         """
+        assert self.changing.locked(), "what is judged must be what is replaced"
         home = self._ensure_readable(key.group)
         group = self._groups.get(key.group)
         if group is None or key not in group.cursors:
@@ -190,9 +204,13 @@ class GroupOffsets:
         content = None if value is None else encode_value(value)
         batch = build_batch([(now_ms, encode_key(key), content, ())])
         log = self._logs[home]
-        appended = self._runtime.committer.append(
-            log, batch, acks_all=True, wakes=False, checked=True
+        append = partial(
+            self._runtime.committer.append, log, batch, acks_all=True, wakes=False, checked=True
         )
+        try:
+            appended = append(at_once=True)
+        except WouldWait:
+            appended = await self._hop(append)
         stored = Stored(value, home, appended.base_offset)
         group = self._groups.setdefault(key.group, _Group(home))
         versions = group.cursors.setdefault(key, [])

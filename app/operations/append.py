@@ -1,14 +1,16 @@
 """Append: parsed parameters and body bytes in, a receipt out; for fast lane and routes alike.
 
 Small appends run on the event loop: a write into the page cache is cheaper than a hop to a thread
-and back. Large and compressed ones are taken apart on a worker. Whoever wants `acks=all` waits
-for the flush round that carries it; no thread waits.
+and back. Large and compressed ones are taken apart on a worker, and what the log cannot do at once
+is done there: that it rolls, for example, or opens a file. Whoever wants `acks=all` waits for the
+flush round that carries it; no thread waits.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import ClassVar, Final, NamedTuple
 
 from app.answers import Answer, Body
@@ -21,6 +23,7 @@ from app.translate.calls import AppendCall, with_headers
 from app.translate.receipts import Place, header_list, receipt_body, receipt_head
 from app.translate.records_in import read_records
 from engine.errors import InvalidRecord, UnsupportedMagic
+from engine.guard import WouldWait
 from engine.log.results import Appended
 from engine.records.builder import NewRecord, build_batch
 from engine.records.header import (
@@ -77,13 +80,8 @@ class Append(ABC):
         self.call = with_headers(call, exchange.head)
 
     def is_light(self, body: Body) -> bool:
-        """Whether the body may be appended on the event loop; else it belongs on a worker.
-
-        There it may neither take long nor wait: that the log rolls, for example, or opens a file.
-        """
-        limit = self._service.settings.inline_append_bytes
-        # With it, others of this turn may go into the log: no more than the limit, see `together`.
-        return len(body) <= limit and self.place.log.takes_at_once(len(body) + limit)
+        """Whether the body is small enough for the event loop; else it belongs on a worker."""
+        return len(body) <= self._service.settings.inline_append_bytes
 
     @abstractmethod
     def is_plain(self, body: Body) -> bool:
@@ -93,12 +91,15 @@ class Append(ABC):
     def batch(self, body: Body) -> Buffer:
         """Return what the body puts into the log, or raise what is wrong with it."""
 
-    def run(self, body: Body, *, wakes: bool) -> None:
-        """Put the body into the log, or raise what is wrong with it: all of it, or nothing."""
+    def run(self, body: Body, *, at_once: bool) -> None:
+        """Put the body into the log, or raise what is wrong with it: all of it, or nothing.
+
+        On the event loop `at_once`: then WouldWait may be raised, and it belongs on a worker.
+        """
         batch = self.batch(body)
         checked = self.is_checked
         self.took(
-            _append(self._service, self.place, self.call, batch, checked=checked, wakes=wakes)
+            _append(self._service, self.place, self.call, batch, checked=checked, at_once=at_once)
         )
 
     def took(self, appended: Appended) -> None:
@@ -230,9 +231,10 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
 
 async def _run(append: Append, service: Service, body: Body) -> None:
     if append.is_light(body):
-        append.run(body, wakes=False)
-    else:
-        await service.workers.write(lambda: append.run(body, wakes=True))
+        with suppress(WouldWait):
+            append.run(body, at_once=True)
+            return
+    await service.workers.write(lambda: append.run(body, at_once=False))
 
 
 async def _answer(append: Append, service: Service) -> Answer:
@@ -250,10 +252,11 @@ def append_new(
     call: AppendCall,
     records: Iterable[NewRecord],
     *,
-    wakes: bool,
+    at_once: bool,
 ) -> Appended:
     """Build one batch, in the codec the topic asks for, and append it."""
-    return _append(service, place, call, _build(place, call, records), checked=True, wakes=wakes)
+    batch = _build(place, call, records)
+    return _append(service, place, call, batch, checked=True, at_once=at_once)
 
 
 def _build(place: Place, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
@@ -275,14 +278,15 @@ def _append(
     data: Buffer,
     *,
     checked: bool,
-    wakes: bool,
+    at_once: bool,
 ) -> Appended:
-    """Append on this thread; on the loop's, who waits asks for the flush, once per turn."""
+    """Append on this thread; on the loop's at once, and who waits asks for the flush."""
     return service.runtime.committer.append(
         place.log,
         data,
         acks_all=call.acks == "all",
-        wakes=wakes,
+        wakes=not at_once,
+        at_once=at_once,
         checked=checked,
         expected_end_offset=call.expected_end_offset,
         expected_tag=call.expected_tag,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
 from app.answers import Answer, Body, json_answer
@@ -23,6 +24,7 @@ from app.translate.receipts import Place, receipt_body, to_json
 from app.translate.records_in import read_records
 from engine.config import LogConfig
 from engine.errors import EngineError
+from engine.guard import WouldWait
 from engine.log.results import Appended
 from engine.records.builder import NewRecord
 
@@ -151,11 +153,11 @@ async def _append_part(
 ) -> Outcome:
     try:
         place = service.place(topic, partition)
-        room_bytes = service.settings.inline_append_bytes
-        if len(records) <= INLINE_RECORDS and place.log.takes_at_once(room_bytes):
-            return Written(place, append_new(service, place, call, records, wakes=False))
+        if len(records) <= INLINE_RECORDS:
+            with suppress(WouldWait):
+                return Written(place, append_new(service, place, call, records, at_once=True))
         appended = await service.workers.write(
-            lambda: append_new(service, place, call, records, wakes=True)
+            lambda: append_new(service, place, call, records, at_once=False)
         )
     except EngineError as error:
         return error

@@ -73,9 +73,10 @@ async def move_partition(service: Service, place: Place, directory: str) -> Answ
     return json_answer(to_json(_described(place, report)), status=status)
 
 
-def get_move(service: Service, place: Place) -> Answer:
+async def get_move(service: Service, place: Place) -> Answer:
     """Return where a partition lies and how its last move is going."""
-    report = service.runtime.mover.report(TopicPartition(place.topic, place.partition))
+    partition = TopicPartition(place.topic, place.partition)
+    report = await service.administer(lambda: service.runtime.mover.report(partition))
     return json_answer(to_json(_described(place, report)))
 
 

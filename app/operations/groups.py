@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, NamedTuple
 
 from app.answers import NO_STORE, Answer, Headers, json_answer
@@ -16,6 +17,7 @@ from app.translate.conditions import ensure_conditions, is_known
 from app.translate.paging import decode_token, encode_token, malformed_token
 from app.translate.receipts import shown_marks, to_json
 from engine.errors import InvalidRequestValue, NotFound, OffsetBeyondLogEnd, TooLarge
+from engine.state.watermarks import Watermarks
 from engine.types import NO_LEADER_EPOCH, FetchIsolation
 from schemas.groups import LONGEST_GROUP_NAME, PutGroupOffset
 
@@ -33,20 +35,14 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
     service = exchange.service
     _ensure_storable(service, key, wanted)
     await _make_topic(service)
-    # From here to the append nothing waits: what is judged is what is replaced.
-    place = service.place(key.topic, key.partition)
-    marks = place.log.watermarks
-    if wanted.offset > marks.log_end_offset:
-        raise OffsetBeyondLogEnd(
-            f"offset {wanted.offset} is beyond the log end {marks.log_end_offset}",
-            offset=wanted.offset,
-            **shown_marks(marks),
-        )
-    before = service.groups.newest(key)
-    ensure_conditions(exchange.head, _etag_of(before), group=key.group)
     epoch = NO_LEADER_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
-    value = CursorValue(wanted.offset, epoch, wanted.metadata, service.clock.now_ms())
-    log, stored = service.groups.append(key, value)
+    async with service.groups.changing:
+        place = service.place(key.topic, key.partition)
+        _ensure_not_beyond(place.log.watermarks, wanted.offset)
+        before = service.groups.newest(key)
+        ensure_conditions(exchange.head, _etag_of(before), group=key.group)
+        value = CursorValue(wanted.offset, epoch, wanted.metadata, service.clock.now_ms())
+        log, stored = await service.groups.append(key, value)
     await service.on_disk(log, stored.record_offset + 1)
     status = 201 if before is None else 200
     return json_answer(to_json(_shown(key, value)), status=status, headers=_tag_headers(stored))
@@ -64,14 +60,18 @@ def get_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
 async def delete_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
     """Delete a cursor; when this returns that is on disk."""
     service = exchange.service
-    before = service.groups.newest(key)
-    if before is None:
-        raise CursorNotFound(
-            f"group {key.group!r} has stored no offset for {key.topic}-{key.partition}",
-            group=key.group,
-        )
-    ensure_conditions(exchange.head, before.etag, group=key.group)
-    await _delete(service, [key])
+    groups = service.groups
+    async with groups.changing:
+        before = groups.newest(key)
+        if before is None:
+            raise CursorNotFound(
+                f"group {key.group!r} has stored no offset for {key.topic}-{key.partition}",
+                group=key.group,
+            )
+        ensure_conditions(exchange.head, before.etag, group=key.group)
+        log, stored = await groups.append(key, None)
+    await service.on_disk(log, stored.record_offset + 1)
+    groups.forget([key])
     return Answer(204, [], b"")
 
 
@@ -136,14 +136,16 @@ async def drop_topic_cursors(service: Service, topic: str) -> None:
 
     A crash in between leaves some of them; whoever makes a topic of that name asks again first.
     """
-    await _delete(service, service.groups.of_topic(topic))
-
-
-async def _delete(service: Service, keys: list[CursorKey]) -> None:
-    ends = dict(service.groups.append(key, None) for key in keys)  # the last record of each log
-    for log, stored in ends.items():
-        await service.on_disk(log, stored.record_offset + 1)
-    service.groups.forget(keys)
+    groups, ends = service.groups, {}
+    keys = groups.of_topic(topic)
+    for key in keys:
+        async with groups.changing:
+            log, stored = await groups.append(key, None)
+        ends[log] = stored.record_offset + 1
+        await asyncio.sleep(0)  # there may be very many
+    for log, end_offset in ends.items():
+        await service.on_disk(log, end_offset)
+    groups.forget(keys)
 
 
 async def _make_topic(service: Service) -> None:
@@ -166,6 +168,15 @@ def _ensure_storable(service: Service, key: CursorKey, wanted: PutGroupOffset) -
             limit="max_group_metadata_bytes",
             limit_bytes=limit_bytes,
             actual_bytes=size,
+        )
+
+
+def _ensure_not_beyond(marks: Watermarks, offset: int) -> None:
+    if offset > marks.log_end_offset:
+        raise OffsetBeyondLogEnd(
+            f"offset {offset} is beyond the log end {marks.log_end_offset}",
+            offset=offset,
+            **shown_marks(marks),
         )
 
 

@@ -9,6 +9,7 @@ from app.operations.service import Service
 from app.translate.receipts import Place, shown_marks, to_json
 from engine.errors import InvalidTransactionState, ProducerNotFound
 from engine.log.log import Log
+from engine.log.results import Appended
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import increment_sequence
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
@@ -72,28 +73,33 @@ async def get_append_outcome(
 async def end_transaction(service: Service, place: Place, wanted: EndTransaction) -> Answer:
     """Write the marker that ends a producer's open transaction; answer when it is on disk.
 
-    Only here are markers written, and between the look at the producer and the write nothing else
-    runs on the loop: no transaction ends twice. Raises ProducerNotFound, ProducerFenced, and
-    InvalidTransactionState if no transaction is open.
+    Only here are markers written, one at a time: no transaction ends twice. Raises
+    ProducerNotFound, ProducerFenced, and InvalidTransactionState if no transaction is open.
     """
     log = place.log
-    entry = _entry_of(log, wanted.producer_id)
-    first_offset = entry.transaction_first_offset
-    if first_offset is None:
-        raise InvalidTransactionState(
-            f"producer {wanted.producer_id} has no transaction open here",
+
+    def end() -> tuple[int, Appended]:
+        entry = _entry_of(log, wanted.producer_id)
+        first_offset = entry.transaction_first_offset
+        if first_offset is None:
+            raise InvalidTransactionState(
+                f"producer {wanted.producer_id} has no transaction open here",
+                producer_id=wanted.producer_id,
+            )
+        marker = build_end_marker(
+            _MARKERS[wanted.action],
             producer_id=wanted.producer_id,
+            producer_epoch=wanted.producer_epoch,
+            coordinator_epoch=max(entry.coordinator_epoch, 0),
+            timestamp=service.clock.now_ms(),
         )
-    marker = build_end_marker(
-        _MARKERS[wanted.action],
-        producer_id=wanted.producer_id,
-        producer_epoch=wanted.producer_epoch,
-        coordinator_epoch=max(entry.coordinator_epoch, 0),
-        timestamp=service.clock.now_ms(),
-    )
-    appended = service.runtime.committer.append(
-        log, marker, acks_all=True, origin=AppendOrigin.COORDINATOR
-    )
+        appended = service.runtime.committer.append(
+            log, marker, acks_all=True, origin=AppendOrigin.COORDINATOR
+        )
+        return first_offset, appended
+
+    async with service.ending:
+        first_offset, appended = await service.workers.write(end)
     await service.on_disk(log, appended.last_offset + 1)
     body = {
         **shown_marks(log.watermarks),

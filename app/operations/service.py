@@ -73,6 +73,8 @@ class Service:
         self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
         self.workers = Workers(settings)
         self.idempotency = IdempotencyWindow(settings, self.clock)
+        self.ending = asyncio.Lock()
+        """Held while a transaction is ended: from the look at its producer to its marker."""
         self.stopping = asyncio.Event()
         """Set when the service drains: whoever would go on for long ends now."""
         fs = fs or PosixFileSystem()
@@ -86,7 +88,7 @@ class Service:
             on_commit=self.commits.committed,
             on_failure=self.commits.failed,
         )
-        self.groups = GroupOffsets(self.runtime, settings, self.clock)
+        self.groups = GroupOffsets(self.runtime, settings, self.clock, self.workers.write)
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
         self._places: dict[tuple[str, int], Place] = {}

@@ -185,7 +185,7 @@ class _Writer:
             records = self._records(part)
         except _WRONG as error:
             self._locate(part, error)
-        return lines, append_new(self._service, self._place, self._call, records, wakes=True)
+        return lines, append_new(self._service, self._place, self._call, records, at_once=False)
 
     def _records(self, lines: bytes) -> Iterable[NewRecord]:
         service = self._service

@@ -20,7 +20,10 @@ TURN_BODIES: Final = 4
 """What one turn of the loop puts into a log at once: so many of the largest bodies at most."""
 
 Done: TypeAlias = Callable[[Exception | None], None]
-"""Told once: with None when the append is in the log, or with why it is not. It may not raise."""
+"""Told once: with None when the append is in the log, or with why it is not. It may not raise.
+
+WouldWait says that it belongs on a worker: the log rolls, for example, or opens a file.
+"""
 
 
 class _Member(NamedTuple):
@@ -41,19 +44,13 @@ class Together:
     def add(self, append: Append, batch: Buffer, done: Done) -> None:
         """Have a plain append in its log at the end of this turn, or before that is too much."""
         log = append.place.log
-        if not self._is_room(log, self._bytes.get(log, 0) + len(batch)):
+        if self._bytes.get(log, 0) + len(batch) > TURN_BODIES * self._limit_bytes:
             self._put()
         if not self._gathered:
             asyncio.get_running_loop().call_soon(self._put)
         self._bytes[log] = self._bytes.get(log, 0) + len(batch)
         key = (log, append.is_checked)  # what is foreign is looked into, what is ours is not
         self._gathered.setdefault(key, []).append(_Member(append, batch, done))
-
-    def _is_room(self, log: Log, size_bytes: int) -> bool:
-        """Whether so many bytes may go into a log at once, and without waiting for anything."""
-        if size_bytes <= self._limit_bytes:
-            return True  # each of them has asked for that much
-        return size_bytes <= TURN_BODIES * self._limit_bytes and log.takes_at_once(size_bytes)
 
     def _put(self) -> None:
         gathered, self._gathered = self._gathered, {}
@@ -69,6 +66,7 @@ class Together:
                 bytearray().join([member.batch for member in members]),
                 acks_all=any(member.append.call.acks == "all" for member in members),
                 wakes=False,
+                at_once=True,
                 checked=checked,
             )
         except Exception as error:  # noqa: BLE001  # whatever it is, it is told

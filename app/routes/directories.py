@@ -40,7 +40,7 @@ async def get_scrub_report(exchange: ExchangeDep) -> AnswerResponse:
 )
 async def get_move(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
     """Tell where a partition lies, and how its last move is going."""
-    return AnswerResponse(operations.get_move(exchange.service, place))
+    return AnswerResponse(await operations.get_move(exchange.service, place))
 
 
 @router.post(

@@ -14,12 +14,8 @@ from pathlib import Path
 from time import perf_counter
 
 from engine.config import LogConfig
-from engine.errors import (
-    CorruptIndex,
-    InvalidRequestValue,
-    StorageOffline,
-)
-from engine.guard import GuardedLock
+from engine.errors import CorruptIndex, InvalidRequestValue, StorageOffline
+from engine.guard import GuardedLock, Impatient
 from engine.log import retention
 from engine.log.analysis import AnalysisLimits, analyse
 from engine.log.compaction import Compaction
@@ -28,13 +24,7 @@ from engine.log.loader import Loader, LoadRequest
 from engine.log.read import ReadRequest, deletion_target
 from engine.log.reader import LogReader
 from engine.log.relocation import Standstill
-from engine.log.results import (
-    Appended,
-    LogTag,
-    Recovery,
-    RemovedSegment,
-    RollResult,
-)
+from engine.log.results import Appended, LogTag, Recovery, RemovedSegment, RollResult
 from engine.log.state import LogState, OnHighWatermark, tell_nobody
 from engine.segment.reindexing import Reindexing, base_offset_of_index
 from engine.state.producer_entry import ProducerEntry
@@ -65,6 +55,7 @@ class Log(LogReader):
         super().__init__(context, topic_partition, topic_id, state)
         self.recovery = recovery
         self._lock = GuardedLock()
+        self._lock_at_once = Impatient(self._lock)
         self._reshaping = threading.Lock()  # while held, no segment goes away; taken first
         self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
         self._last_flush_ms = context.clock.monotonic_ms()
@@ -105,6 +96,7 @@ class Log(LogReader):
         expected_end_offset: int | None = None,
         expected_tag: LogTag | None = None,
         guard: VerificationGuard | None = None,
+        at_once: bool = False,
     ) -> Appended:
         """Put whole batches at the end of the log: all of them, or none.
 
@@ -112,20 +104,24 @@ class Log(LogReader):
         and the leader epoch are stamped into `data`, in place if it is writable. `checked` says
         that our own builder made the batch; `guard` is what `start_verification` returned. Raises
         what `analyse` raises, ProducerError, PreconditionFailed if the log end is not the expected
-        one, UnexpectedAppendOffset, or StorageError.
+        one, UnexpectedAppendOffset, StorageError; with `at_once` WouldWait, if it is not one write.
         """
         context = self._context
         now_ms = context.clock.now_ms()
         limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes)
         incoming = analyse(data, self._state.local.config, origin, limits, checked=checked)
-        with self._lock:
+        with self._lock_at_once if at_once else self._lock:
             context, state = self._context, self._state  # not before: the log may have moved
             self._ensure_open()
             context.health.ensure_online()
+            if at_once:
+                self._ensure_at_hand()
             if expected_end_offset is not None or expected_tag is not None:
                 state.ensure_expected_end(expected_end_offset, expected_tag)
             headers = state.place(incoming, origin)
-            has_rolled = state.roll_if_due(incoming, headers, now_ms)
+            has_rolled = state.is_roll_due(incoming, headers, now_ms)
+            if has_rolled:
+                state.roll_before(headers, at_once=at_once)
             verdict: Verdict = NOTHING_TO_APPLY
             if incoming.needs_judgement:
                 verdict = state.producers.judge(

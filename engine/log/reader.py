@@ -16,6 +16,7 @@ from typing import TypeVar
 from engine.config import LogConfig
 from engine.errors import CorruptIndex, LogReplaced, StorageOffline, StoredDataCorrupt
 from engine.fs.health import DirectoryHealth
+from engine.guard import WouldWait
 from engine.log import lookup
 from engine.log.context import LogContext
 from engine.log.files import (
@@ -31,7 +32,6 @@ from engine.log.results import Fetched, LogTag, SegmentInfo
 from engine.log.splits import Extent, Split
 from engine.log.state import LogState
 from engine.segment.file_records import NotCached
-from engine.segment.roll_params import RollParams
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
@@ -132,25 +132,12 @@ class LogReader(ABC):
         is_behind = self._state.recovery_point < self._state.watermarks.log_end_offset
         return is_behind or self.has_uncommitted or self._is_flush_due
 
-    def takes_at_once(self, size_bytes: int) -> bool:
-        """Whether so many bytes could be appended now in one write: nothing rolls or is synced.
-
-        For who must not wait. What others append meanwhile may make it untrue.
-        """
-        state = self._state
-        latest = state.epochs.latest
-        if latest is None or latest.epoch != state.leader_epoch:
-            return False  # an epoch that begins is noted on disk first
-        config, now_ms = state.local.config, self._context.clock.now_ms()
-        params = RollParams(
-            config.max_segment_ms,
-            config.segment_bytes,
-            now_ms,
-            state.watermarks.log_end_offset + size_bytes,  # more than so many records it is not
-            size_bytes,
-            now_ms,
-        )
-        return state.local.segments.active.takes_at_once(params)
+    def _ensure_at_hand(self) -> None:
+        """Raise WouldWait if an append has to open, make or look at a file first."""
+        state, latest = self._state, self._state.epochs.latest
+        is_noted = latest is not None and latest.epoch == state.leader_epoch
+        if not is_noted or not state.local.segments.active.is_at_hand:
+            raise WouldWait
 
     @property
     def size_bytes(self) -> int:

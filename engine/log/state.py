@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from engine.errors import PreconditionFailed, UnexpectedAppendOffset
 from engine.fs import names
+from engine.guard import WouldWait
 from engine.log.analysis import Incoming
 from engine.log.context import LogContext
 from engine.log.loader import LoadedLog, LoadRequest
@@ -142,8 +143,8 @@ class LogState:
                     self.epochs.clear_and_flush()  # these formats know none: theirs would be wrong
         return headers
 
-    def roll_if_due(self, incoming: Incoming, headers: Sequence[BatchHeader], now_ms: int) -> bool:
-        """Open a new segment if the active one must not take these batches; return whether."""
+    def is_roll_due(self, incoming: Incoming, headers: Sequence[BatchHeader], now_ms: int) -> bool:
+        """Return whether the active segment must not take these batches."""
         config = self.local.config
         params = RollParams(
             config.max_segment_ms,
@@ -154,17 +155,17 @@ class LogState:
             now_ms,
         )
         try:
-            is_due = self.local.segments.active.should_roll(params)
+            return self.local.segments.active.should_roll(params)
         except OSError:  # an index that was not open yet
             with self._context.health.appending():
                 raise
-        if not is_due:
-            return False
-        first_offset = headers[0].base_offset
-        if headers[0].magic < MAGIC_2:  # as Kafka, which does not look inside for the true one
-            first_offset = headers[-1].last_offset - INT32_MAX
-        self.roll(first_offset)
-        return True
+
+    def roll_before(self, headers: Sequence[BatchHeader], *, at_once: bool) -> None:
+        """Open a new segment for these batches; with `at_once` raise WouldWait instead."""
+        if at_once:
+            raise WouldWait
+        is_old = headers[0].magic < MAGIC_2  # Kafka does not look inside for the true first offset
+        self.roll(headers[-1].last_offset - INT32_MAX if is_old else headers[0].base_offset)
 
     def write(
         self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted

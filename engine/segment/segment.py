@@ -150,10 +150,11 @@ class Segment:
             return True
         return self.indexes.is_full or not 0 <= params.max_offset - self.base_offset <= INT32_MAX
 
-    def takes_at_once(self, params: RollParams) -> bool:
-        """Whether the append that `params` describes would open, make and look at no file."""
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether an append that rolls nothing would open, make and look at no file."""
         is_known = self._rolling_timestamp is not None or self.records.size_bytes == 0
-        return is_known and self.indexes.are_open and not self.should_roll(params)
+        return is_known and self.indexes.are_open
 
     def _waited_ms(self, params: RollParams) -> int:
         """Return the record time since the first append; the wall clock where it had none."""

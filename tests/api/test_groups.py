@@ -157,7 +157,8 @@ async def test_a_deletion_overtaken_by_a_put_forgets_nothing(api: Api) -> None:
     """What was stored behind a deletion stays, however late the deletion's task goes on."""
     groups, key = api.service.groups, CursorKey("lake", "events", 0)
     await put(api, 1)
-    groups.append(key, None)
+    async with groups.changing:
+        await groups.append(key, None)
     assert (await put(api, 2)).status_code == 201
     groups.forget([key])
     assert await stored(api) == 2

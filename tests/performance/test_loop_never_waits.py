@@ -12,6 +12,7 @@ import pytest
 
 from app.operations.service import Service
 from engine.fs.filesystem import PosixFileSystem
+from engine.log.log import Log
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
 from tests.support.watched import WatchedFileSystem
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.anyio
 
 ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
 MANY = b"\n".join(b'{"key":"k","value":{"a":%d}}' % number for number in range(200))
+AS_JSON = {"content-type": "application/json"}
 SEGMENT_BYTES = 400_000
 INLINE_BYTES = 128 * 1024
 
@@ -87,6 +89,122 @@ async def test_hot_requests_never_wait_for_the_disk(
             assert sum(call.size_bytes for call in asked if "append" in call.name) <= INLINE_BYTES
     log = service.place("events", 0).log
     assert log.segments_count > 2
+
+
+async def test_a_crowd_of_appends_never_waits_for_the_disk(
+    service: Service, fs: WatchedFileSystem
+) -> None:
+    """Appends that are gathered in one turn of the loop, together more than a segment takes."""
+    first = await connected(service)
+    listener = Listener(service)
+    crowd = [listener.connect() for _ in range(8)]
+    fifty_kilobytes = bytes(new_batch(50, value=b"x" * 1000))
+    loop = threading.get_ident()
+    fs.asked.clear()
+    for _ in range(4):
+        for connection in crowd:
+            connection.send(request("POST", BATCHES, fifty_kilobytes, RAW))
+        assert [(await connection.answer()).status for connection in crowd] == [201] * 8
+    assert {call.name for call in fs.asked_by(loop)} <= ALLOWED
+    assert "file.append" in {call.name for call in fs.asked_by(loop)}
+    assert service.place("events", 0).log.segments_count > 2
+    assert not first.has_tasks
+
+
+async def test_group_offsets_never_wait_for_the_disk(
+    service: Service, fs: WatchedFileSystem
+) -> None:
+    """Their records are appends, too: the first in a segment, and one that deletes."""
+    connection = await connected(service)
+    loop = threading.get_ident()
+    target = "/v1/groups/lake/offsets/events/0"
+    for wanted in (b'{"offset":0}', b'{"offset":0,"metadata":"again"}', b""):
+        for log in service.manager.logs():
+            log.roll()
+        fs.asked.clear()
+        connection.send(request("PUT" if wanted else "DELETE", target, wanted, AS_JSON))
+        assert (await connection.answer()).status in {200, 201, 204}
+        assert {call.name for call in fs.asked_by(loop)} <= ALLOWED
+    connection.send(request("PUT", target, b'{"offset":0}', AS_JSON))
+    assert (await connection.answer()).status == 201
+    assert "file.append" in {call.name for call in fs.asked_by(loop)}
+
+
+async def test_the_end_of_a_transaction_never_waits_for_the_disk(
+    service: Service, fs: WatchedFileSystem
+) -> None:
+    """Its marker is an append that rolls, opens an index, and notes what was aborted."""
+    connection = await connected(service)
+    loop = threading.get_ident()
+    log = service.place("events", 0).log
+    log.append(
+        new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    )
+    log.roll()
+    fs.asked.clear()
+    body = b'{"producer_id":7,"producer_epoch":0,"action":"abort"}'
+    path = "/v1/topics/events/partitions/0/transactions"
+    connection.send(request("POST", path, body, AS_JSON))
+    assert (await connection.answer()).status == 200
+    assert {call.name for call in fs.asked_by(loop)} <= ALLOWED
+
+
+LOCKED = {
+    **HOT,
+    "partition": request("GET", "/v1/topics/events/partitions/0"),
+    "partitions": request("GET", "/v1/topics/events/partitions"),
+    "producers": request("GET", "/v1/topics/events/partitions/0/producers"),
+    "segments": request("GET", "/v1/topics/events/partitions/0/segments"),
+    "kafka's proxies": request("GET", "/topics/events/partitions/0/offsets"),
+    "to a proxy": request(
+        "POST",
+        "/topics/events/partitions/0",
+        b'{"records":[{"value":1}]}',
+        {"content-type": "application/vnd.kafka.json.v2+json"},
+    ),
+    "stream": request(
+        "POST", f"{RECORDS}?stream=true", MANY, {"content-type": "application/x-ndjson"}
+    ),
+    "roll": request("POST", "/v1/topics/events/partitions/0/roll"),
+    "group": request("PUT", "/v1/groups/lake/offsets/events/0", b'{"offset":0}', AS_JSON),
+    "measures": request("GET", "/metrics"),
+}
+
+
+class Holder:
+    """Holds the lock of a log, as somebody does who syncs under it, until it is told to let go."""
+
+    def __init__(self, service: Service, log: Log) -> None:
+        self._log = log
+        self._has_lock = threading.Event()
+        self._may_go = threading.Event()
+        self.gave_up = False
+        log.commit()  # from here on nothing moves but by what is appended now
+        log.listen(self._hold)
+        log.append(new_batch(1))
+        service.runtime.committer.request_flush(log)
+        assert self._has_lock.wait(20)
+
+    def _hold(self, _: int) -> None:
+        self._has_lock.set()
+        self.gave_up = not self._may_go.wait(5)
+
+    def let_go(self) -> None:
+        self._may_go.set()
+
+
+async def test_no_request_waits_for_a_lock_on_the_loop(service: Service) -> None:
+    """A log's lock may be held while a disk works: meanwhile everybody else is served."""
+    connection, other = await connected(service), Listener(service).connect()
+    log = service.place("events", 0).log
+    for name, asked in LOCKED.items():
+        holder = Holder(service, log)
+        connection.send(asked)
+        other.send(request("GET", "/livez"))
+        assert (await other.answer()).status == 200
+        holder.let_go()
+        assert (await connection.answer()).status in {200, 201}, name
+        assert not holder.gave_up, name
 
 
 async def test_most_appends_need_no_worker(service: Service, fs: WatchedFileSystem) -> None:

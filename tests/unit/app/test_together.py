@@ -43,8 +43,12 @@ async def service(disk: FileSystem, anyio_backend: str) -> AsyncIterator[Service
 
 
 def place_of(service: Service, topic: str = "events", **config: str) -> Place:
+    """An empty log that takes what comes at once: a first append has noted its epoch."""
     service.manager.create_topic(topic, 1, config)
-    return service.place(topic, 0)
+    place = service.place(topic, 0)
+    place.log.append(new_batch(1))
+    place.log.truncate_to(0)
+    return place
 
 
 def batches_append(service: Service, place: Place, call: AppendCall | None = None) -> BatchesAppend:

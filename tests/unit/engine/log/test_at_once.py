@@ -1,10 +1,15 @@
-"""Whether an append would be one write and nothing else: for who must not wait."""
+"""Appends for who must not wait: one write into the page cache, or nothing at all."""
 
+import threading
+
+import pytest
+
+from engine.guard import WouldWait
 from engine.log.log import Log
 from tests.support.builders import World, new_batch
 from tests.support.logs import fill, with_config
 
-ROOM = 100
+BATCH = new_batch(1, value=b"x" * 100)
 
 
 def ready(world: World) -> Log:
@@ -14,36 +19,46 @@ def ready(world: World) -> Log:
     return log
 
 
+def is_done_at_once(log: Log, batch: bytearray = BATCH) -> bool:
+    """Try it; what would wait must have changed nothing, and is done by who may wait."""
+    before = (log.watermarks.log_end_offset, log.segments_count, log.size_bytes)
+    try:
+        log.append(bytearray(batch), at_once=True)
+    except WouldWait:
+        assert (log.watermarks.log_end_offset, log.segments_count, log.size_bytes) == before
+        log.append(bytearray(batch))
+        return False
+    return True
+
+
 def test_the_first_append_is_more_than_a_write() -> None:
     """It notes on disk where the epoch begins; the second does not."""
     log = World().open_log()
-    assert not log.takes_at_once(ROOM)
-    fill(log, batches=1)
-    assert log.takes_at_once(ROOM)
+    assert [is_done_at_once(log), is_done_at_once(log)] == [False, True]
 
 
 def test_what_has_no_room_rolls() -> None:
     """The bytes that fit go into the active segment, one more does not."""
     log = ready(World())
-    room = 10_000 - log.size_bytes
-    assert [log.takes_at_once(room), log.takes_at_once(room + 1)] == [True, False]
+    room_bytes = 10_000 - log.size_bytes
+    batches = (new_batch(1, value=b"x" * size) for size in range(room_bytes - 100, room_bytes))
+    fitting = next(batch for batch in batches if len(batch) == room_bytes)
+    assert [is_done_at_once(log, fitting), is_done_at_once(log)] == [True, False]
 
 
 def test_a_new_segment_opens_its_indexes_first() -> None:
     """After a roll the first append opens files."""
     log = ready(World())
     log.roll()
-    assert not log.takes_at_once(ROOM)
-    fill(log, batches=1)
-    assert log.takes_at_once(ROOM)
+    assert [is_done_at_once(log), is_done_at_once(log)] == [False, True]
 
 
-def test_a_segment_that_is_old_enough_rolls() -> None:
-    """By the clock: what has the present time would be too late for the segment."""
+def test_a_record_of_the_far_future_rolls() -> None:
+    """A segment's age is that of its records: what their clients' clocks say is no write alone."""
     world = World()
     log = ready(world)
-    world.clock.advance(10_000)
-    assert not log.takes_at_once(ROOM)
+    future = new_batch(1, timestamp=world.clock.now_ms() + 10_000)
+    assert [is_done_at_once(log, future), log.segments_count] == [False, 2]
 
 
 def test_a_segment_that_was_found_is_looked_at_first() -> None:
@@ -51,9 +66,27 @@ def test_a_segment_that_was_found_is_looked_at_first() -> None:
     world = World()
     ready(world).close()
     log = world.open_log(with_config(segment_bytes=10_000, segment_ms=1_000))
-    assert not log.takes_at_once(ROOM)
-    fill(log, batches=1)
-    assert log.takes_at_once(ROOM)
+    assert [is_done_at_once(log), is_done_at_once(log)] == [False, True]
+
+
+def test_a_lock_that_others_hold_is_not_waited_for() -> None:
+    """Whoever holds a log's lock may sync under it: a truncation does."""
+    log = ready(World())
+    entered, over = threading.Event(), threading.Event()
+
+    def hold(_: int) -> None:
+        entered.set()
+        assert over.wait(60)
+
+    log.listen(hold)
+    committing = threading.Thread(target=log.commit)
+    committing.start()
+    assert entered.wait(60)
+    with pytest.raises(WouldWait):
+        log.append(bytearray(BATCH), at_once=True)
+    over.set()
+    committing.join()
+    assert is_done_at_once(log)
 
 
 def test_a_read_that_must_not_wait_opens_no_index() -> None:
