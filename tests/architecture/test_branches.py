@@ -1,0 +1,63 @@
+"""A branch that no test takes fails the run, on one core or on several."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.branches import PACKAGES
+
+ROOT = Path(__file__).parents[2]
+
+SOURCE = '''"""A room."""
+
+
+def sign(number: int) -> str:
+    """Name the sign."""
+    name = "positive"
+    if number < 0:
+        name = "negative"
+    return name
+'''
+
+TEST = """from engine.room import sign
+
+
+def test_it():
+    assert [sign(number) for number in {numbers}]
+"""
+
+
+def run(folder: Path, numbers: list[int], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a test of a room of its own, which sees the numbers, with branches counted."""
+    for package in PACKAGES:
+        (folder / package).mkdir()
+        (folder / package / "__init__.py").write_text("")
+    (folder / "engine" / "room.py").write_text(SOURCE)
+    (folder / "test_room.py").write_text(TEST.format(numbers=numbers))
+    (folder / "pytest.toml").write_text('[pytest]\npythonpath = ["."]\n')
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.branches", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTEST_ADDOPTS", None)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["one process", "a worker"])
+def test_a_branch_that_no_test_takes_fails_the_run_and_is_named(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """Every line of the room runs, and yet the way around its `if` is reported."""
+    found = run(tmp_path, [-1], *arguments)
+    assert found.returncode == pytest.ExitCode.TESTS_FAILED, found.stdout + found.stderr
+    assert "engine/room.py: never run: 7->9" in found.stdout
+
+
+def test_a_room_that_is_tested_whole_passes(tmp_path: Path) -> None:
+    """With both ways taken in a worker there is nothing to report."""
+    found = run(tmp_path, [-1, 1], "-n", "1")
+    assert found.returncode == pytest.ExitCode.OK, found.stdout + found.stderr
+    assert "never run" not in found.stdout
