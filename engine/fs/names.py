@@ -61,6 +61,15 @@ MAX_TOPIC_LENGTH: Final = 249
 MAX_NAME_LENGTH: Final = 255
 """What file systems allow for one name."""
 
+_SMALL_FILES: Final = frozenset(
+    name + suffix
+    for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SEGMENT_GAPS)
+    for suffix in ("", TEMPORARY_SUFFIX)
+)
+_SUFFIXES: Final = (
+    *(LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX),
+    *(DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX),
+)
 _OFFSET_FILE: Final = re.compile(r"([0-9]{20})\..+", re.DOTALL)
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}")
 _DIRECTORY: Final = re.compile(
@@ -128,6 +137,15 @@ def base_offset_of(name: str) -> int | None:
         return None
     base_offset = int(match[1])
     return base_offset if base_offset <= INT64_MAX else None
+
+
+def is_of_a_log(name: str) -> bool:
+    """Whether it names a file that opening a partition reads, completes, replaces or removes."""
+    if name in _SMALL_FILES:
+        return True
+    if name.endswith(CHECKPOINT_DELETED_SUFFIX):
+        return False
+    return base_offset_of(name) is not None and name.endswith(_SUFFIXES)
 
 
 def without_suffix(name: str, suffix: str) -> str:

@@ -155,17 +155,8 @@ class Loader:
     def _ensure_files(self) -> None:
         """Raise InvalidDataDirectory if a directory has the name of a file that is ours."""
         directory = self._request.directory
-        segment_suffixes = (names.LOG_SUFFIX, *names.INDEX_SUFFIXES, names.SNAPSHOT_SUFFIX)
-        ours = [
-            name
-            for name in self._fs.list_directory(directory)
-            if names.base_offset_of(name) is not None and name.endswith(segment_suffixes)
-        ]
-        ensure_files(
-            self._fs,
-            directory,
-            (*ours, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.SEGMENT_GAPS),
-        )
+        ours = filter(names.is_of_a_log, self._fs.list_directory(directory))
+        ensure_files(self._fs, directory, ours)
 
     def _open_epochs(self) -> LeaderEpochCache:
         """Return the epochs as recorded; a file that is lost or damaged is made from the log."""

@@ -259,23 +259,29 @@ class Log(LogReader):
     # -- retention and deletion --------------------------------------------------------------
 
     def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
-        """Remove, or with `dry_run` name, the segments that size, age or the log start give up."""
+        """Remove, or with `dry_run` name, the segments that size, age or the log start give up.
+
+        They go one after another, each durably before the next: no power cut leaves one without
+        those behind it.
+        """
         now_ms = self._context.clock.now_ms()
-        with self._reshaping, self._lock:
-            state = self._state
-            self._ensure_open()
-            marks = state.watermarks
-            removed = retention.removable(
-                state.local.segments.snapshot.segments,
-                state.local.config,
-                log_start_offset=marks.log_start_offset,
-                high_watermark=marks.high_watermark,
-                log_end_offset=marks.log_end_offset,
-                now_ms=now_ms,
-            )
-            if dry_run or not removed:
-                return removed
-            state.remove_oldest(len(removed))
+        with self._reshaping:
+            with self._lock:
+                context, state = self._context, self._state
+                self._ensure_open()
+                marks, segments = state.watermarks, state.local.segments.snapshot.segments
+                removed = retention.removable(segments, state.local.config, marks, now_ms)
+                if dry_run or not removed:
+                    return removed
+                if len(removed) == len(segments):
+                    state.roll(marks.log_end_offset)
+                state.raise_log_start(removed[-1].next_offset, LogStartReason.SEGMENT_DELETION)
+            for _ in removed:
+                with self._lock:
+                    self._ensure_open()
+                    state.remove_oldest()
+                with context.health.writing():
+                    self._sync_directory(state.local.directory)
         self._flush_soon()
         self._context.recorder.segments_deleted(
             self.topic_partition,

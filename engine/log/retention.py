@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 
 from engine.config import LogConfig
 from engine.log.results import RemovalReason, RemovedSegment
+from engine.state.watermarks import Watermarks
 
 
 class Candidate(Protocol):
@@ -37,15 +38,12 @@ Rule: TypeAlias = Callable[[Sequence[Candidate]], Predicate]
 def removable(
     segments: Sequence[Candidate],
     config: LogConfig,
-    *,
-    log_start_offset: int,
-    high_watermark: int,
-    log_end_offset: int,
+    marks: Watermarks,
     now_ms: int,
 ) -> list[RemovedSegment]:
     """Return the segments to remove now, oldest first: below the log start, by size, by age."""
     rules: list[tuple[RemovalReason, Rule]] = [
-        (RemovalReason.LOG_START, lambda _: _below(log_start_offset))
+        (RemovalReason.LOG_START, lambda _: _below(marks.log_start_offset))
     ]
     if config.deletes:
         rules += [
@@ -55,9 +53,9 @@ def removable(
     removed: list[RemovedSegment] = []
     for reason, rule in rules:
         left = segments[len(removed) :]  # each pass looks at what the one before left
-        for segment in _prefix(left, rule(left), high_watermark, log_end_offset):
+        for segment in _prefix(left, rule(left), marks):
             following = _following(segments, len(removed))
-            next_offset = log_end_offset if following is None else following.base_offset
+            next_offset = marks.log_end_offset if following is None else following.base_offset
             removed.append(
                 RemovedSegment(
                     segment.base_offset,
@@ -75,15 +73,15 @@ def _following(segments: Sequence[Candidate], index: int) -> Candidate | None:
 
 
 def _prefix(
-    segments: Sequence[Candidate], predicate: Predicate, high_watermark: int, log_end_offset: int
+    segments: Sequence[Candidate], predicate: Predicate, marks: Watermarks
 ) -> list[Candidate]:
     """Return the leading segments that are committed and that the predicate gives up."""
     taken: list[Candidate] = []
     for index, segment in enumerate(segments):
         following = _following(segments, index)
-        end_offset = log_end_offset if following is None else following.base_offset
+        end_offset = marks.log_end_offset if following is None else following.base_offset
         # The predicate keeps count, so it is only asked about segments that may go.
-        if high_watermark < end_offset or not predicate(segment, following):
+        if marks.high_watermark < end_offset or not predicate(segment, following):
             break
         if following is None and segment.size_bytes == 0:
             break

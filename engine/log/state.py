@@ -299,17 +299,13 @@ class LogState:
             self.producers.take_snapshot(sync=False)
         self._context.recorder.rolled(self.topic_partition)
 
-    def remove_oldest(self, count: int) -> None:
-        """Remove the oldest segments. The log start moves first: a reader gets an error, no gap."""
-        segments = self.local.segments.snapshot.segments[:count]
-        if count == len(self.local.segments):
-            self.roll(self.watermarks.end.offset)
-        remaining = self.local.segments.snapshot.segments[count]
+    def remove_oldest(self) -> None:
+        """Remove the oldest segment; it lies below the log start: readers get an error, no gap."""
+        oldest, following = self.local.segments.snapshot.segments[:2]
+        assert following.base_offset <= self.watermarks.log_start_offset
         with self._context.health.writing():
-            self.raise_log_start(remaining.base_offset, LogStartReason.SEGMENT_DELETION)
-            self.local.remove_segments(segments)
-            for segment in segments:
-                self._retire_snapshot(segment.base_offset)
+            self.local.remove_segments((oldest,))
+            self._retire_snapshot(oldest.base_offset)
 
     def _retire_snapshot(self, offset: int) -> None:
         retired = self.producers.snapshot_for_deletion(offset)

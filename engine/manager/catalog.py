@@ -70,9 +70,10 @@ class Catalog:
         if log is None:
             topic = self.topic(topic_partition.topic)
             if self._directories.offline and 0 <= topic_partition.partition < topic.partitions:
-                path = self._directories.offline[0].path
+                directory = self._directories.offline[0]
                 raise StorageOffline(
-                    f"{topic_partition} is in {path}, which is offline", directory=str(path)
+                    f"{topic_partition}: {directory.health.offline_error()}",
+                    directory=str(directory.path),
                 )
             raise PartitionNotFound(
                 f"topic {topic.name!r} has no partition {topic_partition.partition} here",

@@ -100,19 +100,15 @@ class PartitionCheck:
         for name in self._names:
             path = self._directory / name
             base = names.base_offset_of(name)
-            if name in _SMALL_FILES or (base is not None and name.endswith(_SEGMENT_SUFFIXES)):
-                if name not in self._files:
-                    yield Finding(
-                        Severity.REFUSED,
-                        path,
-                        "it is a directory where a file belongs: move it away",
-                    )
-                elif name.endswith(names.INDEX_SUFFIXES) and base not in logs:
-                    yield _tidied(path, "it has no .log file: opening removes it")
-            elif base is not None and name.endswith(_LEFTOVER_SUFFIXES):
-                yield _tidied(path, "left by an interrupted operation, which opening completes")
-            else:
+            if not names.is_of_a_log(name):
                 yield Finding(Severity.NOTE, path, "it is not of this format and is left alone")
+            elif name not in self._files:
+                detail = "it is a directory where a file belongs: move it away"
+                yield Finding(Severity.REFUSED, path, detail)
+            elif name.endswith(_LEFTOVER_SUFFIXES):
+                yield _tidied(path, "left by an interrupted operation, which opening completes")
+            elif name.endswith(names.INDEX_SUFFIXES) and base not in logs:
+                yield _tidied(path, "it has no .log file: opening removes it")
 
     def _read_small_files(self) -> Findings:
         path = self._directory / names.PARTITION_METADATA
@@ -270,11 +266,7 @@ class PartitionCheck:
         return self._directory / names.log_name(base_offset)
 
 
-_SEGMENT_SUFFIXES = (names.LOG_SUFFIX, *names.INDEX_SUFFIXES, names.SNAPSHOT_SUFFIX)
 _LEFTOVER_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
-_SMALL_FILES = frozenset(
-    {names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.SEGMENT_GAPS}
-)
 
 
 def _base_of_log(name: str) -> int | None:

@@ -11,6 +11,8 @@ from engine.errors import OffsetBelowLogStart
 from engine.log.log import Log
 from engine.log.results import RemovalReason
 from engine.log.retention import removable
+from engine.state.watermarks import Watermarks
+from engine.types import OffsetMetadata
 from tests.conformance.places import DENSE, offsets_of
 from tests.support.builders import DATA, EVENTS, SMALL_INDEXES, World
 from tests.support.logs import (
@@ -50,10 +52,8 @@ def removed_of(segments: list[Plain], config: LogConfig, *, high_watermark: int)
     removed = removable(
         segments,
         config,
-        log_start_offset=0,
-        high_watermark=high_watermark,
-        log_end_offset=100,
-        now_ms=1_000,
+        Watermarks(0, OffsetMetadata(high_watermark), OffsetMetadata(100, 0, 0)),
+        1_000,
     )
     return [segment.base_offset for segment in removed]
 

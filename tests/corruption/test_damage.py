@@ -362,7 +362,9 @@ FILES_ABOVE = (
         *(DATA / name for name in FILES_ABOVE),
         PARTITION / names.LEADER_EPOCH_CHECKPOINT,
         PARTITION / names.PARTITION_METADATA,
+        PARTITION / names.SEGMENT_GAPS,
         *(segment_file(30, suffix) for suffix in (".log", ".snapshot", *names.INDEX_SUFFIXES)),
+        *(segment_file(0, ".log" + suffix) for suffix in (".deleted", ".cleaned", ".swap")),
     ],
     ids=lambda path: path.name,
 )

@@ -164,3 +164,26 @@ def test_other_directories_stop_the_start(name: str) -> None:
 def test_topic_names_are_those_kafka_accepts(topic: str, *, valid: bool) -> None:
     """Letters, digits, dot, underscore and dash, 249 at most, and never a path."""
     assert names.is_valid_topic_name(topic) is valid
+
+
+@pytest.mark.parametrize(
+    ("name", "is_ours"),
+    [
+        ("00000000000000000030.log", True),
+        ("00000000000000000030.txnindex", True),
+        ("00000000000000000030.snapshot.deleted", True),
+        ("00000000000000000030.timeindex.swap", True),
+        ("00000000000000000030.log.cleaned", True),
+        ("leader-epoch-checkpoint", True),
+        ("partition.metadata.tmp", True),
+        ("tidelog-segment-gaps", True),
+        ("00000000000000000030-0000000003.checkpoint.deleted", False),
+        ("00000000000000000030.checkpoint.deleted", False),
+        ("00000000000000000030.log.orig", False),
+        ("30.log", False),
+        ("notes.txt", False),
+    ],
+)
+def test_what_opening_a_partition_touches_is_told_by_name(name: str, *, is_ours: bool) -> None:
+    """What it reads, completes, replaces or removes; anything else may be somebody's."""
+    assert names.is_of_a_log(name) is is_ours

@@ -1,6 +1,8 @@
 """What goes when: by size, by age, below the log start; and how it goes."""
 
+import contextlib
 import logging
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,8 +13,10 @@ from engine.errors import InvalidRequestValue, OffsetBelowLogStart, OffsetBeyond
 from engine.log.log import Log
 from engine.log.results import RemovalReason
 from engine.log.retention import removable
-from engine.types import EpochOffset, LogStartReason
+from engine.state.watermarks import Watermarks
+from engine.types import EpochOffset, LogStartReason, OffsetMetadata
 from tests.support.builders import World, new_batch, values_of
+from tests.support.filesystem import PowerCut
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -44,10 +48,8 @@ def reasons(
     removed = removable(
         segments,
         with_config(**settings),
-        log_start_offset=log_start,
-        high_watermark=high_watermark,
-        log_end_offset=100,
-        now_ms=START_MS,
+        Watermarks(log_start, OffsetMetadata(high_watermark), OffsetMetadata(100, 0, 0)),
+        START_MS,
     )
     return [(segment.base_offset, segment.reason.value) for segment in removed]
 
@@ -308,3 +310,25 @@ def test_why_a_log_starts_later_is_said(caplog: pytest.LogCaptureFixture) -> Non
         "events-0 starts at 2 now: leader offset incremented",
         "events-0 starts at 5 now: segment deletion",
     ]
+
+
+@pytest.mark.parametrize("seed", [0, 10])
+def test_a_power_cut_amid_retention_leaves_no_hole(seed: int) -> None:
+    """Whichever renames reached the disk, what is left is the end of the log, with no hole.
+
+    Segments were renamed one after another without a sync, and a later one could be gone alone.
+    """
+    for change in range(1, 25):
+        world = World()
+        log = world.open_log(CONFIG)
+        values = fill_segments(log, 2, 2, 2, 2)
+        log.flush()
+        log.delete_records(6)
+        with contextlib.suppress(PowerCut), world.disk.power_cut_before(change):
+            log.run_retention()
+        world.disk.restart(random=Random(seed))
+        world.restart(power_cut=False)
+        log = world.open_log(CONFIG, recovery_point=8)
+        assert log.recovery.damage is None
+        assert read_values(log) == values[segment_bases(log)[0] :]
+        assert segment_bases(log)[-1] == 6

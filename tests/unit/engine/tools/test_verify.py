@@ -402,6 +402,7 @@ def test_directories_are_judged_by_their_names() -> None:
         segment_file(30, ".timeindex"),
         segment_file(30, ".txnindex"),
         segment_file(30, ".snapshot"),
+        segment_file(0, ".log.deleted"),
     ],
     ids=lambda path: path.name,
 )
