@@ -36,6 +36,7 @@ def run(folder: Path, numbers: list[int], *arguments: str) -> subprocess.Complet
         (folder / package).mkdir()
         (folder / package / "__init__.py").write_text("")
     (folder / "engine" / "room.py").write_text(SOURCE)
+    (folder / "conftest.py").write_text("import engine.room\n")
     (folder / "test_room.py").write_text(TEST.format(numbers=numbers))
     (folder / "pytest.toml").write_text('[pytest]\npythonpath = ["."]\n')
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.branches", *arguments]

@@ -7,6 +7,7 @@ the way pytest's `importlib` mode needs it.
 """
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -105,17 +106,19 @@ def missed(counts: dict[str, Any]) -> list[str]:
     ]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Count from now on, which is in vain for what has been imported already."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Count from now on, which is before the first conftest imports anything of ours."""
     early = [name for name in PACKAGES if name in sys.modules]
     if early:
         message = f"imported before anything could be counted: {', '.join(early)}"
         raise pytest.UsageError(message)
+    in_a_worker = "PYTEST_XDIST_WORKER" in os.environ
     counter = slipcover.Slipcover(
         branch=True,
-        source=[] if hasattr(config, "workerinput") else list(PACKAGES),
+        source=[] if in_a_worker else list(PACKAGES),  # what nothing imports is missed as well
         d_miss_threshold=NEVER,
         exclude_also=list(NOT_COUNTED),
     )
     sys.meta_path.insert(0, _Finder(counter))
-    config.pluginmanager.register(Branches(counter), "tidelog-branches")
+    early_config.pluginmanager.register(Branches(counter), "tidelog-branches")
