@@ -58,9 +58,13 @@ _OF_LOGS: Final = (
     "kafkaRestGetPartition",
     "kafkaRestProduceToPartition",
     "kafkaRestGetOffsets",
-    "kafkaRestReadRecords",
 )
 
+_FROM_A_TOPIC: Final = (
+    _Ways(_OF_TOPICS, _TOPIC),
+    _Ways(_OF_LOGS, _FIRST_LOG),
+    _Ways(("kafkaRestReadRecords",), {**_FIRST_LOG, "query.offset": "0"}),
+)
 _FROM_AN_APPEND: Final = (
     _Ways(("readRecords", "readBatches"), {**_LOG, "query.offset": "$response.body#/base_offset"}),
     _Ways(("appendRecords",), {**_LOG, "header.if-match": "$response.header.ETag"}),
@@ -83,8 +87,8 @@ _FROM_A_GROUP_OFFSET: Final = (
 _FROM_A_MOVE: Final = (_Ways(("getMove",), _LOG),)
 
 _WAYS: Final[Mapping[tuple[str, str], tuple[_Ways, ...]]] = {
-    ("putTopic", "200"): (_Ways(_OF_TOPICS, _TOPIC), _Ways(_OF_LOGS, _FIRST_LOG)),
-    ("putTopic", "201"): (_Ways(_OF_TOPICS, _TOPIC), _Ways(_OF_LOGS, _FIRST_LOG)),
+    ("putTopic", "200"): _FROM_A_TOPIC,
+    ("putTopic", "201"): _FROM_A_TOPIC,
     ("appendRecords", "200"): _FROM_AN_APPEND,
     ("appendRecords", "201"): _FROM_AN_APPEND,
     ("appendBatches", "200"): _FROM_AN_APPEND,

@@ -15,6 +15,9 @@ from tests.support.server import serving
 
 DURATION_SECONDS = 15 * 60
 
+FOLLOWED_LINKS = 20
+"""So many at least are followed in that time; `test_links.py` follows each of ours."""
+
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 PROMISES = (
     "not_a_server_error",
@@ -73,6 +76,9 @@ def test_a_quarter_of_an_hour_of_requests_gets_only_documented_answers(tmp_path:
         passed = re.search(r"(\d+) generated, (\d+) passed", run.stdout)
         assert passed is not None, run.stdout
         assert passed[1] == passed[2], run.stdout
+        links = re.search(r"API Links: +(\d+) covered", run.stdout)
+        assert links is not None, run.stdout
+        assert int(links[1]) >= FOLLOWED_LINKS, run.stdout
         sys.stdout.write(run.stdout)
         records = f"{served.url}/v1/topics/after/partitions/0/records"
         httpx.put(f"{served.url}/v1/topics/after", json={}).raise_for_status()
