@@ -34,6 +34,19 @@ async def test_every_log_shows_its_size_and_offsets(api: Api) -> None:
     } <= await lines_of(api)
 
 
+async def test_a_topic_made_again_shows_its_own_figures(api: Api) -> None:
+    """While the files of the deleted one still wait for their removal.
+
+    (LM.testMetricsExistWhenLogIsRecreatedBeforeDeletion)
+    """
+    await api.append("a", "b", "c")
+    assert (await api.client.delete("/v1/topics/events")).status_code == 204
+    assert not [line for line in await lines_of(api) if line.startswith("tidelog_log_end_offset")]
+    await api.create()
+    await api.append("a")
+    assert 'tidelog_log_end_offset{partition="0",topic="events"} 1.0' in await lines_of(api)
+
+
 async def test_bytes_that_no_reader_sees_yet_are_told(tmp_path: Path) -> None:
     """What is appended and not flushed counts; a flush brings it to nothing."""
     async with running(tmp_path, commit_interval_ms=3_600_000) as api:

@@ -333,7 +333,10 @@ def test_an_empty_log_moves() -> None:
 
 
 def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
-    """What was copied before it was cleaned has to be cleaned again: its mark is not believed."""
+    """What was copied before it was cleaned has to be cleaned again: its mark is not believed.
+
+    (CM.testAlterCheckpointDirShouldRemoveDataInSrcDirAndAddInNewDir)
+    """
     world = World()
     manager = opened(world)
     settings: dict[str, ConfigValue] = {
