@@ -278,16 +278,30 @@ class _PosixLock:
             self._identity = _identity(os.fstat(self._number))
             self._held_here.add(self._identity)
 
+    def ensure_held(self) -> None:
+        if not self._is_in_place():
+            raise OSError(
+                errno.ESTALE,
+                "the lock file was removed or replaced, so that another process may have got in",
+                str(self._path),
+            )
+
     def release(self) -> None:
         with self._registry:
             if self._number is None:
                 return
             self._held_here.discard(self._identity)
             # Removed before it is released: the next owner must make a file of its own.
-            with contextlib.suppress(FileNotFoundError):
+            if self._is_in_place():  # else it is that of the next owner, who has one already
                 os.unlink(self._path)
             os.close(self._number)
             self._number = None
+
+    def _is_in_place(self) -> bool:
+        try:
+            return _identity(os.stat(self._path)) == self._identity
+        except FileNotFoundError:
+            return False
 
     def _acquire(self) -> int:
         while True:

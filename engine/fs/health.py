@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from engine.errors import Overloaded, StorageFull, StorageOffline
+from engine.fs.port import HeldLock
 from engine.metrics import NullRecorder, Recorder
 
 _LOG = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ _NO_PERMISSION: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Nothing is wrong with the disk: too many files are open."""
+_LOOK_MS: Final = 1_000
+"""In less than that no other process takes a directory over."""
 
 
 class DirectoryHealth:
@@ -37,6 +40,8 @@ class DirectoryHealth:
         self._lock = threading.Lock()
         self._cause: OSError | None = None
         self._can_read = True
+        self._held: HeldLock | None = None
+        self._looked_ms = 0
         self._writing = _Guard(self)
         self._appending = _AppendGuard(self)
         self._reading = _ReadGuard(self)
@@ -60,6 +65,33 @@ class DirectoryHealth:
         assert self._cause is not None, "asked of a directory that takes writes"
         return self._offline(self._cause)
 
+    def watch(self, lock: HeldLock | None) -> None:
+        """Take no more writes once this lock of the directory is lost; None if it was released."""
+        self._held = lock
+
+    def ensure_taking(self, now_ms: int) -> None:
+        """Raise as `ensure_online`; and as `ensure_held`, if that was asked a second ago or more.
+
+        For who cannot look at a file for every write.
+        """
+        if self._cause is not None:
+            raise self._offline(self._cause)
+        if not 0 <= now_ms - self._looked_ms < _LOOK_MS:
+            self._looked_ms = now_ms
+            self.ensure_held()
+
+    def ensure_held(self) -> None:
+        """Raise StorageOffline if the directory's lock is lost, and take no more writes.
+
+        A process that was stopped may go on after somebody has removed its lock file and started
+        another one in its place; or the directory was removed, and what is synced has no name.
+        """
+        if self._held is not None:
+            try:
+                self._held.ensure_held()
+            except OSError as error:
+                raise self.fail(error) from error
+
     def ensure_readable(self) -> None:
         """Raise StorageOffline if a read has failed."""
         if not self._can_read:
@@ -67,7 +99,10 @@ class DirectoryHealth:
             raise self._offline(self._cause)
 
     def writing(self) -> _Guard:
-        """Guard a block that changes the disk: an OSError takes the directory offline."""
+        """Guard a block that changes the disk: an OSError takes the directory offline.
+
+        So does the loss of the directory's lock, which is looked at before and after.
+        """
         return self._writing
 
     def appending(self) -> _AppendGuard:
@@ -114,8 +149,8 @@ class _Guard:
         self._health = health
 
     def __enter__(self) -> None:
-        if self._health.is_offline:
-            self._health.ensure_online()
+        self._health.ensure_online()
+        self._health.ensure_held()
 
     def __exit__(
         self,
@@ -125,10 +160,16 @@ class _Guard:
     ) -> None:
         if isinstance(error, OSError):
             raise self._health.fail(error) from error
+        if error is None:
+            self._health.ensure_held()  # else nobody will find what was synced
 
 
 class _AppendGuard(_Guard):
     __slots__ = ()
+
+    def __enter__(self) -> None:
+        if self._health.is_offline:
+            self._health.ensure_online()
 
     def __exit__(
         self,
@@ -143,7 +184,8 @@ class _AppendGuard(_Guard):
             ) from error
         if isinstance(error, OSError) and error.errno in _NO_FILES:
             raise _too_many_files() from error
-        super().__exit__(kind, error, trace)
+        if isinstance(error, OSError):
+            raise self._health.fail(error) from error
 
 
 class _ReadGuard(_Guard):

@@ -27,8 +27,12 @@ class DirectoryLock:
                 directory=str(directory),
             ) from error
 
+    def ensure_held(self) -> None:
+        """Raise OSError if the lock file is gone, or that of another owner."""
+        self._held.ensure_held()
+
     def release(self) -> None:
-        """Give the directory up and remove the lock file; may be repeated."""
+        """Give the directory up and remove the lock file, if it is ours; may be repeated."""
         self._held.release()
 
     def __enter__(self) -> Self:

@@ -128,8 +128,11 @@ class MappedFile(Protocol):
 class HeldLock(Protocol):
     """A lock on a file that other processes respect."""
 
+    def ensure_held(self) -> None:
+        """Raise OSError if the lock's file is gone or another one: then others can get in."""
+
     def release(self) -> None:
-        """Remove the lock's file and let the next owner in. May be repeated."""
+        """Let the next owner in, and remove the lock's file if it still is it. May be repeated."""
 
 
 class FileSystem(Protocol):

@@ -265,9 +265,7 @@ class Loader:
             except CorruptIndex as error:
                 _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
                 self._report_emptied(segment)
-                segment.indexes.remove_unusable()
                 result = self._reindex(segment, epochs)
-                segment.flush()
                 next_offset = None if result.tail is Tail.DAMAGED else result.next_offset
             self._report_gap(segment, next_offset)
 
@@ -279,7 +277,14 @@ class Loader:
         producers = self._new_producers()
         before = producers.snapshots
         producers.overlook_snapshots_above(segment.base_offset)
-        result = self._recover_one(segment, producers, epochs, keeps_tail=True)
+        segment.indexes.begin_anew()
+        try:
+            result = self._recover_one(segment, producers, epochs, keeps_tail=True)
+        except SegmentOverflow:
+            segment.indexes.begin_anew()  # nothing of them is to be found, whatever happens next
+            raise
+        segment.records.sync()
+        segment.indexes.finish_anew()
         if producers.map_end_offset not in before:
             producers.take_snapshot(sync=True)
         return result

@@ -226,6 +226,11 @@ class LocalLog:
             self.retire(active)
             self.segments.replace([self._create_segment(offset)], [active])
 
+    def sync_end(self) -> None:
+        """Return once what was cut off could not come back after a power cut."""
+        self.segments.active.sync_log()
+        self.context.fs.sync_directory(self.directory)
+
     def restart_at(self, offset: int) -> None:
         """Remove everything and go on with one empty segment at `offset`.
 

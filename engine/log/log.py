@@ -113,7 +113,7 @@ class Log(LogReader):
         with self._lock_at_once if at_once else self._lock:
             context, state = self._context, self._state  # not before: the log may have moved
             self._ensure_open()
-            context.health.ensure_online()
+            context.health.ensure_taking(now_ms)
             if at_once:
                 self._ensure_at_hand()
             if expected_end_offset is not None or expected_tag is not None:

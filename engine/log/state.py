@@ -366,6 +366,7 @@ class LogState:
         for segment in removed:
             self._retire_snapshot(segment.base_offset)
         self.local.end_at(offset, notes_gap=self._is_gapless)
+        self.local.sync_end()  # first: no record of an older epoch comes back behind the new one
         self.epochs.truncate_from_end(offset)
         self.epochs.assign(self.leader_epoch, offset)
         self._end_at(offset)
@@ -383,6 +384,7 @@ class LogState:
 
     def _restart_at(self, offset: int) -> None:
         self.local.restart_at(offset)
+        self.local.sync_end()
         self.epochs.restart_at(self.leader_epoch, offset)
         self.producers.truncate_fully(offset)
         self._move_to(Watermarks.empty_at(offset, offset))

@@ -122,6 +122,7 @@ class Checkpoints:
             high_watermarks = _capped(high_watermarks, cut.log, cut.surely_kept)
             starts = _capped(starts, cut.log, cut.end_offset)
             told_by_name.pop(cut.log, None)
+        self._health.ensure_held()
         with self._health.appending():
             self._recovery_points.write(recovery_points)
             self._log_starts.write(

@@ -98,6 +98,7 @@ class DataDirectory:
                 self._fs.sync_directory(self.path.parent)
             ensure_files(self._fs, self.path, _FILES)
             self._lock = DirectoryLock(self._fs, self.path)
+            self.health.watch(self._lock)
 
     def begin(self) -> None:
         """Note how the directory was left, in `left`: from now on a crash counts as unclean.
@@ -115,6 +116,7 @@ class DataDirectory:
     def release(self) -> None:
         """Let the next owner in; may be repeated, and without having been owned."""
         if self._lock is not None:
+            self.health.watch(None)
             self._lock.release()
             self._lock = None
 

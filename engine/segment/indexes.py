@@ -24,6 +24,7 @@ class SegmentIndexes:
         "_base_offset",
         "_directory",
         "_fs",
+        "_is_unfinished",
         "_max_size_bytes",
         "_offset",
         "_opening",
@@ -46,6 +47,7 @@ class SegmentIndexes:
         self._base_offset = base_offset
         self._max_size_bytes = max_size_bytes
         self._suffix = suffix
+        self._is_unfinished = False
         self._opening = threading.Lock()
         self._offset: OffsetIndex | None = None
         self._time: TimeIndex | None = None
@@ -57,7 +59,8 @@ class SegmentIndexes:
 
     @property
     def time_path(self) -> Path:
-        return self._directory / (names.time_index_name(self._base_offset) + self._suffix)
+        suffix = names.TEMPORARY_SUFFIX if self._is_unfinished else self._suffix
+        return self._directory / (names.time_index_name(self._base_offset) + suffix)
 
     @property
     def transaction_path(self) -> Path:
@@ -164,11 +167,28 @@ class SegmentIndexes:
                 file=str(self.offset_path),
             )
 
-    def remove_unusable(self) -> None:
-        """Let go of the indexes and remove their files, so that they are made anew."""
+    def begin_anew(self) -> None:
+        """Let go of the indexes and remove their files: they are made anew until `finish_anew`.
+
+        A start makes all three anew if the one of times is missing, and cannot see that the one of
+        transactions is not whole: so the one of times goes first, and gets its name back last.
+        """
         self.close_handles()
         self._offset = self._time = self._transaction = None
+        self._is_unfinished = False
+        self._fs.remove(self.time_path, missing_ok=True)
+        self._fs.sync_directory(self._directory)
         self.remove_files()
+        self._is_unfinished = True
+        self._fs.remove(self.time_path, missing_ok=True)
+
+    def finish_anew(self) -> None:
+        """Return once the indexes would survive a power cut, and a start would believe them."""
+        self.sync()
+        self._fs.sync_directory(self._directory)
+        self._is_unfinished = False
+        self.time.rename(self.time_path)
+        self._fs.sync_directory(self._directory)
 
     def sync(self) -> None:
         """Return once every index would survive a power cut; missing sparse ones are made."""

@@ -126,9 +126,13 @@ def carry_out(
     with ExitStack() as locks:
         for path in paths:
             locks.enter_context(DirectoryLock(fs, path))
-        for path in plan.stale_files:
-            fs.remove(path, missing_ok=True)
-        _sync(fs, {path.parent for path in plan.stale_files})
+        # Without one of transactions a start would believe the other indexes: these go first.
+        transactions = [one for one in plan.stale_files if one.suffix == names.TXN_INDEX_SUFFIX]
+        others = [one for one in plan.stale_files if one not in transactions]
+        for paths_in_order in (others, transactions):
+            for path in paths_in_order:
+                fs.remove(path, missing_ok=True)
+            _sync(fs, {path.parent for path in paths_in_order})
         for path in paths:
             damages = [one for log, one in plan.cuts.items() if log.parent == path]
             if damages:

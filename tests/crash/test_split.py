@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 
+from engine.fs import names
 from engine.types import INT32_MAX
 from tests.support.builders import World
 from tests.support.filesystem import PowerCut
@@ -42,6 +43,19 @@ def test_a_segment_that_reaches_too_far_is_split() -> None:
     log.check_invariants()
 
 
+def test_a_segment_below_the_recovery_point_that_reaches_too_far_is_split() -> None:
+    """There it is walked only because its indexes are missing; nothing of them is left behind."""
+    world = overflowed()
+    path = log_path(10 * FAR)
+    with world.disk.open(path, create=True) as file:
+        file.append(batch_at(10 * FAR))
+    log = world.open_log(COMPACTED, recovery_point=10 * FAR + 1)
+    assert segment_bases(log) == [0, FAR, 3 * FAR, 10 * FAR]
+    assert [header.base_offset for header in read_headers(log)] == [*OFFSETS, 10 * FAR]
+    left = world.disk.list_directory(DIRECTORY)
+    assert [name for name in left if name.endswith(names.TEMPORARY_SUFFIX)] == []
+
+
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
 @pytest.mark.parametrize("step", range(1, changes_of_a_start() + 1))
 def test_a_split_survives_a_crash_at_every_step(step: int, *, power_cut: bool) -> None:
@@ -55,6 +69,6 @@ def test_a_split_survives_a_crash_at_every_step(step: int, *, power_cut: bool) -
     world.restart(power_cut=power_cut)
     log = world.open_log(COMPACTED)
     assert [header.base_offset for header in read_headers(log)] == OFFSETS
-    names = world.disk.list_directory(DIRECTORY)
-    assert [name for name in names if name.endswith((".cleaned", ".swap"))] == []
+    left = world.disk.list_directory(DIRECTORY)
+    assert [name for name in left if name.endswith((".cleaned", ".swap"))] == []
     log.check_invariants()

@@ -42,6 +42,7 @@ def adopt_cleaned(
         elif data is None:
             _ensure_may_go(model, batch)
             _judge_records(batch, [], now_ms, newest, replaced)
+            model.compacted_away.append(batch)
         else:
             after = Stored.of(data)
             _judge_records(batch, after.records, now_ms, newest, replaced)

@@ -250,7 +250,8 @@ class DrivenLog:
     def is_busy(self) -> bool:
         """Whether a lock of the log is held, so that on one thread nobody else could act."""
         log = self.log
-        locks = (log._lock._lock, log._naming, log._reshaping)  # noqa: SLF001 - see above
+        opening = [one.indexes._opening for one in log._state.local.segments]  # noqa: SLF001 - see above
+        locks = (log._lock._lock, log._naming, log._reshaping, *opening)  # noqa: SLF001 - see above
         return any(lock.locked() for lock in locks)
 
     # -- restarts ----------------------------------------------------------------------------

@@ -71,6 +71,10 @@ class ForgetfulDisk(Storage):
         """Let some of what is only cached reach the disk, in any order; nobody is told."""
         self._write_back_below(self._root, random)
 
+    def write_back_names(self) -> None:
+        """Make all names durable and no contents, as a journal may that knows of names alone."""
+        self._write_back_names_below(self._root)
+
     def sync_everything(self) -> None:
         """Make durable all that is written, as a machine does that is left alone for a while."""
         self._sync_below(self._root)
@@ -197,12 +201,17 @@ class ForgetfulDisk(Storage):
                 raise BlockingIOError(errno.EWOULDBLOCK, "locked", str(path))
             self.open(path, create=True)
             self._held_locks.add(path)
-            return ForgetfulLock(self, path)
+            return ForgetfulLock(self, path, self._inode(path))
 
-    def unlock(self, path: Path) -> None:
+    def is_at(self, path: Path, inode: Inode) -> bool:
+        """Whether the file has this name still."""
+        return self.exists(path) and self._find(path) is inode
+
+    def unlock(self, path: Path, inode: Inode) -> None:
         with self._lock:
             self._held_locks.discard(path)
-            self.remove(path, missing_ok=True)
+            if self.is_at(path, inode):
+                self.remove(path)
 
     # ---------------------------------------------------------------------------- insides
 
@@ -264,6 +273,12 @@ class ForgetfulDisk(Storage):
             elif random.random() < 0.5:
                 node.write_back(random)
 
+    def _write_back_names_below(self, directory: Directory) -> None:
+        directory.sync()
+        for node in directory.names.values():
+            if isinstance(node, Directory):
+                self._write_back_names_below(node)
+
     def _sync_below(self, directory: Directory) -> None:
         directory.sync()
         for node in directory.names.values():
@@ -276,15 +291,20 @@ class ForgetfulDisk(Storage):
 class ForgetfulLock:
     """A `HeldLock`."""
 
-    def __init__(self, disk: ForgetfulDisk, path: Path) -> None:
+    def __init__(self, disk: ForgetfulDisk, path: Path, inode: Inode) -> None:
         self._disk = disk
         self._path = path
+        self._inode = inode
         self._generation = disk.generation
         self._is_held = True
 
+    def ensure_held(self) -> None:
+        if not self._disk.is_at(self._path, self._inode):
+            raise os_error(errno.ESTALE, self._path)
+
     def release(self) -> None:
         if self._is_held and self._generation == self._disk.generation:
-            self._disk.unlock(self._path)
+            self._disk.unlock(self._path, self._inode)
         self._is_held = False
 
 

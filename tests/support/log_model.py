@@ -67,6 +67,8 @@ class LogModel:
     leader_epoch: int = 0
     remembered: dict[int, list[Stored]] = field(default_factory=dict)
     """By producer: the batches whose retry must be recognised; it may recognise more."""
+    compacted_away: list[Stored] = field(default_factory=list)
+    """Batches of transactions that compaction removed whole."""
     published: dict[tuple[int, int], Content] = field(default_factory=dict)
     """What readers were shown, by leader epoch of the log and offset."""
 
@@ -133,7 +135,7 @@ class LogModel:
 
     def reopen_transactions(self, lost: Stored) -> None:
         """Take a transaction for open whose marker is lost."""
-        for batch in self.batches:
+        for batch in (*self.batches, *self.compacted_away):
             if batch.ended_at == lost.base_offset:
                 batch.ended_at, batch.is_aborted = None, False
 
@@ -203,19 +205,24 @@ class LogModel:
         """Return where a reader of what is committed may have to stop.
 
         The second one holds if the state was rebuilt from the log start on: a transaction then
-        begins with its first batch that is still there.
+        begins with its first batch that is still there. The third one if the state remembers where
+        a transaction began of which compaction left nothing, and whose end was cut off since.
         """
-        undecided = [
-            batch
-            for batch in self.batches
-            if batch.is_data_of_transaction
-            and (batch.ended_at is None or batch.ended_at >= self.high_watermark)
-        ]
+        undecided = self._undecided(self.batches)
         present = [batch for batch in undecided if batch.next_offset > self.log_start]
         return {
             min([self.high_watermark, *(max(self.log_start, one.base_offset) for one in some)])
-            for some in (undecided, present)
+            for some in (undecided, present, undecided + self._undecided(self.compacted_away))
         }
+
+    def _undecided(self, batches: list[Stored]) -> list[Stored]:
+        """Return those of transactions that have no end which readers can see."""
+        return [
+            batch
+            for batch in batches
+            if batch.is_data_of_transaction
+            and (batch.ended_at is None or batch.ended_at >= self.high_watermark)
+        ]
 
     def due(self, offset: int, bound: int, end_offset: int | None = None) -> list[Stored]:
         """Return the batches to be read from `offset` on: whole, below the bound."""

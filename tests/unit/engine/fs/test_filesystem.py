@@ -1,5 +1,8 @@
 """What a `FileSystem` promises about names, on the machine's and on the tests' own alike."""
 
+import errno
+import re
+
 import pytest
 
 from engine.errors import DirectoryLocked
@@ -107,6 +110,19 @@ def test_lock_left_by_a_crash_does_not_lock(place: Place) -> None:
     """The file of an owner that died is taken over."""
     place.write(LOCK_FILE, b"")
     DirectoryLock(place.fs, place.directory).release()
+
+
+def test_an_owner_whose_lock_file_is_gone_owns_nothing(place: Place) -> None:
+    """Whoever removed it let others in, and what the next owner made is left alone."""
+    first = DirectoryLock(place.fs, place.directory)
+    first.ensure_held()
+    place.fs.remove(place / LOCK_FILE)
+    with pytest.raises(OSError, match=re.escape(str(place / LOCK_FILE))) as lost:
+        first.ensure_held()
+    assert lost.value.errno == errno.ESTALE
+    place.write(LOCK_FILE, b"")
+    first.release()
+    assert place.fs.exists(place / LOCK_FILE)
 
 
 def test_lock_is_released_although_somebody_removed_its_file(place: Place) -> None:

@@ -103,3 +103,66 @@ def test_first_failure_is_the_cause_and_is_counted_once() -> None:
     assert "the disk said no" in str(health.fail(first))
     assert "the disk said no" in str(health.fail(OSError(errno.EBADF, "something else")))
     assert (health.cause, recorder.offline) == (first, ["/data"])
+
+
+class Lock:
+    """A lock of a directory that can be lost; counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        self.is_lost = False
+        self.looks = 0
+
+    def ensure_held(self) -> None:
+        self.looks += 1
+        if self.is_lost:
+            raise os_error(errno.ESTALE)
+
+    def release(self) -> None:
+        """Nobody asks for it here."""
+
+
+def test_a_lost_lock_takes_the_directory_offline(health: DirectoryHealth) -> None:
+    """It is looked at before and after what is written, and once lost stays so."""
+    lock = Lock()
+    health.watch(lock)
+    with health.writing():
+        pass
+    with health.appending():
+        pass  # too hot for a look of its own: who appends asks `ensure_taking`
+    assert lock.looks == 2
+    with pytest.raises(StorageOffline, match="the disk said no"), health.writing():
+        lock.is_lost = True
+    for guard in (health.writing(), health.appending()):
+        with pytest.raises(StorageOffline), guard:
+            pytest.fail("the block must not run")
+    other = DirectoryHealth(DIRECTORY)
+    other.watch(lock)
+    with pytest.raises(StorageOffline), other.writing():
+        pytest.fail("the block must not run")
+
+
+def test_a_released_lock_is_none_that_could_be_lost(health: DirectoryHealth) -> None:
+    """Afterwards nothing is looked at any more."""
+    lock = Lock()
+    lock.is_lost = True
+    health.watch(lock)
+    health.watch(None)
+    with health.writing():
+        health.ensure_held()
+    assert lock.looks == 0
+
+
+def test_who_appends_looks_at_the_lock_once_a_second(health: DirectoryHealth) -> None:
+    """After a second without a look, or if the clock went back, it is looked at again."""
+    lock = Lock()
+    health.watch(lock)
+    for now_ms in (10_000, 10_001, 10_999, 11_000, 11_500, 10_900):
+        health.ensure_taking(now_ms)
+    assert lock.looks == 3
+    lock.is_lost = True
+    for now_ms in (11_500, 11_800):
+        health.ensure_taking(now_ms)
+    for _ in range(2):
+        with pytest.raises(StorageOffline):
+            health.ensure_taking(12_000)
+    assert lock.looks == 4
