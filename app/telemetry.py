@@ -68,6 +68,7 @@ class Telemetry:
         self._cleaner: dict[str, float] = {}
         self._cleaner_looked_at = monotonic()
         self._uncleanable: dict[str, tuple[int, int]] = {}
+        self._recovering: Counter[TopicPartition] = Counter()
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -114,6 +115,10 @@ class Telemetry:
 
     def rolled(self, log: TopicPartition) -> None:
         self._count("segments_rolled")
+
+    def recovering(self, log: TopicPartition, *, segments: int) -> None:
+        with self._lock:
+            self._recovering[log] = segments
 
     def recovered(
         self, log: TopicPartition, *, scanned_bytes: int, truncated_bytes: int, damaged: bool
@@ -217,6 +222,7 @@ class Telemetry:
 
     def _collect_engine(self) -> Iterator[Metric]:
         with self._lock:
+            remaining = self._recovering.total()
             topics, events = self._topics.copy(), self._events.copy()
             flush_buckets, flush_sum = self._flushes.buckets(), self._flushes.sum_seconds
         for kind, documentation in _TOPIC_COUNTERS.items():
@@ -227,6 +233,11 @@ class Telemetry:
             yield family
         for event, documentation in _EVENT_COUNTERS.items():
             yield CounterMetricFamily(f"tidelog_{event}", documentation, value=events[event])
+        yield GaugeMetricFamily(
+            "tidelog_remaining_segments_to_recover",
+            "While starting: segments not scanned yet of logs that are being opened",
+            value=remaining,
+        )
         yield HistogramMetricFamily(
             "tidelog_log_flush_seconds",
             "Time to sync one log (Kafka's LogFlushRateAndTimeMs)",

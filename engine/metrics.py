@@ -26,6 +26,9 @@ class Recorder(Protocol):
     def rolled(self, log: TopicPartition) -> None:
         """Count a new active segment."""
 
+    def recovering(self, log: TopicPartition, *, segments: int) -> None:
+        """Note how many segments of a log are still to be scanned (remainingSegmentsToRecover)."""
+
     def recovered(
         self, log: TopicPartition, *, scanned_bytes: int, truncated_bytes: int, damaged: bool
     ) -> None:
@@ -87,6 +90,8 @@ class NullRecorder:
     def flushed(self, log: TopicPartition, *, duration_ms: float) -> None: ...
 
     def rolled(self, log: TopicPartition) -> None: ...
+
+    def recovering(self, log: TopicPartition, *, segments: int) -> None: ...
 
     def recovered(
         self, log: TopicPartition, *, scanned_bytes: int, truncated_bytes: int, damaged: bool

@@ -344,19 +344,30 @@ class Loader:
         if not len(self._segments):
             return
         producers = self._recovered_producers = self._new_producers()
-        for segment in self._segments.overlapping(self._first_to_recover(), INT64_MAX):
-            result = self._recover_one(
-                segment, producers, epochs, before_cut=partial(self._remove_above, segment)
-            )
-            producers.take_snapshot(sync=True)
-            if result.truncated_bytes:
-                break
-            following = self._segments.higher(segment.base_offset)
-            if following is not None and not self._may_follow(
-                following.base_offset, result.next_offset
-            ):
-                self._remove_above(segment)
-                break
+        tail = self._segments.overlapping(self._first_to_recover(), INT64_MAX)
+        try:
+            for number, segment in enumerate(tail):
+                self._report.remaining(len(tail) - number)
+                if not self._recover_next(segment, producers, epochs):
+                    break
+        finally:
+            self._report.remaining(0)
+
+    def _recover_next(
+        self, segment: Segment, producers: ProducerStates, epochs: LeaderEpochCache
+    ) -> bool:
+        """Scan a segment; return whether the log goes on behind it."""
+        result = self._recover_one(
+            segment, producers, epochs, before_cut=partial(self._remove_above, segment)
+        )
+        producers.take_snapshot(sync=True)
+        if result.truncated_bytes:
+            return False
+        following = self._segments.higher(segment.base_offset)
+        if following is None or self._may_follow(following.base_offset, result.next_offset):
+            return True
+        self._remove_above(segment)
+        return False
 
     def _remove_above(self, segment: Segment) -> None:
         """Remove the later segments, the last one first: a crash meanwhile leaves no gap."""

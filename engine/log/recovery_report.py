@@ -12,6 +12,7 @@ from engine.metrics import Recorder
 from engine.records.scan import Tail
 from engine.segment.recovery import SegmentRecovery
 from engine.segment.segment import Segment
+from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,6 +24,14 @@ class RecoveryReport:
         self.recovery = Recovery(was_clean)
         self._directory = directory
         self._recorder = recorder
+
+    @property
+    def _log(self) -> TopicPartition:
+        return parse_partition_directory(self._directory.name).topic_partition
+
+    def remaining(self, segments: int) -> None:
+        """Tell how many segments are still to be scanned."""
+        self._recorder.recovering(self._log, segments=segments)
 
     def scanned(self, segment: Segment, result: SegmentRecovery) -> None:
         """Tell what the scan of one segment found and cut."""
@@ -45,7 +54,7 @@ class RecoveryReport:
                 result.reason,
             )
         self._recorder.recovered(
-            parse_partition_directory(self._directory.name).topic_partition,
+            self._log,
             scanned_bytes=result.scanned_bytes,
             truncated_bytes=result.truncated_bytes,
             damaged=damaged,

@@ -71,6 +71,10 @@ class Recoveries(NullRecorder):
 
     def __init__(self) -> None:
         self.reported: list[tuple[int, int, bool]] = []
+        self.remaining: list[int] = []
+
+    def recovering(self, log: TopicPartition, *, segments: int) -> None:
+        self.remaining.append(segments)
 
     def recovered(
         self, log: TopicPartition, *, scanned_bytes: int, truncated_bytes: int, damaged: bool
@@ -79,17 +83,22 @@ class Recoveries(NullRecorder):
 
 
 def test_every_scanned_segment_is_reported() -> None:
-    """The recorder is told what was scanned, what was cut, and whether it was damage."""
+    """The recorder is told what was scanned, what was cut, whether it was damage, what remains.
+
+    (LM.testLogRecoveryMetricsShouldBeRemovedAfterLogRecovered)
+    """
     recorder = Recoveries()
     world = World(recorder=recorder)
     fill_segments(world.open_log(CONFIG), 3, 2)
     recorder.reported.clear()
+    recorder.remaining.clear()
     world.restart(power_cut=False)
     with world.disk.open(log_path(3)) as file:
         file.append(b"torn")
     world.open_log(CONFIG)
     sizes = [world.disk.size_bytes(log_path(base)) for base in (0, 3)]
     assert recorder.reported == [(sizes[0], 0, False), (sizes[1], 4, False)]
+    assert recorder.remaining == [2, 1, 0]
 
 
 def test_a_cut_removes_every_later_segment() -> None:

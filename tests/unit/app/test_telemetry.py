@@ -18,6 +18,9 @@ def test_everything_the_engine_reports_is_exposed() -> None:
     telemetry.read(LOG, size_bytes=50)
     telemetry.flushed(LOG, duration_ms=2.0)
     telemetry.rolled(LOG)
+    telemetry.recovering(LOG, segments=4)
+    telemetry.recovering(LOG, segments=3)
+    telemetry.recovering(TopicPartition("events", 1), segments=2)
     telemetry.recovered(LOG, scanned_bytes=10, truncated_bytes=4, damaged=True)
     telemetry.corrupt_data_found(LOG)
     telemetry.segments_deleted(LOG, count=2, size_bytes=20)
@@ -33,6 +36,7 @@ def test_everything_the_engine_reports_is_exposed() -> None:
         "tidelog_log_flush_seconds_count 1.0",
         'tidelog_log_flush_seconds_bucket{le="0.0025"} 1.0',
         "tidelog_segments_rolled_total 1.0",
+        "tidelog_remaining_segments_to_recover 5.0",
         "tidelog_recovered_bytes_total 10.0",
         "tidelog_truncated_bytes_total 4.0",
         "tidelog_damaged_segments_total 1.0",

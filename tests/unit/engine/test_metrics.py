@@ -15,6 +15,7 @@ def test_it_takes_everything_and_keeps_nothing() -> None:
     recorder.read(LOG, size_bytes=2)
     recorder.flushed(LOG, duration_ms=0.5)
     recorder.rolled(LOG)
+    recorder.recovering(LOG, segments=3)
     recorder.recovered(LOG, scanned_bytes=1, truncated_bytes=0, damaged=False)
     recorder.corrupt_data_found(LOG)
     recorder.segments_deleted(LOG, count=1, size_bytes=9)
