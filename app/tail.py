@@ -185,17 +185,27 @@ class Shared(Generic[K, V]):
 
     def __init__(self) -> None:
         self._made: dict[K, V] = {}
+        self._latest: tuple[K, V] | None = None
+        """Of what was made in this turn; most who look want this, and it needs no hash."""
         self._making: dict[K, asyncio.Task[V]] = {}
 
     def get(self, key: K) -> V | None:
         """Return what was made of this key in the present turn."""
+        latest = self._latest
+        if latest is not None and latest[0] == key:
+            return latest[1]
         return self._made.get(key)
 
     def put(self, key: K, made: V) -> None:
         """Share this with the readers who look in the present turn."""
         if not self._made:
-            asyncio.get_running_loop().call_soon(self._made.clear)
+            asyncio.get_running_loop().call_soon(self._forget)
         self._made[key] = made
+        self._latest = (key, made)
+
+    def _forget(self) -> None:
+        self._made.clear()
+        self._latest = None
 
     def is_making(self, key: K) -> bool:
         """Whether this is being made."""

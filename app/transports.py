@@ -20,6 +20,7 @@ class OneWrite:
 
     def __init__(self, transport: asyncio.Transport, close_seconds: float) -> None:
         self._transport = transport
+        self.is_closing = transport.is_closing  # asked for with every answer: no detour
         self._close_seconds = close_seconds
         self._head = b""
         self._loop = asyncio.get_running_loop()

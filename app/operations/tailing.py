@@ -60,6 +60,8 @@ class _End(NamedTuple):
     problem: msgspec.Raw | None = None
 
 
+_ANYWHERE: Final = OffsetSpec()
+
 _TOO_SLOW: Final = _End("slow_consumer", "the client took nothing for too long", retryable=True)
 _OVER: Final = _End("time_limit", "a tail lasts no longer than max_tail_ms", retryable=True)
 _GONE: Final = _End("client_gone", "the client hung up", retryable=True)
@@ -77,7 +79,7 @@ async def open_tail(exchange: Exchange, place: Place, call: ReadCall) -> TailSes
 
 def _shared(call: ReadCall) -> ReadCall:
     """Return what of a call all who tail alike have in common."""
-    return call._replace(start=OffsetSpec(), log_id=None, query=b"")
+    return call._replace(start=_ANYWHERE, log_id=None, query=b"")
 
 
 class TailSession:
@@ -148,7 +150,7 @@ class TailSession:
         place, settings = self._place, self._service.settings
         self._over_at = loop.time() + settings.max_tail_ms / 1000
         self._beat(loop.time())
-        page, self._page = self._page, self._page._replace(event=b"", chunk=b"")
+        page, self._page = self._page, _seen(self._page)
         try:
             begin = retry_line(settings.tail_retry_ms) + self._offsets(page, self._offset)
             await self._tell(delivery, begin)
@@ -179,7 +181,7 @@ class TailSession:
     def _told(self, page: Page) -> Page:
         """Stand behind a page that the client was sent; return it without what was sent."""
         self._offset = page.next_offset
-        return page._replace(event=b"", chunk=b"")
+        return _seen(page)
 
     def _beat(self, now: float) -> None:
         self._heartbeat_at = now + self._service.settings.tail_heartbeat_ms / 1000
@@ -192,9 +194,9 @@ class TailSession:
             now = asyncio.get_running_loop().time()
             if now >= min(self._heartbeat_at, self._over_at):
                 return False
-            if not moved_since(self._place, self._call, self._page.fetched):
-                return False
             key = _key_of(self._place, self._shared_call, self._offset)
+            if key[1] == self._page.fetched.watermarks.bound(self._call.isolation).offset:
+                return False  # woken for something else: the log has not moved
             page = _page_now(self._service, self._place, key)
         except Exception:  # noqa: BLE001  # the task meets it again, and tells the client
             return False
@@ -315,6 +317,12 @@ def _rendered(service: Service, place: Place, call: ReadCall, start: int, fetche
         event = records_event(body, next_offset)
     chunk = chunk_of(event) if 0 < len(event) <= PIECE_BYTES else b""
     is_all = stopped_at is None and may_grow(fetched)
-    return Page(
-        event, chunk, start, next_offset, is_all, fetched._replace(data=b""), len(fetched.data)
-    )
+    size_bytes = len(fetched.data)
+    fetched = fetched._replace(data=b"")
+    seen = Page(b"", b"", start, next_offset, is_all, fetched, size_bytes, None)
+    return seen._replace(event=event, chunk=chunk, seen=seen)
+
+
+def _seen(page: Page) -> Page:
+    """Return a page without what was sent of it: the same one for all who were sent it."""
+    return page.seen or page

@@ -25,6 +25,8 @@ class Page(NamedTuple):
     """Without its data."""
     size_bytes: int
     """Of that data."""
+    seen: Page | None
+    """The same without what there is to send, for who has sent it; None if it is that itself."""
 
 
 def records_event(page: Buffer, next_offset: int) -> bytes:
