@@ -46,7 +46,7 @@ async def api(anyio_backend: str) -> AsyncIterator[Api]:
     for directory in (DATA, SECOND):
         disk.make_directory(directory, parents=True)
     disk.sync_directory(Path("/"))
-    settings = {
+    settings: dict[str, Any] = {
         "default_topic_config": dict(SMALL_INDEXES),
         "more_data_directories": (SECOND,),
         "max_tail_ms": 10,
