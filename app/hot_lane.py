@@ -99,7 +99,7 @@ class HotLane(Lane):
         """Return what a head means, byte for byte, if it has been understood before."""
         return self._known.get(head)
 
-    def admit(self, connection: HttpToolsProtocol, known: Known) -> HotRequest | None:
+    def admit(self, connection: HttpToolsProtocol, known: Known) -> HotAppend | None:
         """Return the request with this head, let in; None if it is not one for here."""
         task = known.task
         admitted = self.let_in(connection, task.path, task.operation, known.headers, known.fields)
@@ -172,13 +172,22 @@ class HotAppend(HotRequest):
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
+    def receive(self, size_bytes: int) -> bytearray:
+        """Return the buffer into which the whole body will be put; `hold` is told as it comes."""
+        self._body = body = bytearray(size_bytes)
+        return body
+
+    def hold(self, size_bytes: int) -> None:
+        """Count so many bytes of the body that are here, unless nobody wants them any more."""
+        if not self._has_body:
+            try:
+                self._exchange.ticket.hold_body(size_bytes)
+            except Overloaded as error:
+                self._refuse(error)
+
     def take(self, piece: bytes) -> None:
+        self.hold(len(piece))
         if self._has_body:
-            return
-        try:
-            self._exchange.ticket.hold_body(len(piece))
-        except Overloaded as error:
-            self._refuse(error)
             return
         if not self._body:
             self._body = piece

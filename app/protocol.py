@@ -17,9 +17,10 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from app.bodies import DIRECT_BYTES, BodyReceiver
 from app.deliveries import CUT_OFF, SEND_NOW
 from app.heads import fault_of, without_upgrade
-from app.hot_lane import HotLane
+from app.hot_lane import HotAppend, HotLane
 from app.hot_request import HotRequest
 from app.problems import MalformedRequest, RequestTimedOut, kind_of, problem_answer
 from app.transports import OneWrite
@@ -104,13 +105,17 @@ class Protocol(HttpToolsProtocol):
             self._look_at_rest(len(data), has_begun=self._cycle is not latest)
 
     def _take_known(self, data: bytes) -> bool:
-        """Do a request that is whole and has a head that the parser has seen; False if it is none.
+        """Do a request that has a head that the parser has seen; False if it is none for here.
 
-        The parser is not told: it stands between two requests, before and afterwards.
+        It is whole, or the rest of its body is received without a copy. The parser is not told: it
+        stands between two requests, before and afterwards.
         """
         body_start = data.find(_HEAD_END) + len(_HEAD_END)
         known = self._hot_lane.known(data[:body_start])
-        if known is None or len(data) - body_start != known.body_bytes:
+        if known is None:
+            return False
+        rest_bytes = known.body_bytes - (len(data) - body_start)
+        if rest_bytes and (rest_bytes < DIRECT_BYTES or self.scheme != "http"):
             return False
         self.on_message_begin()
         self.url, self.headers = known.url, known.headers
@@ -122,9 +127,27 @@ class Protocol(HttpToolsProtocol):
         self._set_deadline(None)
         self._hot = hot
         self.cycle = cast("RequestResponseCycle", hot)
-        hot.take(data[body_start:])
-        hot.finish()
+        if not rest_bytes:
+            hot.take(data[body_start:])
+            hot.finish()
+            return True
+        self._has_head = True
+        body = memoryview(hot.receive(known.body_bytes))
+        here_bytes = len(body) - rest_bytes
+        body[:here_bytes] = memoryview(data)[body_start:]
+        hot.hold(here_bytes)
+        hot.expect_rest()
+        self.transport.set_protocol(BodyReceiver(self, body[here_bytes:]))
         return True
+
+    def body_came(self, size_bytes: int, *, is_whole: bool) -> None:
+        """Take note of what the receiver of a body has put into its buffer."""
+        hot = self._hot
+        assert isinstance(hot, HotAppend), "nothing else has a body"
+        hot.hold(size_bytes)
+        if is_whole:
+            self.transport.set_protocol(self)
+            self.on_message_complete()
 
     def _look_at_rest(self, size_bytes: int, *, has_begun: bool) -> None:
         """See to it that what has not come yet will not be waited for without end.

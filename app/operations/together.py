@@ -63,7 +63,7 @@ class Together:
         try:
             appended = self._service.runtime.committer.append(
                 log,
-                bytearray().join([member.batch for member in members]),
+                _joined(members),
                 acks_all=any(member.append.call.acks == "all" for member in members),
                 wakes=False,
                 at_once=True,
@@ -81,3 +81,10 @@ class Together:
         for member, alone in zip(members, appended.one_by_one(), strict=True):
             member.append.took(alone)
             member.done(None)
+
+
+def _joined(members: Sequence[_Member]) -> Buffer:
+    """Return the batches as one buffer; that of one alone is written from where it is."""
+    if len(members) == 1:
+        return members[0].batch
+    return bytearray().join([member.batch for member in members])

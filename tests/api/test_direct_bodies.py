@@ -1,0 +1,219 @@
+"""Large bodies of known heads: received where they will stay, and nothing of what follows them."""
+
+import asyncio
+import socket
+import tracemalloc
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from app.bodies import DIRECT_BYTES, BodyReceiver
+from app.operations.service import Service
+from engine.log.log import Log
+from engine.types import FetchIsolation
+from tests.support.builders import new_batch
+from tests.support.server import serving
+from tests.support.service import BATCHES, RAW, RECORDS, open_service
+from tests.support.wire import Connection, Listener, request
+
+pytestmark = pytest.mark.anyio
+
+BATCH = bytes(new_batch(90, value=b"x" * 1000))
+APPEND = request("POST", f"{BATCHES}?acks=1", BATCH, RAW)
+HEAD_BYTES = len(APPEND) - len(BATCH)
+LOOK = request("GET", BATCHES)
+
+
+@pytest.fixture
+async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
+    """An open service that waits for no body for long, and for the disk only when asked to."""
+    async with open_service(tmp_path, body_timeout_ms=20, commit_interval_ms=600_000) as service:
+        yield service
+
+
+async def learned(service: Service) -> Connection:
+    """A connection whose service has met the head of `APPEND`: it came alone, then its body."""
+    connection = Listener(service).connect()
+    for setting_up in (request("PUT", "/v1/topics/events", b"{}"), LOOK):
+        connection.send(setting_up)
+        assert (await connection.answer()).status in {200, 201}
+    connection.send(APPEND)
+    assert (await connection.answer()).status == 201
+    return connection
+
+
+def receives(connection: Connection) -> bool:
+    """Whether what arrives goes straight into the buffer of a body."""
+    return isinstance(connection.wire.receiver, BodyReceiver)
+
+
+def log_of(service: Service) -> Log:
+    return service.place("events", 0).log
+
+
+def bodies_in(log: Log) -> list[bytes]:
+    """The batches of the log as they were sent: with an offset and an epoch of 0, and without."""
+    fetched = log.read(0, max_bytes=1 << 24, isolation=FetchIsolation.LOG_END)
+    assert fetched is not None
+    data, size = bytes(fetched.data), len(BATCH)
+    return [data[at + 16 : at + size] for at in range(0, len(data), size)]
+
+
+CUTS = (HEAD_BYTES, HEAD_BYTES + 1, HEAD_BYTES + 20_000, len(APPEND) - DIRECT_BYTES)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+async def test_a_body_goes_into_one_buffer_wherever_it_is_cut(service: Service, cut: int) -> None:
+    """Its first bytes come with its head, the rest byte by byte or at once: it is the same body."""
+    connection = await learned(service)
+    for rest in ((cut, cut + 1, cut + 2), (cut,)):
+        places = [0, *rest, len(APPEND)]
+        for start, stop in pairwise(places):
+            connection.send(APPEND[start:stop])
+            assert receives(connection) is (stop < len(APPEND))
+        assert (await connection.answer()).status == 201
+    assert bodies_in(log_of(service)) == [BATCH[16:]] * 3
+    assert service.admission.requests == service.admission.body_bytes == 0
+
+
+async def test_what_follows_the_body_is_the_next_request(service: Service) -> None:
+    """The receiver ends where the body does, and the parser goes on where it stood."""
+    connection = await learned(service)
+    connection.send(APPEND[:200])
+    connection.send(APPEND[200:] + LOOK + APPEND)
+    assert not receives(connection)
+    assert [(await connection.answer()).status for _ in range(3)] == [201, 200, 201]
+    assert len(bodies_in(log_of(service))) == 3
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_other_bodies_go_through_the_parser(service: Service, scheme: str) -> None:
+    """One that lacks little is not worth the change; TLS copies what comes through it anyway."""
+    connection = await learned(service)
+    connection.protocol.scheme = scheme  # type: ignore[assignment]  # one of two
+    cut = len(APPEND) - DIRECT_BYTES + (scheme == "http")
+    connection.send(APPEND[:cut])
+    assert not receives(connection)
+    connection.send(APPEND[cut:])
+    assert (await connection.answer()).status == 201
+
+
+async def test_a_body_that_stays_out_is_not_waited_for(service: Service) -> None:
+    """After its time the client is told so; what it sends of the body later is passed over."""
+    connection = await learned(service)
+    connection.send(APPEND[:5000])
+    assert (await connection.answer()).status == 408
+    assert receives(connection)
+    connection.send(APPEND[5000:] + LOOK)
+    assert (await connection.answer()).status == 200
+    assert len(bodies_in(log_of(service))) == 1
+
+
+async def test_a_body_is_counted_as_it_comes(tmp_path: Path) -> None:
+    """What was only announced holds nothing, and what is beyond the limit is refused."""
+    limit = len(BATCH) + 1000
+    async with open_service(tmp_path, max_in_flight_bytes=limit) as service:
+        first = await learned(service)
+        second = Listener(service).connect()
+        first.send(APPEND[: HEAD_BYTES + 3000])
+        second.send(APPEND[:HEAD_BYTES])
+        assert service.admission.body_bytes == 3000
+        second.send(APPEND[HEAD_BYTES:-1])
+        assert (await second.answer()).status == 503
+        second.send(APPEND[-1:])
+        first.send(APPEND[HEAD_BYTES + 3000 :])
+        assert (await first.answer()).status == 201
+        assert service.admission.body_bytes == 0
+
+
+async def test_a_request_that_its_headers_spoil_keeps_no_body(service: Service) -> None:
+    """It is answered before its body is there, and the body is not taken for anything else."""
+    connection = await learned(service)
+    spoilt = request("POST", f"{BATCHES}?acks=1", BATCH, {**RAW, "content-type": "text/plain"})
+    connection.send(spoilt)
+    assert (await connection.answer()).status == 415
+    connection.send(spoilt[:300])
+    assert receives(connection)
+    assert (await connection.answer()).status == 415
+    connection.send(spoilt[300:])
+    assert service.admission.requests == service.admission.body_bytes == 0
+
+
+async def test_who_leaves_in_the_middle_leaves_nothing(service: Service) -> None:
+    """Neither bytes nor a request are counted for a client that is gone."""
+    connection = await learned(service)
+    connection.send(APPEND[:5000])
+    assert service.admission.body_bytes == 5000 - HEAD_BYTES
+    assert isinstance(connection.wire.receiver, BodyReceiver)
+    connection.wire.receiver.connection_lost(None)
+    assert service.admission.requests == service.admission.body_bytes == 0
+    assert len(bodies_in(log_of(service))) == 1
+
+
+async def test_a_connection_hears_of_a_slow_client_meanwhile(service: Service) -> None:
+    """That the client takes nothing is for the connection to know, whoever receives."""
+    connection = await learned(service)
+    connection.send(APPEND[:5000])
+    receiver = connection.wire.receiver
+    assert isinstance(receiver, BodyReceiver)
+    seen = []
+    for told in (receiver.pause_writing, receiver.resume_writing):
+        told()
+        seen.append(connection.protocol.flow.write_paused)
+    assert seen == [True, False]
+    connection.send(APPEND[5000:])
+    assert (await connection.answer()).status == 201
+
+
+async def test_a_large_body_is_held_once(service: Service) -> None:
+    """While it comes there is one buffer for it, however many pieces it comes in."""
+    connection = await learned(service)
+    connection.send(APPEND[:HEAD_BYTES])
+    view = memoryview(APPEND)
+    tracemalloc.start()
+    try:
+        for start in range(HEAD_BYTES, len(APPEND) - 1000, 1000):
+            connection.send(view[start : start + 1000])  # type: ignore[arg-type]  # as good as bytes
+        assert tracemalloc.get_traced_memory()[1] < 16 * 1024
+    finally:
+        tracemalloc.stop()
+    connection.hang_up()
+
+
+def test_it_is_the_same_over_sockets(tmp_path: Path) -> None:
+    """The event loop in use gives the body to its receiver and the rest to the parser."""
+    with serving(tmp_path) as served:
+        httpx.put(f"{served.url}/v1/topics/events", json={}).raise_for_status()
+        httpx.get(f"{served.url}{RECORDS}").raise_for_status()
+        httpx.get(f"{served.url}{BATCHES}").raise_for_status()
+        address = urlsplit(served.url)
+        with socket.create_connection((address.hostname or "", address.port or 0)) as client:
+            answers = client.makefile("rb")
+            for cut in (0, HEAD_BYTES, HEAD_BYTES + 1, HEAD_BYTES + 40_000):
+                client.sendall(APPEND[:cut])
+                client.sendall(APPEND[cut:])
+                assert answers.readline() == b"HTTP/1.1 201 Created\r\n"
+                length = 0
+                while (line := answers.readline()) != b"\r\n":
+                    name, _, value = line.partition(b":")
+                    length = int(value) if name == b"content-length" else length
+                answers.read(length)
+        log = log_of(served.service)
+        assert bodies_in(log) == [BATCH[16:]] * 4
+
+
+async def test_bodies_of_several_clients_do_not_mix(service: Service) -> None:
+    """Each connection has a receiver of its own, and they may take turns."""
+    connections = [await learned(service)]
+    listener = Listener(service)
+    connections += [listener.connect() for _ in range(2)]
+    for start in range(0, len(APPEND), 10_000):
+        for connection in connections:
+            connection.send(APPEND[start : start + 10_000])
+    replies = await asyncio.gather(*(connection.answer() for connection in connections))
+    assert {reply.status for reply in replies} == {201}
+    assert bodies_in(log_of(service)) == [BATCH[16:]] * 4
