@@ -137,12 +137,14 @@ class LogManager(Catalog):
         if self._stopping.is_set():
             self._board.stop()
         started = start(self._directories, threads=self._config.recovery_threads, board=self._board)
-        self._publish(started.topics, started.logs)
+        defaults = self._config.default_topic_config
+        topics = {name: topic.under(defaults) for name, topic in started.topics.items()}
+        self._publish(topics, started.logs)
         self._deleted = started.deleted
         self._moves.adopt(started.moves)
         self.checkpoint()
         # Behind the checkpoints: while a deleted topic is recorded, its stale lines do no harm.
-        self._directories.ensure_topics(self._entries(started.topics))
+        self._directories.ensure_topics(self._entries(topics))
         for path in started.leftovers:
             self._directories.of(path).deletion.remove_later(path)
 
@@ -199,6 +201,7 @@ class LogManager(Catalog):
         """
         ensure_valid_name(name, internal=internal)
         wanted = Topic(name, new_topic_id(), partitions, canonical(overrides))
+        wanted = wanted.under(self._config.default_topic_config)
         self._ensure_legal(wanted)
         with self._admin:
             self._ensure_open()
@@ -244,7 +247,7 @@ class LogManager(Catalog):
                 overrides=merged(before.overrides, changes or {}),
                 was_compacted=before.entry.compacted,
                 partitions=before.partitions if partitions is None else partitions,
-            )
+            ).under(self._config.default_topic_config)
             if after.partitions < before.partitions:
                 raise InvalidRequestValue(
                     f"topic {name!r} has {before.partitions} partitions and cannot have fewer",

@@ -43,7 +43,7 @@ class Topic:
     adopted: bool = False
     """Whether it was found in a broker's directory; its configuration was never known."""
     was_compacted: bool = False
-    """Whether an earlier configuration had it compacted."""
+    """Whether an earlier configuration had it compacted, or the defaults have."""
 
     @property
     def may_have_gaps(self) -> bool:
@@ -54,6 +54,15 @@ class Topic:
     def _asks_for_compaction(self) -> bool:
         # Not `log_config`: for each change the entries of all topics are made.
         return "compact" in self.overrides.get("cleanup.policy", "")
+
+    def under(self, defaults: Mapping[str, str]) -> Self:
+        """Return the topic as it is to be recorded: if the defaults have it compacted, with that.
+
+        They may be others at the next start, and offsets that are missing would look lost.
+        """
+        policy = {} if self.adopted else {"cleanup.policy": defaults.get("cleanup.policy", "")}
+        is_compacted = "compact" in {**policy, **self.overrides}.get("cleanup.policy", "").lower()
+        return replace(self, was_compacted=self.was_compacted or is_compacted)
 
     def is_gapless(self, config: LogConfig) -> bool:
         """Whether every offset was there in logs of this configuration, unless noted."""

@@ -5,12 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
+from engine.cleaner.cleaner import LogCleaner
 from engine.cleaner.round import run_round
+from engine.config import EngineConfig
 from engine.errors import StorageFull, StorageOffline
 from engine.log.compaction import CleaningAborted
-from tests.support.builders import EVENTS
-from tests.support.compaction import BY_HAND, Compacted, newest
-from tests.support.logs import segment_bases
+from tests.support.builders import EVENTS, World
+from tests.support.compaction import BY_HAND, Compacted, keyed, newest
+from tests.support.logs import read_records, segment_bases
 
 Step = Callable[[Compacted], object]
 
@@ -219,3 +221,37 @@ def test_leftovers_of_an_earlier_attempt_are_in_nobodys_way() -> None:
     compacted.clean()
     assert newest(compacted.pairs()) == before
     assert compacted.aborted() == []
+
+
+@pytest.mark.parametrize("by_restart", [True, False])
+def test_what_a_default_had_compacted_is_whole_under_another(*, by_restart: bool) -> None:
+    """Offsets are missing behind segments, and nobody takes that for a loss after a crash.
+
+    A start removed everything behind the first of them once the default was `delete`.
+    """
+    small = {"segment.bytes": "300", "segment.index.bytes": "1200", "retention.ms": "-1"}
+    policies = ["compact"] if by_restart else ["delete", "compact"]
+    world = World()
+    for policy in policies:
+        defaults = {**small, "cleanup.policy": policy}
+        world.config = EngineConfig(default_topic_config=defaults)
+        manager = world.open_manager()
+        manager.create_topic(EVENTS.topic, 1, {})
+        if policy == "delete":
+            manager.close()
+    log = manager.log(EVENTS)
+    for number in range(4):
+        for pair in ((f"k{number}", "x" * 60), ("again", "and again")):
+            log.append(keyed(pair))
+        log.roll()
+    log.commit()
+    cleaner = LogCleaner(manager, clock=world.clock, config=BY_HAND, recorder=world.recorder)
+    cleaner.start()
+    cleaner.clean_now(log)
+    before = read_records(log)
+    assert [record.offset for record in before] == [0, 2, 4, 6, 7]
+    world.restart(power_cut=False)
+    world.config = EngineConfig(default_topic_config={**small, "cleanup.policy": "delete"})
+    log = world.open_manager().log(EVENTS)
+    assert read_records(log) == before
+    assert (log.recovery.damage, log.recovery.removed_segments) == (None, 0)
