@@ -104,7 +104,7 @@ class LogState:
     # -- append ------------------------------------------------------------------------------
 
     def place(self, incoming: Incoming, origin: AppendOrigin) -> Sequence[BatchHeader]:
-        """Return the headers with their offsets; those of a leader are assigned and stamped.
+        """Return the headers with their offsets; those of a leader are assigned, not yet stamped.
 
         New epochs are noted, on disk. Raises UnexpectedAppendOffset.
         """
@@ -116,12 +116,9 @@ class LogState:
         if latest is None or latest.epoch != epoch:  # else nothing to note: offsets ascend
             with self._context.health.appending():
                 self.epochs.assign(epoch, end_offset)
-        buffer = incoming.buffer
         headers: list[BatchHeader] = []
-        for header, position in zip(incoming.headers, incoming.positions, strict=True):
-            length = header[1]
-            OFFSET_LENGTH_EPOCH.pack_into(buffer, position, end_offset, length, epoch)
-            headers.append(BatchHeader(end_offset, length, epoch, *header[3:]))
+        for header in incoming.headers:
+            headers.append(BatchHeader(end_offset, header[1], epoch, *header[3:]))
             end_offset += header.last_offset_delta + 1
         return headers
 
@@ -171,6 +168,9 @@ class LogState:
         self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted
     ) -> Appended:
         """Write and publish. The log end moves even if a line after the write fails."""
+        if headers is not incoming.headers:  # not before: whoever is refused has its bytes as sent
+            for header, at in zip(headers, incoming.positions, strict=True):
+                OFFSET_LENGTH_EPOCH.pack_into(incoming.buffer, at, *header[:3])
         last_offset = headers[-1].last_offset
         active = self.local.segments.active
         with self._context.health.appending():

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import tracemalloc
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -167,6 +168,19 @@ async def test_a_connection_hears_of_a_slow_client_meanwhile(service: Service) -
     assert seen == [True, False]
     connection.send(APPEND[5000:])
     assert (await connection.answer()).status == 201
+
+
+async def test_a_body_that_has_to_wait_is_appended_as_it_was_sent(service: Service) -> None:
+    """A roll belongs on a worker: there the same buffer is looked at anew, and nothing is in it."""
+    connection = await learned(service)
+    log = log_of(service)
+    log.update_config(replace(log.config, segment_bytes=len(BATCH) + 100))
+    for _ in range(2):
+        connection.send(APPEND[:5000])
+        connection.send(APPEND[5000:])
+        assert (await connection.answer()).status == 201
+    assert log.segments_count == 3
+    assert log.watermarks.log_end_offset == 3 * 90
 
 
 async def test_a_large_body_is_held_once(service: Service) -> None:
