@@ -230,15 +230,18 @@ class Log(LogReader):
         with self._naming:
             self._context.fs.sync_directory(self._state.local.directory)
 
-    def roll(self) -> RollResult:
-        """Seal the active segment and go on in a new one; an empty one stays."""
+    def roll(self, base_offset: int = 0) -> RollResult:
+        """Seal the active segment and go on in one that begins there, at least at the log end.
+
+        An empty one stays.
+        """
         with self._lock:
             state = self._state
             self._ensure_open()
             old = state.local.active.base_offset
             if state.local.active.size_bytes == 0:
                 return RollResult(False, old, old)
-            state.roll(state.watermarks.log_end_offset)
+            state.roll(base_offset)
             new = state.local.active.base_offset
         self._flush_soon()
         return RollResult(True, old, new)

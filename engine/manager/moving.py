@@ -206,8 +206,10 @@ class Move:
         assert copy is not None, "copied before"
         if self._log.log_id != self._log_id:
             raise Recovering(f"{self._log.topic_partition} was truncated while it was moved")
-        while copy.watermarks.log_end_offset < still.end_offset:
-            self._copy_chunk(copy, still.read)
+        while self._copy_chunk(copy, still.read):
+            pass
+        if copy.watermarks.log_end_offset < still.end_offset:
+            copy.roll(still.end_offset)  # a truncation has ended the log behind its last batch
         copy.flush()
         copy.close()
         fs = self._target.context.fs

@@ -195,3 +195,26 @@ def test_a_log_that_starts_inside_a_segment_can_be_moved() -> None:
     manager.move_partition(EVENTS, B if here == A else A)
     assert log.directory.parent != here
     assert [record.offset for record in read_records(log)] == [4, 5, 6, 7, 8]
+
+
+def test_a_log_that_ends_behind_its_last_batch_can_be_moved() -> None:
+    """A truncation into a batch takes it whole; the copy ends where the log was cut, too.
+
+    The move looked for what lies there for ever, under the lock of the log.
+    """
+    world = World()
+    manager = opened(world)
+    manager.create_topic(EVENTS.topic, 1, {})
+    log = manager.log(EVENTS)
+    here = log.directory.parent
+    log.append(new_batch(2))
+    log.append(new_batch(4))
+    assert manager.truncate(log, 3) == 3
+    manager.move_partition(EVENTS, B if here == A else A)
+    assert log.watermarks.log_end_offset == log.watermarks.high_watermark == 3
+    assert log.append(new_batch()).base_offset == 3
+    manager.close()
+    world.restart(power_cut=True)
+    log = opened(world).log(EVENTS)
+    assert [record.offset for record in read_records(log)] == [0, 1, 3]
+    assert log.recovery.damage is None

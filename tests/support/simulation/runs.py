@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.patience import at_most
 from tests.support.simulation.determinism import deterministic
 from tests.support.simulation.history import Step, history_of, shortened
 from tests.support.simulation.simulation import Simulation
 from tests.support.simulation.steps import WEIGHTS, WORKS
 from tests.support.simulation.trouble import Trouble
+
+LONGEST_S = 60
+"""A life takes a fraction of a second: what takes that long has no end."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ def _attempt(
     with deterministic(seed):
         simulation = Simulation(seed, new_disk())
         try:
-            _play(simulation, seed, steps)
+            with at_most(LONGEST_S):
+                _play(simulation, seed, steps)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
             return _Attempt(error, simulation.told)
     return None
