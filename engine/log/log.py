@@ -136,11 +136,8 @@ class Log(LogReader):
             appended = state.write(incoming, headers, verdict)
         if has_rolled:
             self._flush_soon()
-        context.recorder.appended(
-            self.topic_partition,
-            records=appended.records_count,
-            size_bytes=len(incoming.buffer),
-        )
+        count, size_bytes = appended.records_count, len(incoming.buffer)
+        context.recorder.appended(self.topic_partition, records=count, size_bytes=size_bytes)
         return appended
 
     def start_verification(
@@ -231,10 +228,7 @@ class Log(LogReader):
             self._context.fs.sync_directory(self._state.local.directory)
 
     def roll(self, base_offset: int = 0) -> RollResult:
-        """Seal the active segment and go on in one that begins there, at least at the log end.
-
-        An empty one stays.
-        """
+        """Seal the active segment, and go on there or at the log end; an empty one stays."""
         with self._lock:
             state = self._state
             self._ensure_open()
@@ -286,11 +280,8 @@ class Log(LogReader):
                 with context.health.writing():
                     self._sync_directory(state.local.directory)
         self._flush_soon()
-        self._context.recorder.segments_deleted(
-            self.topic_partition,
-            count=len(removed),
-            size_bytes=sum(segment.size_bytes for segment in removed),
-        )
+        count, size_bytes = len(removed), sum(segment.size_bytes for segment in removed)
+        context.recorder.segments_deleted(self.topic_partition, count=count, size_bytes=size_bytes)
         return removed
 
     def delete_records(
