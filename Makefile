@@ -92,6 +92,18 @@ test-long: setup ## What takes minutes or a tool from elsewhere; names what it l
 simulate: setup ## Whole lives of the engine on a disk that fails, from seeds (SEED=1 RUNS=1000)
 	@$(BIN)/python -m tests.support.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
+.PHONY: damage
+damage: setup ## Data directories with a file of each damaged at random, judged, from seeds (SEED=1 CASES=1000)
+	@$(BIN)/python -m tests.support.damaged $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+
+TARGET ?= validator
+SECONDS ?= 60
+
+.PHONY: fuzz
+fuzz: setup ## Hostile bytes for a parser, led by what they reach (TARGET=validator SECONDS=60); fetches Atheris
+	@test -d build/fuzz/site || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/fuzz/site atheris==3.0.0
+	@PYTHONPATH=build/fuzz/site $(BIN)/python -m tests.fuzz $(TARGET) --seconds $(SECONDS)
+
 # --------------------------------------------------------------------------------------------------------------- upkeep
 
 .PHONY: format

@@ -87,7 +87,7 @@ async def open_service(
 
 
 @asynccontextmanager
-async def open_in_memory() -> AsyncIterator[Service]:
+async def open_in_memory(**settings: Any) -> AsyncIterator[Service]:
     """An open service on a disk in memory, whose answers above 4 KiB are made by workers."""
     disk = ForgetfulDisk()  # what is cached is up to the test
     disk.make_directory(DATA, parents=True)
@@ -98,6 +98,7 @@ async def open_in_memory() -> AsyncIterator[Service]:
         default_topic_config=dict(SMALL_INDEXES),
         inline_read_bytes=4096,
         tail_heartbeat_ms=600_000,
+        **settings,
     ) as service:
         yield service
 

@@ -1,0 +1,260 @@
+"""Data directories with files of every kind, what their logs hold, and who judges damage to them.
+
+No table says what is to happen to which file. Whatever it is: a start either refuses, in a sentence
+that names the file, and changes nothing, or every record that is served is right, every record that
+is missing was reported, and what is not ours is as it was.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from engine.cleaner.cleaner import LogCleaner
+from engine.errors import CorruptIndex, EngineError, StoredDataCorrupt
+from engine.fs import names
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.records.control import ControlType, build_end_marker
+from engine.types import AppendOrigin, FetchIsolation, TopicPartition
+from tests.support.builders import World, new_batch, values_of
+from tests.support.compaction import BY_HAND, keyed
+from tests.support.damage import rewrite
+from tests.support.golden import golden_archive
+from tests.support.logs import batches_in, fill_segments
+from tests.support.segments import batch_at
+from tests.support.time import START_MS
+from tests.unit.engine.manager.test_directories import A, B, opened
+
+NAMES_OF_LOGS = ("jumped", "plain", "compacted", "decided")
+JUMPED, PLAIN, COMPACTED, DECIDED = (TopicPartition(name, 0) for name in NAMES_OF_LOGS)
+NOT_THE_ENGINES = (names.API_KEYS_FILE, names.META_PROPERTIES, "notes.txt")
+ISOLATIONS = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED)
+
+Records = dict[int, bytes | None]
+View = tuple[TopicPartition, FetchIsolation]
+
+
+class Verdict(enum.Enum):
+    """How a damage ended."""
+
+    SERVED = "all records served"
+    TOLD = "damage told, the rest served"
+    REFUSED = "start refused"
+
+
+@dataclass(frozen=True)
+class Image:
+    """Two data directories, and what readers of each isolation find in their logs."""
+
+    files: Mapping[Path, bytes]
+    records: Mapping[View, Records]
+
+    def restored(self) -> World:
+        """The same files on a disk of their own."""
+        world = World()
+        for path, content in self.files.items():
+            world.fs.make_directory(path.parent, parents=True)
+            with world.fs.open(path, create=True) as file:
+                file.append(content)
+        world.disk.sync_everything()
+        return world
+
+
+# -- making them ---------------------------------------------------------------------------------
+
+
+def files_of(world: World) -> Iterator[Path]:
+    fs = world.fs
+    here = [path / name for path in (A, B) for name in fs.list_directory(path)]
+    folders = [path for path in here if fs.is_directory(path)]
+    inside = [path / name for path in folders for name in fs.list_directory(path)]
+    return (path for path in (*here, *inside) if not fs.is_directory(path))
+
+
+def records_of(
+    log: Log, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+) -> dict[int, bytes | None]:
+    """Return all records of a log by offset, from as many reads as it has batches, at most 100."""
+    max_bytes = max(1, log.size_bytes // 100 - 200)
+    found: dict[int, bytes | None] = {}
+    offset = log.watermarks.log_start_offset
+    while offset < log.watermarks.bound(isolation).offset:
+        fetched = log.read(offset, max_bytes=max_bytes, isolation=isolation)
+        assert fetched is not None
+        assert fetched.next_offset > offset
+        for batch in batches_in(fetched.data):
+            found |= {one.offset: one.value for one in batch.records() if one.offset >= offset}
+        offset = fetched.next_offset
+    return found
+
+
+def everything_in(manager: LogManager) -> Mapping[View, Records]:
+    return MappingProxyType(
+        {
+            (log.topic_partition, isolation): records_of(log, isolation)
+            for log in manager.logs()
+            for isolation in ISOLATIONS
+        }
+    )
+
+
+@cache
+def image(*, was_clean: bool) -> Image:
+    """Logs that jumped, with several segments, compacted, and with transactions."""
+    world = World()
+    manager = opened(world)
+    settings = {"segment.index.bytes": "1200", "index.interval.bytes": "100", "retention.ms": "-1"}
+    size_bytes = 3 * len(batch_at(0))
+    manager.create_topic("jumped", 1, {**settings, "segment.bytes": size_bytes})
+    manager.create_topic("plain", 1, settings)
+    manager.create_topic("compacted", 1, {**settings, "cleanup.policy": "compact"})
+    manager.create_topic("decided", 1, settings)
+    for offset in (0, 1, 2, 10, 11):
+        manager.log(JUMPED).append(batch_at(offset), origin=AppendOrigin.REPLICATION)
+    fill_segments(manager.log(PLAIN), 4, 3, 2)
+    producer_id, epoch = manager.allocate_producer()
+    manager.log(PLAIN).append(
+        new_batch(producer_id=producer_id, producer_epoch=epoch, base_sequence=0)
+    )
+    for value in "abc":
+        manager.log(COMPACTED).append(keyed(("key", value)))
+        manager.log(COMPACTED).roll()
+    decide(manager.log(DECIDED))
+    for log in manager.logs():
+        log.flush()
+    clean(world, manager)
+    manager.checkpoint()
+    records = everything_in(manager)
+    if was_clean:
+        manager.close()
+    for name in NOT_THE_ENGINES:
+        with world.fs.open(A / name, create=True) as file:
+            file.append(b"somebody else's")
+    world.restart(power_cut=False)
+    files = {path: world.fs.read_bytes(path) for path in files_of(world)}
+    return Image(MappingProxyType(files), records)
+
+
+def decide(log: Log) -> None:
+    """Abort a transaction and commit another in each of two segments."""
+    for sequence in (0, 2):
+        for producer_id, how in ((21, ControlType.ABORT), (22, ControlType.COMMIT)):
+            log.append(
+                values_of(
+                    (b"%s %d" % (how.name.encode(), sequence + at) for at in range(2)),
+                    producer_id=producer_id,
+                    producer_epoch=0,
+                    base_sequence=sequence,
+                    is_transactional=True,
+                )
+            )
+            marker = build_end_marker(
+                how,
+                producer_id=producer_id,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp=START_MS,
+            )
+            log.append(marker, origin=AppendOrigin.COORDINATOR)
+        if sequence == 0:
+            log.roll()
+
+
+def clean(world: World, manager: LogManager) -> None:
+    cleaner = LogCleaner(manager, clock=world.clock, config=BY_HAND, recorder=world.recorder)
+    cleaner.start()
+    cleaner.clean_now(manager.log(COMPACTED))
+    cleaner.stop()
+
+
+@cache
+def golden_image(archive: str, partitions: tuple[str, ...]) -> Image:
+    """Partitions that a real broker wrote, as they were adopted; stopped cleanly since."""
+    world = World()
+    for name in partitions:
+        world.disk.put(golden_archive(archive) / name, A / name)
+        for note in ("expected.json", "dump.txt"):
+            world.fs.remove(A / name / note, missing_ok=True)
+    world.fs.make_directory(B)
+    manager = opened(world)
+    records = everything_in(manager)
+    manager.close()
+    files = {path: world.fs.read_bytes(path) for path in files_of(world)}
+    return Image(MappingProxyType(files), records)
+
+
+# -- judging -------------------------------------------------------------------------------------
+
+
+def judge(before: Image, path: Path, content: bytes) -> Verdict:
+    """Put this into the place of a file, open and read everything, twice.
+
+    Fail on a record that is wrong, a loss that nobody reported, a file touched that is not ours.
+    """
+    world = before.restored()
+    rewrite(world.fs, path, content)
+    world.disk.sync_everything()
+    foreign = [A / name for name in NOT_THE_ENGINES if A / name in before.files]
+    others = {other: world.fs.read_bytes(other) for other in foreign}
+    records = dict(before.records)
+    verdict = Verdict.SERVED
+    for _ in range(2):
+        try:
+            manager = opened(world)
+        except EngineError as error:
+            ensure_refused_well(error, world, path, content)
+            return Verdict.REFUSED
+        logs = {log.topic_partition: log for log in manager.logs()}
+        assert logs.keys() == {log for log, _ in before.records}
+        for (log, isolation), expected in records.items():
+            found = ensure_right(logs[log], isolation, expected, path)
+            if found != before.records[log, isolation]:
+                verdict = Verdict.TOLD
+            records[log, isolation] = expected if found is None else found
+        manager.close()
+        world.restart(power_cut=True)
+    assert {other: world.fs.read_bytes(other) for other in others} == others
+    return verdict
+
+
+def ensure_refused_well(error: EngineError, world: World, path: Path, content: bytes) -> None:
+    assert path.name in str(error), "it says which file it is"
+    assert world.fs.read_bytes(path) == content, "and leaves it for somebody who knows"
+
+
+def ensure_right(
+    log: Log, isolation: FetchIsolation, records: Records, path: Path
+) -> Records | None:
+    """Return what is served; it is what there was, or who runs the service has been told.
+
+    None if a reader is told in the place of being served.
+    """
+    try:
+        found = records_of(log, isolation)
+    except StoredDataCorrupt as damage:
+        ensure_reported_well(damage, path)
+        return None
+    except CorruptIndex as damage:
+        ensure_named(damage, path)
+        return None
+    assert {*found.values()} <= {*records.values()}
+    recovery = log.recovery
+    is_told = recovery.damage or recovery.truncated_bytes or recovery.removed_segments
+    assert is_told or found == records, recovery
+    if path.suffix != names.LOG_SUFFIX:
+        log.check_invariants()
+    return found
+
+
+def ensure_named(damage: CorruptIndex, path: Path) -> None:
+    assert path.name in str(damage)
+
+
+def ensure_reported_well(damage: StoredDataCorrupt, path: Path) -> None:
+    assert damage.file == path
+    assert damage.position >= 0
