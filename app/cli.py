@@ -116,7 +116,10 @@ def _settings(
         given |= {name: path for name, path in tls.items() if path is not None}
         return Settings(**given)
     except ValidationError as error:
-        _refuse(f"the settings are not valid: {error}")
+        faults = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()
+        )
+        _refuse(f"the settings are not valid: {faults}")
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from app.answers import AnswerResponse
 from app.middleware import App
@@ -47,12 +49,20 @@ def with_cors(app: App, settings: Settings) -> App:
 class Cors(CORSMiddleware):
     """Starlette's, whose refusals are problem documents here."""
 
-    def preflight_response(self, request_headers: Headers) -> Response:
-        """Answer what a browser asks before it calls."""
-        answer = super().preflight_response(request_headers)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what a browser asks before it calls, or let the application answer."""
+        is_question = scope["type"] == "http" and scope["method"] == "OPTIONS"
+        headers = Headers(scope=scope) if is_question else Headers()
+        if "origin" in headers and "access-control-request-method" in headers:
+            answer = self._explained(self.preflight_response(headers), headers, scope["path"])
+            await answer(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def _explained(self, answer: Response, headers: Headers, path: str) -> Response:
         if answer.status_code == 200:
             return answer
-        error = Forbidden(bytes(answer.body).decode(), origin=request_headers["origin"])
-        problem = problem_answer(error, path="*")
+        error = Forbidden(bytes(answer.body).decode(), origin=headers["origin"])
+        problem = problem_answer(error, path=quote(path))
         told = [one for one in answer.headers.raw if not one[0].startswith(b"content-")]
         return AnswerResponse(problem._replace(headers=[*problem.headers, *told]))

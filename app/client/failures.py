@@ -64,6 +64,10 @@ class BadInput(Failure):
         self.line = line
 
 
+_START = "Start one with `tidelog serve --data-dir data`, or name another with --server URL."
+_TRUST = "If that is its certificate, name who signed it with --ca-file (or TIDELOG_CA_FILE)."
+
+
 class Unreachable(Failure):
     """No answer came from `url`; whether a request arrived there is not known."""
 
@@ -71,9 +75,7 @@ class Unreachable(Failure):
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"no answer from {url}: {reason}")
-        self.advice = (
-            "Start one with `tidelog serve --data-dir data`, or name another with --server URL."
-        )
+        self.advice = _TRUST if "CERTIFICATE_VERIFY_FAILED" in reason else _START
 
 
 class Interrupted(Failure):

@@ -88,6 +88,7 @@ async def test_what_may_not_be_called_is_explained(
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     assert answer.headers["content-type"] == "application/problem+json"
     assert fault in answer.json()["detail"]
+    assert answer.json()["instance"] == RECORDS
     assert len(answer.headers.get_list("content-type")) == 1
 
 

@@ -59,7 +59,7 @@ def move(
     tidelog move flights 0 /disk-2/tidelog
 
     Appends and reads go on meanwhile. Stopping this command does not stop the
-    move; stopping the service gives it up.
+    move, and a service that is stopped begins it anew when it starts.
     """
     request = Request(
         "POST",
