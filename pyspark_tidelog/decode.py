@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
 from pyspark_tidelog.batches import ATTRIBUTES_POSITION, BatchFrame, FrameError, whole_batches
+from pyspark_tidelog.checksums import crc32c
 from pyspark_tidelog.columns import ColumnBuilder
 from pyspark_tidelog.compression import DEFAULT_LIMIT_BYTES, CompressionError, Decompressor
 from pyspark_tidelog.errors import DamagedBatchError

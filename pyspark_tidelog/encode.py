@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import cramjam
-import crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_tidelog.batches import ATTRIBUTES_POSITION, HEADER, LOG_OVERHEAD_BYTES
+from pyspark_tidelog.checksums import crc32c
 from pyspark_tidelog.errors import TidelogError
 from pyspark_tidelog.varints import Bytes, Int64s
 
@@ -124,7 +124,7 @@ def encode_batch(
         len(records),
     )
     batch = bytearray(header + payload)
-    crc = crc32c.crc32c(bytes(memoryview(batch)[ATTRIBUTES_POSITION:]))
+    crc = crc32c(bytes(memoryview(batch)[ATTRIBUTES_POSITION:]))
     struct.pack_into(">I", batch, ATTRIBUTES_POSITION - 4, crc)
     return bytes(batch)
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -91,7 +92,8 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
     home = wrap(java.path, folder / "java") if java.is_bundled else java.path
     # Workers are to be this Python, with the packages of this environment.
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    with output.open("ab") as sink, _environment({"JAVA_HOME": str(home), **python}):
+    homes = {"JAVA_HOME": str(home), **_spark_home(folder / "spark")}
+    with output.open("ab") as sink, _environment({**homes, **python}):
         try:
             # A session of its own: Ctrl-C in the terminal is for this process, which stops in
             # order.
@@ -111,6 +113,21 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
             # Found by name in a wheel; an editable checkout may hide from Spark's search.
             spark.dataSource.register(TidelogDataSource)
     return spark
+
+
+def _spark_home(folder: Path) -> dict[str, str]:
+    """Make a SPARK_HOME whose Python processes take the PySpark that is installed.
+
+    Spark puts the zip of PySpark in its home before all else that they find, and what is in a zip
+    Python compiles anew in each process: a second, of which every query pays at least one.
+    """
+    if "SPARK_HOME" in os.environ:
+        return {}  # somebody's own Spark, with a zip of its own version
+    folder.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "python":
+            (folder / entry.name).symlink_to(entry)
+    return {"SPARK_HOME": str(folder)}
 
 
 def _stop(spark: SparkSession) -> None:
