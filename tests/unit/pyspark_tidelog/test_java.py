@@ -83,3 +83,23 @@ def test_the_wrapper_drops_the_one_argument_and_keeps_the_rest(tmp_path: Path) -
         [home / "bin" / "java", *arguments], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["-Xmx1g", "-Dx=a b", "Main", "*"]
+
+
+def test_spark_can_start_the_java_that_pip_installs(tmp_path: Path) -> None:
+    """Not as it is, for it lacks a module: through the wrapper, on a machine without another."""
+    found = find_java({"PATH": str(tmp_path)})
+    assert found.is_bundled
+    as_spark_starts_it = ["--add-modules=jdk.incubator.vector", "-version"]
+    bare, wrapped = (
+        subprocess.run(
+            [home / "bin" / "java", *as_spark_starts_it],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for home in (found.path, wrap(found.path, tmp_path / "wrapper"))
+    )
+    assert "Module jdk.incubator.vector not found" in bare.stdout + bare.stderr
+    assert bare.returncode != 0
+    assert wrapped.returncode == 0, wrapped.stderr
+    assert f'version "{found.version}' in wrapped.stderr
