@@ -57,6 +57,7 @@ class Log(LogReader):
         self._lock = GuardedLock()
         self._lock_at_once = Impatient(self._lock)
         self._reshaping = threading.Lock()  # while held, no segment goes away; taken first
+        self._syncing = threading.Lock()  # while held, nobody else syncs what was appended
         self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
         self._last_flush_ms = context.clock.monotonic_ms()
 
@@ -119,9 +120,9 @@ class Log(LogReader):
             if expected_end_offset is not None or expected_tag is not None:
                 state.ensure_expected_end(expected_end_offset, expected_tag)
             headers = state.place(incoming, origin)
-            has_rolled = state.is_roll_due(incoming, headers, now_ms)
-            if has_rolled:
+            if state.is_roll_due(incoming, headers, now_ms):
                 state.roll_before(headers, at_once=at_once)
+                self._flush_soon()
             verdict: Verdict = NOTHING_TO_APPLY
             if incoming.needs_judgement:
                 verdict = state.producers.judge(
@@ -134,8 +135,6 @@ class Log(LogReader):
             if isinstance(verdict, Duplicate):
                 return state.duplicate(verdict)
             appended = state.write(incoming, headers, verdict)
-        if has_rolled:
-            self._flush_soon()
         count, size_bytes = appended.records_count, len(incoming.buffer)
         context.recorder.appended(self.topic_partition, records=count, size_bytes=size_bytes)
         return appended
@@ -184,7 +183,7 @@ class Log(LogReader):
             target = state.watermarks.end
             truncations = state.truncations
         started = perf_counter()
-        with context.health.writing():
+        with self._syncing, context.health.writing():
             order.run(self._sync_directory)
         duration_ms = (perf_counter() - started) * 1000
         self._context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)

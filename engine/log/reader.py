@@ -354,7 +354,7 @@ class LogReader(ABC):
     def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """Return the first committed record of at least that time, if there is one."""
         marks = self._state.watermarks
-        found = self._mending(
+        found = self._looked_up(
             lambda: lookup.first_at_or_after(
                 timestamp_ms,
                 self._state.local.segments.snapshot,
@@ -367,7 +367,7 @@ class LogReader(ABC):
     def max_timestamp(self) -> TimestampAndOffset | None:
         """Return the first record with the largest time, if it is committed."""
         marks = self._state.watermarks
-        found = self._mending(
+        found = self._looked_up(
             lambda: lookup.with_max_timestamp(
                 self._state.local.segments.snapshot,
                 log_start_offset=marks.log_start_offset,
@@ -385,6 +385,13 @@ class LogReader(ABC):
         segments = self._state.local.segments.snapshot
         now_ms = self._context.clock.now_ms()
         return lookup.segment_starts_before(timestamp_ms, max_count, segments, marks, now_ms=now_ms)
+
+    def _looked_up(self, look_up: Callable[[], _Found]) -> _Found:
+        def guarded() -> _Found:
+            with self._context.health.reading():
+                return look_up()
+
+        return self._mending(guarded)
 
     def _mending(self, look_up: Callable[[], _Found]) -> _Found:
         try:

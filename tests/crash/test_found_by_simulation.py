@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import itertools
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -14,7 +16,15 @@ from engine.types import FetchIsolation
 from tests.support.builders import DATA, EVENTS, World, new_batch, values_of
 from tests.support.compaction import Compacted
 from tests.support.filesystem import PowerCut
-from tests.support.logs import CONFIG, DIRECTORY, append_values, fill, read_records, read_values
+from tests.support.logs import (
+    CONFIG,
+    DIRECTORY,
+    append_values,
+    fill,
+    read_records,
+    read_values,
+    with_config,
+)
 from tests.support.machine import Operation
 from tests.unit.engine.manager.test_directories import A, B, opened
 
@@ -218,3 +228,72 @@ def test_a_log_that_ends_behind_its_last_batch_can_be_moved() -> None:
     log = opened(world).log(EVENTS)
     assert [record.offset for record in read_records(log)] == [0, 1, 3]
     assert log.recovery.damage is None
+
+
+@pytest.mark.parametrize("what", ["offset_for_time", "max_timestamp"])
+@pytest.mark.parametrize(
+    ("error", "told"), [(errno.EIO, StorageOffline), (errno.EMFILE, Overloaded)]
+)
+def test_a_read_that_fails_amid_a_look_up_by_time_is_told(
+    what: str, error: int, told: type[Exception]
+) -> None:
+    """It is an error of ours, as for every other read; it was a bare OSError."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"one")
+    log.commit()
+    look_up = {
+        "offset_for_time": lambda: log.offset_for_time(0),
+        "max_timestamp": log.max_timestamp,
+    }[what]
+    world.disk.fail("read", error=error)
+    with pytest.raises(told):
+        look_up()
+    assert world.health.is_offline == (told is StorageOffline)
+
+
+def test_a_sync_beside_one_that_fails_commits_nothing() -> None:
+    """The kernel tells of a failure once: who syncs the same file next is told that all is well.
+
+    Two commits at once synced side by side, and the second one showed what was lost.
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"one")
+    told: list[BaseException | None] = []
+    beside = threading.Thread(target=lambda: told.append(failure_of(log.commit)))
+
+    def begin_beside(operation: Operation) -> None:
+        if operation.name == "sync":
+            world.disk.meanwhile = None
+            beside.start()
+            beside.join(0.2)  # it waits, or it would be over by now and have met the failure
+
+    world.disk.fail("sync")
+    world.disk.meanwhile = begin_beside
+    told.append(failure_of(log.commit))
+    beside.join()
+    assert [type(one) for one in told] == [StorageOffline] * 2
+    assert log.watermarks.high_watermark == 0
+
+
+def failure_of(work: Callable[[], object]) -> BaseException | None:
+    try:
+        work()
+    except StorageOffline as failure:
+        return failure
+    return None
+
+
+def test_a_roll_for_an_append_that_is_a_repetition_is_flushed_too() -> None:
+    """The repetition writes nothing, and the new segment is there: a stop left it half made."""
+    world = World()
+    log = world.open_log(CONFIG)
+    batch = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    log.append(new_batch(**batch))
+    log.update_config(with_config(segment_bytes=100))
+    log.commit()
+    assert log.append(new_batch(**batch)).is_duplicate
+    assert log.segments_count == 2
+    world.scheduler.run_due()
+    assert log.recovery_point == 1

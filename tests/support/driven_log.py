@@ -254,6 +254,11 @@ class DrivenLog:
         locks = (log._lock._lock, log._naming, log._reshaping, *opening)  # noqa: SLF001 - see above
         return any(lock.locked() for lock in locks)
 
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a commit is under way, for which another one would wait."""
+        return self.log._syncing.locked()  # noqa: SLF001 - as above
+
     # -- restarts ----------------------------------------------------------------------------
 
     def least_end(self, *, is_kill: bool) -> int:

@@ -40,20 +40,31 @@ class Inode:
     durable: bytes = b""
     clean: bytes | None = None
     """What the kernel takes for being on the disk, where that is not `durable`: a sync failed."""
+    rewritten: set[int] = field(default_factory=set)
+    """Pages written since then: dirty again, even if with the same bytes."""
     modified_ms: int = 0
     number: int = field(default_factory=itertools.count().__next__)
     changes: int = 0  # how often it was written or cut
 
     def sync(self) -> None:
         self.durable, self.clean = self._written(), None if self.clean is None else self._now()
+        self.rewritten.clear()
+
+    def write(self, position: int, data: bytes) -> None:
+        """Change the page cache."""
+        end = position + len(data)
+        self.content[position:end] = data
+        if self.clean is not None:
+            self.rewritten.update(range(position // PAGE_BYTES, -(-end // PAGE_BYTES)))
 
     def fail_to_sync(self) -> None:
         """The kernel tells of the failure once, and drops what it could not write."""
         self.clean = self._now()
+        self.rewritten.clear()
 
     def drop_cache(self) -> None:
         """Have what the kernel takes for clean read from the disk again."""
-        if self.clean is not None and self._now() == self.clean:
+        if self.clean is not None and self._now() == self.clean and not self.rewritten:
             found = self.durable[: len(self.content)]
             self.content[:] = found + bytes(len(self.content) - len(found))
             self.clean = self._now()
@@ -79,13 +90,13 @@ class Inode:
         now, clean = self._now(), self.clean
         if clean is None:
             return now
-        if now == clean:
+        if now == clean and not self.rewritten:
             return self.durable
         found = bytearray(self.durable[: len(now)])
         found.extend(bytes(len(now) - len(found)))
         for start in range(0, len(now), PAGE_BYTES):
             page = slice(start, start + PAGE_BYTES)
-            if now[page] != clean[page]:
+            if now[page] != clean[page] or start // PAGE_BYTES in self.rewritten:
                 found[page] = now[page]
         return bytes(found)
 
@@ -264,7 +275,7 @@ class ForgetfulFile(_Open):
         self.close()
 
     def _write(self, position: int, data: bytes) -> None:
-        self._inode.content[position : position + len(data)] = data
+        self._inode.write(position, data)
         self._inode.modified_ms = self._disk.now_ms
         self._inode.changes += 1
 

@@ -173,6 +173,9 @@ class LogModel:
         As in Kafka, such a producer has to begin with sequence 0.
         """
         _, sequence = self.next_sequence(producer_id)
+        gone = {one.header.producer_id for one in self.compacted_away}
+        if producer_id in gone and producer_id not in self.remembered:
+            return True  # a snapshot may know what no batch tells any more
         has_marker = any(
             batch.header.is_control and batch.header.producer_id == producer_id
             for batch in self.batches

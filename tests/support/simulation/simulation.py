@@ -214,7 +214,11 @@ class Simulation:
 
     def stop_and_start(self, random: Random) -> None:
         """Stop well: then everything is there, whatever happens to the power."""
-        self.stop()
+        try:
+            self.stop()
+        except (StorageError, Overloaded):
+            if self.trouble.kind is Kind.NOTHING:
+                raise
         if self.is_offline or self.trouble.kind is not Kind.NOTHING:
             self.restart(random, self.trouble)
             return
@@ -299,7 +303,7 @@ def others_act(driven: DrivenLog, random: Random) -> None:
             driven.append(random.randint(1, 4))
         case "produce":
             driven.append_of_producer(random.randint(1, 5), 1)
-        case "commit":
+        case "commit" if not driven.is_syncing:
             driven.commit()
         case _:
             driven.roll()

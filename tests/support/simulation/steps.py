@@ -59,19 +59,20 @@ def on_a_log(weight: int) -> Callable[[Callable[[Simulation, DrivenLog, Random],
 @step(3)
 def create_topic(simulation: Simulation, random: Random) -> None:
     name = random.choice("xyz")
-    if name in simulation.topics or len(simulation.topics) >= MOST_TOPICS:
+    if name in simulation.visible or len(simulation.visible) >= MOST_TOPICS:
         return
     overrides = {"cleanup.policy": random.choice(POLICIES)}
     if random.random() < 0.3:
         overrides["retention.bytes"] = "9000"
     count = random.randint(1, 2)
-    simulation.topics[name] = TopicTruth([overrides], [], is_hidden=True, more_partitions=count)
-    try:
-        topic, is_new = simulation.manager.create_topic(name, count, overrides)
-    except (StorageFull, Overloaded):
-        if not simulation.is_offline:
-            del simulation.topics[name]  # as if nobody had tried
-        raise
+    before = simulation.topics.get(name, TopicTruth([], []))  # on a full disk no trace is removed
+    simulation.topics[name] = TopicTruth(
+        [*before.configs, overrides],
+        [],
+        is_hidden=True,
+        more_partitions=max(before.more_partitions, count),
+    )
+    topic, is_new = simulation.manager.create_topic(name, count, overrides)
     assert is_new
     logs = [simulation.drive(TopicPartition(name, number)) for number in range(count)]
     simulation.topics[name] = TopicTruth([dict(topic.overrides)], logs)
