@@ -271,7 +271,7 @@ TestLogMachine.settings = settings(max_examples=25, stateful_step_count=50)
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("machine", "share"), [(LogMachine, 1), (ThoroughMachine, 4)], ids=["many", "thorough"]
+    ("machine", "share"), [(LogMachine, 2), (ThoroughMachine, 8)], ids=["many", "thorough"]
 )
 def test_a_long_life_agrees_too(machine: type[LogMachine], share: int) -> None:
     """What only many steps lead to is as the model has it."""
