@@ -199,8 +199,8 @@ class SegmentIndexes:
 
     def close(self) -> None:
         """Trim what is open and let go of it, on disk: after a clean stop nobody rebuilds it."""
-        for index in (self._offset, self._time):
-            if index is not None:
+        if self._offset is not None or self._time is not None:
+            for index in (self.offset, self.time):  # where one was made, the other may be missing
                 index.trim()
                 index.sync()
                 index.close()

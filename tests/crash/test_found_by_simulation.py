@@ -297,3 +297,18 @@ def test_a_roll_for_an_append_that_is_a_repetition_is_flushed_too() -> None:
     assert log.segments_count == 2
     world.scheduler.run_due()
     assert log.recovery_point == 1
+
+
+def test_a_segment_that_nobody_wrote_to_has_all_its_indexes_after_a_stop() -> None:
+    """A look at it makes one of them; with the other one missing the next start made both anew."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"one")
+    log.flush()
+    world.disk.fail("create", error=errno.EMFILE, path_end=names.SNAPSHOT_SUFFIX)
+    with pytest.raises(Overloaded):
+        log.roll()
+    log.segments_info()
+    log.close()
+    found = world.disk.list_directory(DIRECTORY)
+    assert {names.log_name(1), names.index_name(1), names.time_index_name(1)} <= {*found}

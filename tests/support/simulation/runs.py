@@ -15,7 +15,7 @@ from tests.support.simulation.simulation import Simulation
 from tests.support.simulation.steps import WEIGHTS, WORKS
 from tests.support.simulation.trouble import Trouble
 
-LONGEST_S = 60
+LONGEST_S = 30
 """A life takes a fraction of a second: what takes that long has no end."""
 
 
