@@ -289,11 +289,11 @@ def test_a_roll_for_an_append_that_is_a_repetition_is_flushed_too() -> None:
     """The repetition writes nothing, and the new segment is there: a stop left it half made."""
     world = World()
     log = world.open_log(CONFIG)
-    batch = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-    log.append(new_batch(**batch))
+    log.append(new_batch(producer_id=7, producer_epoch=0, base_sequence=0))
     log.update_config(with_config(segment_bytes=100))
     log.commit()
-    assert log.append(new_batch(**batch)).is_duplicate
+    again = new_batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    assert log.append(again).is_duplicate
     assert log.segments_count == 2
     world.scheduler.run_due()
     assert log.recovery_point == 1
