@@ -36,6 +36,8 @@ class Proxy:
     """What clients sent, in the pieces in which it came."""
     on_request: Callable[[bytes], None] = lambda _piece: None
     """Told of each piece before it is passed on; an OSError of its own cuts the connection."""
+    _passing: set[asyncio.Task[None]] = field(default_factory=set)
+    _is_over: bool = False
 
     @property
     def url(self) -> str:
@@ -48,14 +50,23 @@ class Proxy:
         is_up.set()
         await is_over.wait()
         server.close()
+        self._is_over = True
+        # One that was accepted a moment ago begins only now, and ends by itself.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for passing in self._passing:
+                passing.cancel()
+            await asyncio.wait(others)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         treatment = self.treat(self.connections)
         self.connections += 1
         writers = [writer]
+        passing = asyncio.current_task()
+        assert passing is not None
+        self._passing.add(passing)
         # Either side may be gone at any moment: that is what this is for.
         with suppress(OSError, asyncio.CancelledError):
-            if not treatment.is_refused:
+            if not treatment.is_refused and not self._is_over:
                 upstream, to_service = await asyncio.open_connection(*self.target)
                 writers.append(to_service)
                 requests = asyncio.create_task(self._requests(reader, to_service))
@@ -69,6 +80,7 @@ class Proxy:
         for one in writers:
             with suppress(OSError, asyncio.CancelledError):
                 await one.wait_closed()
+        self._passing.discard(passing)
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
