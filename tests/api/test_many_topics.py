@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import client_of, fast, open_service
 
 TOPICS = 2_000
@@ -17,7 +16,7 @@ async def test_thousands_of_topics_are_listed_in_pages_and_measured_in_sums(tmp_
     """Every name comes once and in order; /metrics does not grow with them; the last one works."""
     names = [f"topic-{number:04d}" for number in range(TOPICS)]
     async with (
-        open_service(tmp_path, fs=ForgetfulDisk(), max_metric_partitions=SERIES) as service,
+        open_service(tmp_path, max_metric_partitions=SERIES) as service,
         client_of(fast(service)) as client,
     ):
         for name in names:
