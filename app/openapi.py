@@ -127,10 +127,10 @@ def _add_examples(made: Json) -> None:
     for path in made["paths"].values():
         for operation in path.values():
             for response in operation["responses"].values():
-                content = response.get("content", {}).get("application/json", {})
-                model = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
-                if model in EXAMPLES and "example" not in content:
-                    content["example"] = EXAMPLES[model]
+                for content in response.get("content", {}).values():
+                    model = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+                    if model in EXAMPLES and "example" not in content:
+                        content["example"] = EXAMPLES[model]
 
 
 def _share_problems(made: Json) -> None:

@@ -343,4 +343,9 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
             },
         ],
     },
+    "KafkaRestProduced": {
+        "offsets": [{"partition": 0, "offset": 42, "error_code": None, "error": None}],
+        "key_schema_id": None,
+        "value_schema_id": None,
+    },
 }

@@ -75,15 +75,7 @@ def _answers(
 
 
 _PRODUCED: Final = {
-    **_answers(
-        "An offset or an error for each record",
-        _ref("KafkaRestProduced"),
-        example={
-            "offsets": [{"partition": 0, "offset": 42, "error_code": None, "error": None}],
-            "key_schema_id": None,
-            "value_schema_id": None,
-        },
-    ),
+    **_answers("An offset or an error for each record", _ref("KafkaRestProduced")),
     204: {"description": "With async=true: in the log, and not yet on disk"},
     **_errors(404, 408, 413, 415, 422, 504, 507),
 }

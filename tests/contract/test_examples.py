@@ -1,6 +1,7 @@
 """Every answer in JSON is shown in the document, and what is shown is what its model says."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,23 @@ def test_an_example_is_what_its_model_says(model: str) -> None:
     validator = Draft202012Validator({**schema, "components": DOCUMENT["components"]})
     assert list(validator.iter_errors(EXAMPLES[model])) == []
     assert EXAMPLES[model].keys() >= set(schema.get("required", ()))
+
+
+def shown(place: Any) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Each schema in the document with the examples that stand beside it."""
+    if isinstance(place, dict) and "schema" in place:
+        beside = place.get("examples", {})
+        for example in [place.get("example"), *(one.get("value") for one in beside.values())]:
+            if example is not None:
+                yield place["schema"], example
+    for inner in place.values() if isinstance(place, dict) else ():
+        yield from shown(inner)
+
+
+def test_every_example_in_the_document_is_what_its_schema_says() -> None:
+    """As it is shown, nulls included: what makes the document may have dropped some."""
+    pairs = list(shown(DOCUMENT["paths"])) + list(shown(DOCUMENT["components"]))
+    assert len(pairs) > 100
+    for schema, example in pairs:
+        validator = Draft202012Validator({**schema, "components": DOCUMENT["components"]})
+        assert list(validator.iter_errors(example)) == [], example
