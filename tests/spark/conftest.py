@@ -23,6 +23,16 @@ from tests.support.kafka_batches import SentRecord, encode
 RAW_BATCHES = "application/vnd.kafka.recordbatch.v2"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the tests of this folder to the front.
+
+    Of tests that run in parallel the first part goes to one process: Java and the service of these
+    are then started once, and not again where the second half of them happens to run.
+    """
+    here = Path(__file__).parent
+    items.sort(key=lambda item: not item.path.is_relative_to(here))
+
+
 class ServiceProcess:
     """`tidelog serve` on a port of the system's choice, which it keeps when it is started again."""
 
