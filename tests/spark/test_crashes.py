@@ -39,7 +39,7 @@ from tests.support.watching import Watched, watching
 if TYPE_CHECKING:
     from tests.spark.conftest import ServiceProcess
 
-# Twelve jobs and two of Java: a minute on two cores, and many where twenty others wait for these.
+# Eight runs and two of Java: a minute on two cores, and several where twenty others wait for these.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 IN_DRIVER = ("published", "written")  # the driver says itself that it stands there
