@@ -7,9 +7,12 @@
     measures.py   what is measured, against what, and how much is asked for
     load.py       the load generator: many connections, one request under way on each
     download.py   the reader: one connection, as fast as the answers come
-    yardstick.py  the empty FastAPI route
+    yardstick.py  the applications that do nothing
     memory.py     what the service's process takes while all this goes on
     spark.py      the Spark side: into nothing, into Parquet
+    curves.py     what a request costs while one thing grows: `python -m bench.curves`
+    documents.py  results as JSON, and what has moved since the committed ones
+    page.py       `docs/performance.md` from the committed results: `python -m bench.page`
     cleaner.py    compaction, without the service: `python -m bench.cleaner`
 
 Nothing here is a timed test: figures depend on the machine, and the yardsticks say on what machine.

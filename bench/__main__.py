@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from app.client.connection import Connection
+from bench.documents import COMMITTED
 from bench.figures import Figure, parse_measures, report
 from bench.measures import MEASURES, Bench
 from bench.memory import MemoryWatch
@@ -24,7 +25,7 @@ def main() -> None:
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=arguments.folder) as folder:
         figures = measure(arguments.measures, Path(folder), arguments.seconds, console)
-    report(figures, console, arguments.json)
+    report(figures, console, arguments.json, COMMITTED / "service.json")
 
 
 def measure(names: list[str], folder: Path, seconds: float, console: Console) -> list[Figure]:

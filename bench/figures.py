@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +10,8 @@ from typing import Final
 import msgspec
 from rich.console import Console
 from rich.table import Table
+
+from bench.documents import moves, write_document
 
 _SMALL: Final = 10
 _WIDTH: Final = 140
@@ -46,8 +46,8 @@ def show(figures: Sequence[Figure], console: Console) -> None:
         bound = "≤" if figure.is_ceiling else "≥"
         table.add_row(
             figure.name,
-            _amount(figure.value, figure.unit),
-            f"{bound} {_amount(figure.target, figure.unit)}",
+            amount(figure.value, figure.unit),
+            f"{bound} {amount(figure.target, figure.unit)}",
             "[green]met[/]" if figure.is_met else "[red]missed[/]",
             _yardstick(figure),
         )
@@ -57,9 +57,18 @@ def show(figures: Sequence[Figure], console: Console) -> None:
             console.print(f"[dim]{figure.name}: {figure.note}[/]")
 
 
-def report(figures: Sequence[Figure], console: Console, target: Path | None) -> None:
-    """Print the figures, at a fixed width where nobody sees a terminal, and write them if asked."""
-    show(figures, Console(width=None if console.is_terminal else _WIDTH, highlight=False))
+def report(
+    figures: Sequence[Figure], console: Console, target: Path | None, committed: Path | None = None
+) -> None:
+    """Print the figures, at a fixed width where nobody sees a terminal, and write them if asked.
+
+    Beside results that were committed before it is said what has moved since.
+    """
+    shown = Console(width=None if console.is_terminal else _WIDTH, highlight=False)
+    show(figures, shown)
+    if committed is not None and committed.exists():
+        lines = moves(read_json(committed), figures) or ["nothing has moved"]
+        shown.print(f"\nSince {committed.name} was committed:", *lines, sep="\n  ", markup=False)
     if target:
         write_json(figures, target)
 
@@ -79,25 +88,25 @@ def parse_measures(
 
 def write_json(figures: Sequence[Figure], target: Path) -> None:
     """Write the figures and the machine they belong to."""
-    document = {
-        "machine": {
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-        },
-        "figures": [
-            {**msgspec.structs.asdict(figure), "is_met": figure.is_met} for figure in figures
-        ],
-    }
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    shown = [{**msgspec.structs.asdict(figure), "is_met": figure.is_met} for figure in figures]
+    write_document({"figures": shown}, target)
+
+
+def read_json(source: Path) -> list[Figure]:
+    """Return the figures that `write_json` wrote."""
+    return msgspec.json.decode(source.read_bytes(), type=_Document).figures
+
+
+class _Document(msgspec.Struct):
+    figures: list[Figure]
 
 
 def _yardstick(figure: Figure) -> str:
     if figure.yardstick_value is None:
         return ""
-    return f"{figure.yardstick}: {_amount(figure.yardstick_value, figure.unit)}"
+    return f"{figure.yardstick}: {amount(figure.yardstick_value, figure.unit)}"
 
 
-def _amount(value: float, unit: str) -> str:
+def amount(value: float, unit: str) -> str:
+    """Return a figure as people read it."""
     return f"{value:,.0f} {unit}" if value >= _SMALL else f"{value:.1f} {unit}"

@@ -36,6 +36,7 @@ _MB: Final = 1_000_000
 _WARM_UP_S: Final = 2.0
 _ROUNDS: Final = 3  # in turn with the yardstick, so that a busy moment hits both
 _DD_BLOCKS: Final = 4_096  # 256 MiB
+_OF_BARE: Final = 0.6  # of an application that does nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +100,45 @@ Measure = Callable[[Bench], list[Figure]]
 
 
 def single(bench: Bench) -> list[Figure]:
-    """One JSON record a request, flushed, at 64 connections; beside it an empty FastAPI route."""
+    """One JSON record a request, flushed, beside applications that do nothing with the body."""
     bench.create_topic("single", partitions=1)
     record = b'{"records":[{"key":"AA","value":%s}]}' % _value(random.Random(1))
     into_nothing = [post("/empty", _JSON, record)]
     into_the_log = [post(topic_path("single", 0, "records"), _JSON, record)]
-    with Server(["bench.yardstick"], bench.folder / "yardstick.txt") as empty:
+    with (
+        Server(["bench.yardstick"], bench.folder / "yardstick.txt") as empty,
+        Server(["bench.yardstick", "bare"], bench.folder / "bare.txt") as bare,
+    ):
         rounds = [
-            (bench.load(into_nothing, 64, empty), bench.load(into_the_log, 64))
+            (
+                bench.load(into_nothing, 64, empty),
+                bench.load(into_nothing, 64, bare),
+                bench.load(into_the_log, 64),
+                bench.load(into_nothing, 1, bare),
+                bench.load(into_the_log, 1),
+            )
             for _ in range(_ROUNDS)
         ]
-    yardstick, loaded = (_median(each) for each in zip(*rounds, strict=True))
+    route, app, many, one_app, one = (_median(each) for each in zip(*rounds, strict=True))
+    name = "JSON records one by one, flushed"
     return [
-        Figure(
-            "JSON records one by one, flushed, 64 connections",
-            loaded.per_second,
-            "requests/s",
-            target=yardstick.per_second,
-            yardstick="empty FastAPI route",
-            yardstick_value=yardstick.per_second,
-            note=f"{loaded.note}; the yardstick {yardstick.note}",
-        )
+        _beside(f"{name}, 64 connections", many, route, "empty FastAPI route", 1.0),
+        _beside(f"{name}, 64 connections, bare", many, app, "bare ASGI application", _OF_BARE),
+        _beside(f"{name}, 1 connection", one, one_app, "bare ASGI application", _OF_BARE),
     ]
+
+
+def _beside(name: str, loaded: Loaded, idle: Loaded, yardstick: str, share: float) -> Figure:
+    """Return a rate that is to be this share of its yardstick."""
+    return Figure(
+        name,
+        loaded.per_second,
+        "requests/s",
+        target=share * idle.per_second,
+        yardstick=yardstick,
+        yardstick_value=idle.per_second,
+        note=f"{loaded.note}; the yardstick {idle.note}",
+    )
 
 
 def ndjson(bench: Bench) -> list[Figure]:

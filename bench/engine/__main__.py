@@ -12,6 +12,7 @@ from typing import Final
 from rich.console import Console
 
 from bench.cleaner import measure as measure_cleaner
+from bench.documents import COMMITTED
 from bench.engine.appends import measure_appends
 from bench.engine.lookups import measure_lookups
 from bench.engine.opening import measure_opening
@@ -53,7 +54,7 @@ def main() -> None:
             tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=arguments.folder) as folder,
         ):
             figures += MEASURES[name](_sizes(arguments, Path(folder)))
-    report(figures, console, arguments.json)
+    report(figures, console, arguments.json, COMMITTED / "engine.json")
 
 
 def _sizes(arguments: argparse.Namespace, folder: Path) -> Sizes:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from bench.curves import CURVES
 from bench.figures import Figure, show, write_json
 from bench.load import post
 
@@ -27,7 +28,7 @@ def test_every_measure_of_the_service_gives_figures(tmp_path: Path) -> None:
     )
     document = msgspec.json.decode(target.read_bytes())
     assert document["machine"]["cores"]
-    assert len(document["figures"]) == 7
+    assert len(document["figures"]) == 9
     for figure in document["figures"]:
         assert figure["value"] > 0
         assert figure["name"] in done.stdout
@@ -81,3 +82,23 @@ def test_a_prepared_request_is_complete() -> None:
     assert head.startswith(b"POST /v1/x HTTP/1.1\r\n")
     assert b"Content-Length: 3" in head
     assert body == b"abc"
+
+
+@pytest.mark.long
+def test_every_curve_gives_points(tmp_path: Path) -> None:
+    """A short run of all curves ends well, with a table and the same points as JSON."""
+    target = tmp_path / "results" / "curves.json"
+    options = ["--seconds", "0.2", "--most", "10", "--folder", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.curves", *options, "--json", str(target)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    curves = msgspec.json.decode(target.read_bytes())["curves"]
+    assert [curve["name"] for curve in curves] == list(CURVES)
+    for curve in curves:
+        assert curve["points"][-1]["x"] == 10
+        assert all(point["per_second"] > 0 for point in curve["points"])
+        assert curve["work"] in " ".join(done.stdout.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]

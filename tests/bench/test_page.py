@@ -1,0 +1,85 @@
+"""The page of results: current, complete, and honest about what moved."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from bench.curves import CURVES, Curve, Point
+from bench.documents import COMMITTED, moves, write_document
+from bench.figures import Figure, read_json, report, write_json
+from bench.page import PAGE, render
+
+
+def test_the_page_is_what_the_committed_results_say() -> None:
+    """Whoever commits results writes the page anew: `python -m bench.page`."""
+    assert PAGE.read_text() == render()
+
+
+def test_every_curve_has_been_measured() -> None:
+    """Each has a chart and a row for every point, and its costs are above zero."""
+    document = msgspec.json.decode((COMMITTED / "curves.json").read_bytes())
+    assert [curve["name"] for curve in document["curves"]] == list(CURVES)
+    page = PAGE.read_text()
+    assert page.count("```mermaid") == len(CURVES)
+    for curve in document["curves"]:
+        assert [point["x"] for point in curve["points"]] == list(CURVES[curve["name"]][2])
+        assert all(point["cost_us"] > 0 for point in curve["points"])
+
+
+def test_a_page_shows_figures_and_charts(tmp_path: Path) -> None:
+    """A missed target is called so, a yardstick has its share, a curve its bars."""
+    figures = [
+        Figure("speed", 50, "MB/s", 100, "dd", 200.0, note="busy"),
+        Figure("memory", 7.5, "MiB", 200, is_ceiling=True),
+    ]
+    write_json(figures, tmp_path / "service.json")
+    curve = Curve("log", "megabytes", "A read", [Point(10, 1_234.0, 56.7), Point(100, 1_000.0, 70)])
+    write_document({"curves": [curve]}, tmp_path / "curves.json")
+    page = render(tmp_path)
+    assert "| speed | 50 MB/s | ≥ 100 MB/s | missed | dd: 200 MB/s | 0.25 |" in page
+    assert "| memory | 7.5 MiB | ≤ 200 MiB |  |  |  |" in page
+    assert "* speed: busy." in page
+    assert 'x-axis "megabytes" ["10", "100"]' in page
+    assert "bar [56.7, 70.0]" in page
+    assert "| 10 | 1,234 | 56.7 |" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "yardstick", "line"),
+    [
+        (100, 200.0, []),
+        (200, 400.0, []),
+        (90, 200.0, []),
+        (100, 100.0, ["speed: better, 2.00 of what it was"]),
+        (50, 200.0, ["speed: worse, 0.50 of what it was"]),
+    ],
+)
+def test_what_moves_is_the_share_of_the_yardstick(
+    value: float, yardstick: float, line: list[str]
+) -> None:
+    """A machine that is twice as fast moves nothing, a figure beside the same yardstick does."""
+    before = Figure("speed", 100, "MB/s", 100, "dd", 200.0)
+    assert moves([before], [Figure("speed", value, "MB/s", 100, "dd", yardstick)]) == line
+
+
+def test_less_is_better_where_there_is_a_ceiling() -> None:
+    """Memory that grows is worse; a figure that was not there before is new."""
+    before = Figure("memory", 100, "MiB", 200, is_ceiling=True)
+    after = [Figure("memory", 150, "MiB", 200, is_ceiling=True), Figure("tails", 1, "ms", 2)]
+    assert moves([before], after) == ["memory: worse, 1.50 of what it was", "tails: new"]
+
+
+def test_a_report_says_what_has_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Below the table, if there is something to compare with."""
+    committed = tmp_path / "before.json"
+    console = Console(stderr=True)
+    figure = Figure("speed", 100, "MB/s", 100)
+    report([figure], console, committed, tmp_path / "none.json")
+    assert "was committed" not in capsys.readouterr().out
+    assert read_json(committed) == [figure]
+    report([figure], console, None, committed)
+    assert "nothing has moved" in capsys.readouterr().out
+    report([msgspec.structs.replace(figure, value=10)], console, None, committed)
+    assert "speed: worse, 0.10 of what it was" in capsys.readouterr().out

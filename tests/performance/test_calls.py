@@ -1,0 +1,104 @@
+"""What a hot request costs in functions written in Python: they are counted, time is not."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import app
+import engine
+from app.operations.service import Service
+from tests.support.builders import DATA, SMALL_INDEXES, new_batch
+from tests.support.filesystem import ForgetfulDisk
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
+from tests.support.wire import Connection, Listener, request, turn
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = 5
+OURS = (*(str(Path(room.__file__ or "").parent) for room in (app, engine)), "<string>")
+"""Where functions of ours are; those of named tuples have no file."""
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    """An open service on a disk in memory, which looks and flushes only when it is told to."""
+    disk = ForgetfulDisk()
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    config = {**SMALL_INDEXES, "index.interval.bytes": "100000000"}
+    async with open_service(
+        DATA, fs=disk, default_topic_config=config, commit_interval_ms=600_000
+    ) as service:
+        yield service
+
+
+async def prepared(service: Service) -> Connection:
+    """A connection to a topic with one committed batch, whose paths are known."""
+    connection = Listener(service).connect()
+    for setting_up in (
+        request("PUT", "/v1/topics/events", b"{}"),
+        request("GET", RECORDS),
+        request("POST", BATCHES, bytes(new_batch(2, value=b'{"a":1}')), RAW),
+    ):
+        connection.send(setting_up)
+        assert (await connection.answer()).status in {200, 201}
+    return connection
+
+
+async def calls_for(connection: Connection, pieces: list[bytes]) -> int:
+    """The least number of calls until a request that came in these pieces is answered."""
+    counts = []
+    for _ in range(ROUNDS):
+        calls = 0
+
+        def count(frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += event == "call" and frame.f_code.co_filename.startswith(OURS)
+
+        connection.wire.writes.clear()
+        connection._taken = 0  # noqa: SLF001  # what was answered is forgotten
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            for piece in pieces:
+                connection.send(piece)
+            await turn()
+        finally:
+            sys.setprofile(before)
+        assert connection.written.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201"))
+        counts.append(calls)
+    return min(counts[1:])  # the first one is new to somebody
+
+
+ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
+
+HOT = {
+    "a record": ([request("POST", f"{RECORDS}?acks=1", ONE)], 190),
+    "offsets": ([request("GET", OFFSETS)], 85),
+    "a raw read": ([request("GET", f"{BATCHES}?offset=0&max_bytes=1000")], 180),
+    "a read": ([request("GET", f"{RECORDS}?offset=0&max_bytes=1000")], 235),
+}
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_a_hot_request_is_so_many_calls(service: Service, name: str) -> None:
+    """Whoever needs more has a reason for it; whoever needs fewer lowers the bound."""
+    pieces, most = HOT[name]
+    connection = await prepared(service)
+    calls = await calls_for(connection, pieces)
+    assert 0 < calls <= most
+
+
+async def test_a_raw_batch_costs_the_same_however_large_it_is(service: Service) -> None:
+    """Records of one shape are proved by columns, and pieces of a body are only counted."""
+    connection = await prepared(service)
+    costs = {}
+    for records in (100, 1_000):
+        batch = bytes(new_batch(records, value=b"x" * 100))
+        costs[records] = await calls_for(
+            connection, [request("POST", f"{BATCHES}?acks=1", batch, RAW)]
+        )
+    assert costs[1_000] == costs[100] <= 315
