@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.kafka_batches import SentRecord, numbered
@@ -130,24 +129,3 @@ def test_an_empty_topic_has_columns_and_no_rows(
 ) -> None:
     """Nothing appended yet is no error."""
     assert read(spark, tidelog, topic).collect() == []
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "sentence"),
-    [
-        (
-            "startingOffset",
-            "earliest",
-            "unknown option startingoffset: did you mean startingOffsets?",
-        ),
-        ("subscribe", "no-such-topic", "the service has no topic no-such-topic: create it first"),
-    ],
-)
-def test_a_mistake_is_the_last_line_of_the_exception(
-    spark: SparkSession, tidelog: ServiceProcess, *, option: str, value: str, sentence: str
-) -> None:
-    """Between Spark's stack traces stands one sentence that says what to do."""
-    with pytest.raises(PySparkException) as refused:
-        read(spark, tidelog, "x", **{option: value}).collect()
-    lines = [line for line in str(refused.value).splitlines() if line.strip()]
-    assert any(sentence in line for line in lines[-3:])

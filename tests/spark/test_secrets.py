@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,12 @@ def bytes_below(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+def failure_of(act: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException) as refused:
+        act()
+    return str(refused.value)
+
+
 def test_a_secret_is_in_no_plan_log_event_checkpoint_or_error(
     spark: SparkSession,
     tidelog: ServiceProcess,
@@ -31,9 +38,12 @@ def test_a_secret_is_in_no_plan_log_event_checkpoint_or_error(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of a batch, of SQL, of a stream and of a query that fails, with all that Spark can log."""
+    """Reading and writing, of a batch, of SQL, of a stream and of what fails; Spark logs it all."""
     tidelog.append(topic, numbered(3))
-    options = {"url": tidelog.url, "subscribe": topic, "token": SECRET}
+    access = {"url": tidelog.url, "token": SECRET}
+    options = {**access, "subscribe": topic}
+    target = f"{topic}-copy"
+    tidelog.put_topic(target)
     spark.sparkContext.setLogLevel("INFO")
     try:
         frame = spark.read.format("tidelog").options(**options).load()
@@ -42,17 +52,34 @@ def test_a_secret_is_in_no_plan_log_event_checkpoint_or_error(
         given = ", ".join(f"{name} '{value}'" for name, value in options.items())
         spark.sql(f"CREATE TEMPORARY VIEW secretive USING tidelog OPTIONS ({given})")
         spark.sql("SELECT offset FROM secretive").explain(extended=True)
-        stream = spark.readStream.format("tidelog").options(**options).load()
+        frame.select("value").write.format("tidelog").mode("append").options(
+            **access, topic=target
+        ).save()
+        reader = spark.readStream.format("tidelog").options(**options)
         query = (
-            stream.writeStream.format("noop")
-            .option("checkpointLocation", str(tmp_path))
+            reader.option("startingOffsets", "earliest")
+            .load()
+            .select("value")
+            .writeStream.format("tidelog")
+            .options(**access, topic=target, checkpointLocation=str(tmp_path))
             .trigger(availableNow=True)
             .start()
         )
         assert query.awaitTermination(120)
         query.explain(extended=True)
-        with pytest.raises(PySparkException) as refused:
-            spark.read.format("tidelog").options(**{**options, "retries": "x"}).load()
+        told = [
+            failure_of(lambda: spark.read.format("tidelog").options(**options, retries="x").load()),
+            failure_of(
+                lambda: (
+                    spark.range(1)
+                    .selectExpr("'v' AS value")
+                    .write.format("tidelog")
+                    .mode("append")
+                    .options(**access, topic="nowhere")
+                    .save()
+                )
+            ),
+        ]
     finally:
         spark.sparkContext.setLogLevel("ERROR")
     words = bytes_below(spark_words)
@@ -63,4 +90,8 @@ def test_a_secret_is_in_no_plan_log_event_checkpoint_or_error(
     printed = capsys.readouterr()
     assert "tidelog" in printed.out, "the plans were printed"
     assert SECRET not in printed.out + printed.err
-    assert SECRET not in str(refused.value)
+    assert "retries" in told[0]
+    assert "the service has no topic nowhere" in told[1]
+    assert SECRET not in "".join(told)
+    copied = tidelog.call("GET", f"/v1/topics/{target}/partitions/0/offsets")
+    assert copied["high_watermark"] >= 6, "it was written, by batch and by stream"
