@@ -61,31 +61,13 @@ def fetch_bytes(service: Service, call: ReadCall, default_bytes: int) -> int:
     return min(max_bytes, service.settings.max_fetch_bytes)
 
 
-async def fetch(
-    service: Service,
-    place: Place,
-    call: ReadCall,
-    start: int,
-    *,
-    max_bytes: int,
-    minimum_one_batch: bool = True,
+async def fetch_from_disk(
+    service: Service, place: Place, call: ReadCall, start: int, *, max_bytes: int
 ) -> tuple[int, Fetched]:
-    """Read from `start`, or from where a reader that missed the log asked to be moved to."""
-    found = fetch_now(
-        place,
-        call,
-        start,
-        max_bytes=max_bytes,
-        minimum_one_batch=minimum_one_batch,
-        cached_only=True,
-    )
-    if found is not None:
-        return found
+    """Do on a worker what `fetch_now` could not do with what is in memory."""
 
     def read() -> tuple[int, Fetched]:
-        read = fetch_now(
-            place, call, start, max_bytes=max_bytes, minimum_one_batch=minimum_one_batch
-        )
+        read = fetch_now(place, call, start, max_bytes=max_bytes)
         assert read is not None, "only a read of cached bytes may find nothing"
         return read
 
@@ -101,7 +83,10 @@ def fetch_now(
     minimum_one_batch: bool = True,
     cached_only: bool = False,
 ) -> tuple[int, Fetched] | None:
-    """Do what `fetch` does on this thread; None if `cached_only` and the disk would be needed."""
+    """Read from `start`, or from where a reader that missed the log asked to be moved to.
+
+    None if only what is cached may be read and the disk would be needed.
+    """
 
     def read(offset: int) -> Fetched | None:
         return place.log.read(

@@ -15,8 +15,8 @@ from app.dependencies import codings_of
 from app.operations.exchange import Exchange
 from app.operations.fetching import (
     ensure_current,
-    fetch,
     fetch_bytes,
+    fetch_from_disk,
     fetch_now,
     may_grow,
     moved_since,
@@ -233,7 +233,9 @@ async def find(exchange: Exchange, place: Place, call: ReadCall, start: int) -> 
 async def find_on_disk(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found:
     """Read what `find_now` has not found in memory; what it holds has been counted there."""
     max_bytes = _max_bytes(exchange, call)
-    found = Found(*await fetch(exchange.service, place, call, start, max_bytes=max_bytes), {}, {})
+    found = Found(
+        *await fetch_from_disk(exchange.service, place, call, start, max_bytes=max_bytes), {}, {}
+    )
     exchange.ticket.settle_answer(len(found.fetched.data))
     return found
 

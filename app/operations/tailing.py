@@ -22,8 +22,8 @@ from app.operations.exchange import Exchange
 from app.operations.fetching import (
     ensure_current,
     ensure_log_id,
-    fetch,
     fetch_bytes,
+    fetch_from_disk,
     fetch_now,
     may_grow,
     moved_since,
@@ -286,7 +286,9 @@ def _page_now(service: Service, place: Place, key: PageKey) -> Page | None:
         return page
 
     async def make() -> Page:
-        start, fetched = found or await fetch(service, place, call, offset, max_bytes=max_bytes)
+        start, fetched = found or await fetch_from_disk(
+            service, place, call, offset, max_bytes=max_bytes
+        )
         return await service.workers.read(lambda: _rendered(service, place, call, start, fetched))
 
     shared.begin(key, make())
