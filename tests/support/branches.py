@@ -27,7 +27,7 @@ NOT_COUNTED = (r"\.\.\.$", r"assert_never\(", r"if __name__ == .__main__.:", r"i
 NEVER = 10**9  # probes stay: taking them out of running code is not worth its risk
 
 LEAST_PERCENT = 99.9
-"""A branch that only sometimes runs is named and does not fail the run; a room without tests does."""
+"""A branch that only sometimes runs is named and fails nothing; a room without tests fails."""
 
 _KEY = "tidelog_branches"
 _COUNTS = pytest.StashKey[dict[str, Any]]()
