@@ -1,7 +1,7 @@
 """Taking the log end back, and starting anew somewhere else."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
@@ -195,13 +195,12 @@ def test_producers_follow_the_end() -> None:
 class Interrupting(NullRecorder):
     """Does something when a log tells for the first time that it was synced."""
 
-    interrupt: Callable[[], object] | None = None
+    interrupts: list[Callable[[], object]] = field(default_factory=list)
 
     def flushed(self, log: TopicPartition, *, duration_ms: float) -> None:
         """Do it, once."""
-        interrupt, self.interrupt = self.interrupt, None
-        if interrupt is not None:
-            interrupt()
+        if self.interrupts:
+            self.interrupts.pop()()
 
 
 def test_a_sync_that_a_cut_overtook_commits_nothing() -> None:
@@ -209,9 +208,9 @@ def test_a_sync_that_a_cut_overtook_commits_nothing() -> None:
     recorder = Interrupting()
     log = World(recorder=recorder).open_log(CONFIG)
     fill(log, batches=5)
-    recorder.interrupt = partial(log.truncate_to, 3)
+    recorder.interrupts.append(partial(log.truncate_to, 3))
     log.commit()
-    assert recorder.interrupt is None
+    assert not recorder.interrupts
     assert log.watermarks.high_watermark <= log.watermarks.log_end_offset == 3
 
 
