@@ -72,9 +72,10 @@ def parse_lines(content: bytes, field_count: int, path: Path) -> list[list[str]]
 
 def parse_number(text: str, path: Path) -> int:
     """Read a decimal number of at most 64 bits; `path` is for the message of CorruptCheckpoint."""
-    if _NUMBER.fullmatch(text.strip()) is None:
+    number = text.strip()  # of more kinds of space than `int` takes
+    if _NUMBER.fullmatch(number) is None:
         raise corrupt(path, f"{text!r} is not a number")
-    return int(text)
+    return int(number)
 
 
 def corrupt(path: Path, what: str) -> CorruptCheckpoint:

@@ -16,8 +16,10 @@ from typing import Final
 from engine.checkpoint.json_file import read_json, write_json
 from engine.checkpoint.lines import corrupt
 from engine.checkpoint.partition_metadata import is_topic_id
+from engine.errors import InvalidConfig
 from engine.fs.filesystem import FileSystem
 from engine.fs.names import TOPICS_FILE, is_valid_topic_name
+from engine.topic_keys import parse_overrides
 
 VERSION: Final = 1
 
@@ -104,6 +106,10 @@ class TopicsFile:
             and isinstance(compacted, bool)
         ):
             raise corrupt(self.path, f"topic {name!r} is malformed")
+        try:
+            parse_overrides(config)
+        except InvalidConfig as error:
+            raise corrupt(self.path, f"of topic {name!r}: {error}") from error
         return TopicEntry(topic_id, partitions, config, adopted, deleted, compacted)
 
 

@@ -119,6 +119,8 @@ class OffsetIndex(MappedIndex):
             raise self._corrupt(
                 f"its last offset {self._last.offset} lies before base offset {self.base_offset}"
             )
+        if self._last.position < 0:
+            raise self._corrupt(f"its last entry leads to {self._last.position}")
 
     def _entry(self, slot: int) -> OffsetPosition:
         relative, position = ENTRY.unpack_from(self._map.buffer, slot * ENTRY.size)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from engine.checkpoint.directory_set import DirectorySet
 from engine.errors import InvalidDataDirectory
+from engine.fs.names import DIRECTORIES_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ def _ensure_related(known: Mapping[Path, DirectorySet]) -> None:
         first = first or (path, one)
         if one.set_id != first[1].set_id:
             raise InvalidDataDirectory(
-                f"{first[0]} and {path} are data directories of different logs: "
-                "give those of one log only",
+                f"{first[0]} and {path} are data directories of different logs by what "
+                f"{DIRECTORIES_FILE} says in them: give those of one log only",
                 name=str(path),
             )
 

@@ -123,11 +123,13 @@ class Segment:
             )
         if self.records.size_bytes == 0:
             self._rolling_timestamp = maximum_timestamp
+        # Both before the write, as they may want a file or space: afterwards nothing may fail.
+        maximum = self.maximum
         needs_entry = self._unindexed_bytes > self._index_interval_bytes
         if needs_entry:
-            self.indexes.reserve_next()  # before the write: afterwards nothing may fail
+            self.indexes.reserve_next()
         position = self.records.append(data)
-        if maximum_timestamp > self.maximum.timestamp:
+        if maximum_timestamp > maximum.timestamp:
             self._maximum = TimestampOffset(maximum_timestamp, offset_of_maximum)
         if needs_entry:
             self.index_position(OffsetPosition(largest_offset, position))

@@ -26,6 +26,8 @@ from tests.support.logs import (
     with_config,
 )
 from tests.support.machine import Operation
+from tests.support.segments import Shelf, batch_at
+from tests.support.time import START_MS
 from tests.unit.engine.manager.test_directories import A, B, opened
 
 TRANSACTIONAL = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
@@ -312,3 +314,21 @@ def test_a_segment_that_nobody_wrote_to_has_all_its_indexes_after_a_stop() -> No
     log.close()
     found = world.disk.list_directory(DIRECTORY)
     assert {names.log_name(1), names.index_name(1), names.time_index_name(1)} <= {*found}
+
+
+def test_an_append_that_may_not_open_an_index_leaves_no_bytes() -> None:
+    """What is refused is not in the file, or the next append would have the same offsets behind it.
+
+    A segment whose index of offsets is open, and that of times is not, looked for the second one
+    after the bytes were written.
+    """
+    shelf = Shelf()
+    shelf.segment().append(batch_at(0), 0, START_MS, 0)
+    segment = shelf.segment(is_new=False)
+    size_bytes = segment.size_bytes
+    shelf.disk.fail("open_map", error=errno.EMFILE, path_end=names.TIME_INDEX_SUFFIX)
+    with pytest.raises(OSError, match="Too many open files"):
+        segment.append(batch_at(1), 1, START_MS + 1, 1)
+    assert segment.size_bytes == size_bytes
+    segment.append(batch_at(1), 1, START_MS + 1, 1)
+    assert [header.base_offset for _, header in segment.headers()] == [0, 1]

@@ -252,7 +252,8 @@ def ensure_right(
 
 
 def ensure_named(damage: CorruptIndex, path: Path) -> None:
-    assert path.name in str(damage)
+    """Of a log and an index that disagree the index is told, which can be made anew."""
+    assert (path.stem if path.suffix == names.LOG_SUFFIX else path.name) in str(damage)
 
 
 def ensure_reported_well(damage: StoredDataCorrupt, path: Path) -> None:

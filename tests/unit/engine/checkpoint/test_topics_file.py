@@ -87,3 +87,14 @@ def test_malformed_topic_is_refused(
     place.write(topics_file.path.name, json.dumps(content).encode())
     with pytest.raises(CorruptCheckpoint, match=f"topic '{name}' is malformed"):
         topics_file.read()
+
+
+@pytest.mark.parametrize("config", [{"segment.index/bytes": "1"}, {"retention.ms": "soon"}])
+def test_a_configuration_that_cannot_be_is_refused_with_its_file(
+    place: Place, topics_file: TopicsFile, config: dict[str, str]
+) -> None:
+    """A flipped bit in a name or value is damage of this file, not a wrong request."""
+    content = {"version": 1, "topics": {"events": {**STORED, "config": config}}}
+    place.write(topics_file.path.name, json.dumps(content).encode())
+    with pytest.raises(CorruptCheckpoint, match=r"tidelog-topics\.json.*of topic 'events'"):
+        topics_file.read()

@@ -305,6 +305,16 @@ def test_impossible_index_is_corrupt(disk: ForgetfulDisk, path: Path, content: s
     assert found.value.facts() == {"file": str(path)}
 
 
+def test_a_last_entry_that_leads_before_the_file_is_no_entry(
+    disk: ForgetfulDisk, path: Path
+) -> None:
+    """Its position is a number of the file's bytes; found by hostile bytes."""
+    with disk.open(path, create=True) as file:
+        file.append(bytes.fromhex("00000090 000010b3 000000b3 ffff2ef9"))
+    with pytest.raises(CorruptIndex, match="leads to -"):
+        OffsetIndex(disk, path, BASE, 240).sanity_check()
+
+
 def test_damaged_entry_is_reported_when_it_is_met(disk: ForgetfulDisk, path: Path) -> None:
     """A position that no file can have is an error, not an answer."""
     with disk.open(path, create=True) as file:
