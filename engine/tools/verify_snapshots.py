@@ -78,7 +78,8 @@ def _agree(stored: ProducerEntry, known: ProducerEntry, *, is_whole: bool) -> bo
     if stored.batches and known.batches:
         newest, newest_known = stored.batches[-1], known.batches[-1]
         if newest[:2] != newest_known[:2]:  # sequence and offset
-            return False
+            # Compaction takes the one of the snapshot if the producer has a newer one behind it.
+            return not is_whole and newest_known.last_offset < newest.last_offset
     return not is_whole or (
         stored.producer_epoch == known.producer_epoch
         and stored.coordinator_epoch == known.coordinator_epoch

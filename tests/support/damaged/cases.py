@@ -68,9 +68,9 @@ def others_of(before: Image, kind: str) -> list[bytes]:
     Not a whole sound batch of another log, and no number of another checkpoint: Kafka's formats
     have nothing that would tell them from what belongs there. See docs/durability.md.
     """
-    alike = {".log": (".log", ".deleted")}.get(kind, ())
+    alike = {".log", ".deleted"} if kind == ".log" else set()
     if kind.endswith(CHECKPOINT):
-        alike = tuple(one for one in map(kind_of, before.files) if one.endswith(CHECKPOINT))
+        alike = {one for one in map(kind_of, before.files) if one.endswith(CHECKPOINT)}
     return [content for path, content in before.files.items() if kind_of(path) not in alike]
 
 

@@ -7,7 +7,8 @@ from engine.manager.manager import LogManager
 from engine.tools.findings import Finding, Severity
 from engine.tools.verify import DirectoryCheck
 from engine.types import AppendOrigin
-from tests.support.builders import EVENTS, World
+from tests.support.builders import DATA, EVENTS, World
+from tests.support.compaction import Compacted, keyed
 from tests.support.damage import rewrite
 from tests.support.logs import append_values, fill, read_records, segment_bases
 from tests.support.segments import batch_at
@@ -94,3 +95,20 @@ def test_a_jump_moves_with_its_log(*, power_cut: bool) -> None:
     offsets = [record.offset for record in read_records(log)]
     assert offsets == [0, 1, 2, 10, 11, 12, 13, 30]
     assert log.recovery.damage is None
+
+
+def test_a_snapshot_may_know_a_batch_that_compaction_took_since() -> None:
+    """The producer's newest batch stays, and that lies behind the snapshot by now."""
+    compacted = Compacted(overrides={"segment.bytes": 200})  # so small that none are merged
+    log = compacted.log
+    for sequence, key in enumerate(("stays", "changes", "changes")):
+        batch = keyed((key, "value"), producer_id=5, producer_epoch=0, base_sequence=sequence)
+        log.append(batch)
+        if sequence:
+            log.roll()
+    log.flush()
+    compacted.cleaner.clean_now(log)
+    assert [record.offset for record in read_records(log)] == [0, 2]
+    compacted.manager.close()
+    check = DirectoryCheck(compacted.world.fs, DATA)
+    assert [one for one in check.findings() if one.severity is not Severity.NOTE] == []
