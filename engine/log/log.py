@@ -266,7 +266,8 @@ class Log(LogReader):
                 context, state = self._context, self._state
                 self._ensure_open()
                 marks, segments = state.watermarks, state.local.segments.snapshot.segments
-                removed = retention.removable(segments, state.local.config, marks, now_ms)
+                with context.health.reading():
+                    removed = retention.removable(segments, state.local.config, marks, now_ms)
                 if dry_run or not removed:
                     return removed
                 if len(removed) == len(segments):

@@ -332,3 +332,22 @@ def test_an_append_that_may_not_open_an_index_leaves_no_bytes() -> None:
     assert segment.size_bytes == size_bytes
     segment.append(batch_at(1), 1, START_MS + 1, 1)
     assert [header.base_offset for _, header in segment.headers()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(errno.EIO, StorageOffline), (errno.EMFILE, Overloaded)]
+)
+def test_an_index_that_cannot_be_opened_is_told_to_retention(
+    error: int, told: type[Exception]
+) -> None:
+    """It asks each segment for its largest time; what failed there was a bare OSError."""
+    world = World()
+    log = world.open_log(with_config(retention_ms=1))
+    append_values(log, b"one")
+    log.roll()
+    log.commit()
+    world.clock.advance(10)
+    world.disk.fail("open_map", error=error)
+    with pytest.raises(told):
+        log.run_retention()
+    assert world.health.is_offline == (told is StorageOffline)

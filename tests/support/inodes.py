@@ -91,7 +91,7 @@ class Inode:
         if clean is None:
             return now
         if now == clean and not self.rewritten:
-            return self.durable
+            return self.durable[: len(now)]  # its length is the file system's own, not a page
         found = bytearray(self.durable[: len(now)])
         found.extend(bytes(len(now) - len(found)))
         for start in range(0, len(now), PAGE_BYTES):
