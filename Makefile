@@ -76,7 +76,7 @@ lint: setup ## Format, lint and import contracts, without changing a file
 types: setup ## mypy --strict over everything
 	$(BIN)/mypy
 
-PYTEST_ARGS ?= -n 2 --dist worksteal
+PYTEST_ARGS ?= -n 2
 # pyproject.toml says where SlipCover has no wheel; there the tests run and nothing is counted
 COUNTED = $$($(BIN)/python -c 'import slipcover' 2>/dev/null && echo -p tests.support.branches)
 
