@@ -70,5 +70,5 @@ def test_every_answer_in_a_chain_of_requests_is_in_the_document(url: str) -> Non
 )
 def test_every_answer_is_in_the_document(case: Case[Any], url: str) -> None:
     """Whatever is sent, right or wrong, the answer is one the document tells of, and no 5xx."""
-    response = case.call(base_url=url)
+    response = case.call(base_url=url, timeout=60)
     case.validate_response(response, checks=PROMISES)
