@@ -58,7 +58,7 @@ def test_a_stop_tells_who_waits_and_ends_what_was_begun(tmp_path: Path) -> None:
         polled = rest_of(waiting)
         assert read(polled).statuses == [200, 503]
         assert b'{"status":"draining"' in polled.replace(b" ", b"")
-        assert [read(rest_of(append)).statuses for append in appends] == [[201], [201]]
+        assert [read(rest_of(append)).statuses for append in appends] == [[201]]
         assert rest_of(unfinished) == b""
         assert process.exit_code() == 0
         for wire in (*appends, waiting, unfinished, tail):
