@@ -20,7 +20,8 @@ from schemas.common import PartitionNumber, TopicName
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
+    # Not a plain function: FastAPI would have a thread run it, before the request is let in.
     service: Service = request.app.state.service
     return service
 

@@ -42,6 +42,7 @@ def test_a_stop_tells_who_waits_and_ends_what_was_begun(tmp_path: Path) -> None:
         head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 25\r\n\r\n" % RECORDS.encode()
         appends = [
             asked(process, head + BODY[:9]),
+            asked(process, head.replace(b"events", b"%65vents") + BODY[:9]),
         ]
         poll = b"GET %b?offset=latest&max_wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n"
         ready = b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -57,14 +58,14 @@ def test_a_stop_tells_who_waits_and_ends_what_was_begun(tmp_path: Path) -> None:
         polled = rest_of(waiting)
         assert read(polled).statuses == [200, 503]
         assert b'{"status":"draining"' in polled.replace(b" ", b"")
-        assert [read(rest_of(append)).statuses for append in appends] == [[201]]
+        assert [read(rest_of(append)).statuses for append in appends] == [[201], [201]]
         assert rest_of(unfinished) == b""
         assert process.exit_code() == 0
         for wire in (*appends, waiting, unfinished, tail):
             wire.close()
     with serving_process(tmp_path) as process:
         page = json.loads(httpx.get(f"{process.url}{RECORDS}").content)
-        assert [record["value"] for record in page["records"]] == [1]
+        assert [record["value"] for record in page["records"]] == [1, 1]
 
 
 def test_a_second_interrupt_waits_for_nobody(tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ Everything else may wait for a device or for somebody's lock, and belongs on a w
 the file system is noted with its thread, so no stopwatch is needed.
 """
 
+import inspect
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 
+from app.factory import ALL_ROUTERS
 from app.operations.service import Service
 from engine.fs.filesystem import PosixFileSystem
 from engine.log.log import Log
@@ -231,3 +235,28 @@ async def test_a_304_reads_nothing_of_the_disk(service: Service, fs: WatchedFile
         connection.send(request("GET", target, headers={"if-none-match": tag}))
         assert (await connection.answer()).status == 304
         assert not [asked for asked in fs.asked if "read" in asked.name]
+
+
+def called_by(dependant: Dependant) -> Iterator[Callable[..., object]]:
+    """What FastAPI calls for a route: its dependencies, theirs, and the route itself."""
+    for inner in dependant.dependencies:
+        yield from called_by(inner)
+    if dependant.call is not None:
+        yield dependant.call
+
+
+def test_no_route_asks_a_thread_before_it_lets_a_request_in() -> None:
+    """FastAPI runs plain functions on threads: a stop came between a request and its admission."""
+    routes = [route for router in ALL_ROUTERS for route in router.routes]
+    called = {
+        each
+        for route in routes
+        if isinstance(route, APIRoute)
+        for each in called_by(route.dependant)
+    }
+    assert len(called) > len(routes)
+    assert [
+        each.__qualname__
+        for each in called
+        if not inspect.iscoroutinefunction(each) and not inspect.isasyncgenfunction(each)
+    ] == []
