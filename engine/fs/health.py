@@ -42,7 +42,7 @@ class DirectoryHealth:
         self._can_read = True
         self._held: HeldLock | None = None
         self._looked_ms = 0
-        self._writing = _Guard(self)
+        self._writing = _WriteGuard(self)
         self._appending = _AppendGuard(self)
         self._reading = _ReadGuard(self)
 
@@ -98,7 +98,7 @@ class DirectoryHealth:
             assert self._cause is not None, "a failed read takes the directory offline"
             raise self._offline(self._cause)
 
-    def writing(self) -> _Guard:
+    def writing(self) -> _WriteGuard:
         """Guard a block that changes the disk: an OSError takes the directory offline.
 
         So does the loss of the directory's lock, which is looked at before and after.
@@ -150,7 +150,6 @@ class _Guard:
 
     def __enter__(self) -> None:
         self._health.ensure_online()
-        self._health.ensure_held()
 
     def __exit__(
         self,
@@ -160,16 +159,28 @@ class _Guard:
     ) -> None:
         if isinstance(error, OSError):
             raise self._health.fail(error) from error
+
+
+class _WriteGuard(_Guard):
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._health.ensure_held()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
         if error is None:
             self._health.ensure_held()  # else nobody will find what was synced
 
 
 class _AppendGuard(_Guard):
     __slots__ = ()
-
-    def __enter__(self) -> None:
-        if self._health.is_offline:
-            self._health.ensure_online()
 
     def __exit__(
         self,
@@ -184,8 +195,7 @@ class _AppendGuard(_Guard):
             ) from error
         if isinstance(error, OSError) and error.errno in _NO_FILES:
             raise _too_many_files() from error
-        if isinstance(error, OSError):
-            raise self._health.fail(error) from error
+        super().__exit__(kind, error, trace)
 
 
 class _ReadGuard(_Guard):
