@@ -98,11 +98,7 @@ def segments(bench: Bench, count: int) -> Point:
     config = {"retention.ms": "-1", "segment.bytes": str(_SEGMENT_BYTES)}
     body = msgspec.json.encode({"partitions": 1, "config": config})
     _ask(bench, "PUT", topic_path(topic), _JSON, body)
-    batch = _batch(_SEGMENT_BYTES - 1_000)
-    end_offset = 0
-    for _ in range(count):
-        end_offset = _append(bench, topic, batch)
-    return _of(count, bench.load(_small_reads(topic, end_offset), _PLACES))
+    return _of(count, _small_reads(bench, topic, _batch(_SEGMENT_BYTES - 1_000), count))
 
 
 def log_megabytes(bench: Bench, megabytes: int) -> Point:
@@ -110,10 +106,7 @@ def log_megabytes(bench: Bench, megabytes: int) -> Point:
     topic = f"log-{megabytes}"
     bench.create_topic(topic, partitions=1)
     batches = _batch(_USUAL_BATCH_BYTES) * (_FILLING_BYTES // _USUAL_BATCH_BYTES)
-    end_offset = 0
-    for _ in range(megabytes):
-        end_offset = _append(bench, topic, batches)
-    return _of(megabytes, bench.load(_small_reads(topic, end_offset), _PLACES))
+    return _of(megabytes, _small_reads(bench, topic, batches, megabytes))
 
 
 def waiting_readers(bench: Bench, count: int) -> Point:
@@ -215,15 +208,19 @@ def _ask(bench: Bench, method: str, path: str, content_type: str, body: bytes) -
     return answer
 
 
-def _small_reads(topic: str, end_offset: int) -> list[bytes]:
-    """Return reads from places all over a log, the same ones in every run."""
+def _small_reads(bench: Bench, topic: str, batch: bytes, times: int) -> Loaded:
+    """Fill a log with a batch so many times, and read all over it; the same places in every run."""
+    end_offset = 0
+    for _ in range(times):
+        end_offset = _append(bench, topic, batch)
     chance = random.Random(1)
     path = topic_path(topic, 0, "batches")
-    return [
+    reads = [
         f"GET {path}?offset={chance.randrange(end_offset)}&max_bytes={_SMALL_READ_BYTES} HTTP/1.1"
         f"\r\nHost: bench\r\n\r\n".encode()
         for _ in range(_PLACES)
     ]
+    return bench.load(reads, _PLACES)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ CLEANED_SUFFIX: Final = ".cleaned"
 """A replacement segment that is being written; worthless after a crash."""
 SWAP_SUFFIX: Final = ".swap"
 """A complete replacement segment; a start after a crash finishes the replacement."""
+LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+"""Left by an interrupted operation, which opening the partition completes."""
 CHECKPOINT_DELETED_SUFFIX: Final = ".checkpoint.deleted"
 """Belongs to Kafka's metadata log: not ours to remove."""
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -66,10 +68,7 @@ _SMALL_FILES: Final = frozenset(
     for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SEGMENT_GAPS)
     for suffix in ("", TEMPORARY_SUFFIX)
 )
-_SUFFIXES: Final = (
-    *(LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX),
-    *(DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX),
-)
+_SUFFIXES: Final = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX, *LEFTOVER_SUFFIXES)
 _OFFSET_FILE: Final = re.compile(r"([0-9]{20})\..+", re.DOTALL)
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}")
 _DIRECTORY: Final = re.compile(

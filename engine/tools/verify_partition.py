@@ -105,7 +105,7 @@ class PartitionCheck:
             elif name not in self._files:
                 detail = "it is a directory where a file belongs: move it away"
                 yield Finding(Severity.REFUSED, path, detail)
-            elif name.endswith(_LEFTOVER_SUFFIXES):
+            elif name.endswith(names.LEFTOVER_SUFFIXES):
                 yield _tidied(path, "left by an interrupted operation, which opening completes")
             elif name.endswith(names.INDEX_SUFFIXES) and base not in logs:
                 yield _tidied(path, "it has no .log file: opening removes it")
@@ -264,9 +264,6 @@ class PartitionCheck:
 
     def _log_path(self, base_offset: int) -> Path:
         return self._directory / names.log_name(base_offset)
-
-
-_LEFTOVER_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 
 
 def _base_of_log(name: str) -> int | None:
