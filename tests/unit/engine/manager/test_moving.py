@@ -332,6 +332,28 @@ def test_an_empty_log_moves() -> None:
     assert read_values(restarted(world).log(EVENTS)) == [b"first"]
 
 
+def test_what_is_appended_while_a_partition_moves_moves_too() -> None:
+    """It may be more than one chunk, which is then copied while the log stands still."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic("events", 1, {"segment.bytes": "1000000"})
+    log = manager.log(EVENTS)
+    log.append(new_batch(1))
+    told: list[int] = []
+
+    def append_behind(*_progress: int) -> None:
+        if not told:  # once: all that was there has been copied
+            for _ in range(3):
+                log.append(new_batch(1, value=bytes(600_000)))
+        told.append(log.watermarks.log_end_offset)
+
+    manager.move_partition(EVENTS, B, progress=append_behind)
+    assert told[0] == log.watermarks.log_end_offset == 4
+    assert log.directory.parent == B
+    log.commit()
+    assert read_values(log)[1:] == [bytes(600_000)] * 3
+
+
 def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
     """What was copied before it was cleaned has to be cleaned again: its mark is not believed.
 
