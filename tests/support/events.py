@@ -51,6 +51,8 @@ class Listener:
         self.takes = asyncio.Event()
         """Clear: the client takes nothing, and whoever sends to it waits."""
         self.takes.set()
+        self.refuses = asyncio.Event()
+        """Set: something is on its way to the client and is not taken."""
         self.gone = asyncio.Event()
         self._came = asyncio.Condition()
         self._read = 0
@@ -129,6 +131,8 @@ class Listener:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
+        if not self.takes.is_set():
+            self.refuses.set()
         await self.takes.wait()
         if self.gone.is_set():
             return
@@ -151,7 +155,10 @@ class Listener:
 async def listening(
     app: App, target: str = TAIL, *, method: str = "GET", stalls_after: int = 0, **headers: str
 ) -> AsyncIterator[Listener]:
-    """A listener that has been answered; it hangs up at the end, and its request ends."""
+    """A listener that has been answered; it hangs up at the end, and its request ends.
+
+    One that stalls has done so: what it does not take any more is on its way already.
+    """
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     accept = {"accept": "text/event-stream"}
     listener = Listener(app, target, accept | named, method, stalls_after)
@@ -160,6 +167,8 @@ async def listening(
         async with asyncio.timeout(PATIENCE_S):
             while not listener.body and not listener.is_complete and not running.done():
                 await checkpoint()
+            if stalls_after:
+                await listener.refuses.wait()
         yield listener
     finally:
         listener.hang_up()
