@@ -60,7 +60,7 @@ def api_keys_path(directory: Path) -> Path:
 def read_keys(fs: FileSystem, directory: Path) -> dict[str, ApiKey] | None:
     """Return the keys by id, None if there is no file. CorruptCheckpoint if it is damaged."""
     path = api_keys_path(directory)
-    found = read_json(fs, path, VERSION)
+    found = read_json(fs, path, VERSION, ("keys",))
     if found is None:
         return None
     try:

@@ -20,6 +20,7 @@ from engine.fs.port import FileSystem
 
 VERSION: Final = 1
 
+_FIELDS: Final = ("id", "set", "generation", "directories")
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -39,10 +40,10 @@ class DirectorySet:
 def read_directory_set(fs: FileSystem, directory: Path) -> DirectorySet | None:
     """Return what the file says; None if there is none. CorruptCheckpoint if it is damaged."""
     path = directory / DIRECTORIES_FILE
-    content = read_json(fs, path, VERSION)
+    content = read_json(fs, path, VERSION, _FIELDS)
     if content is None:
         return None
-    own_id, set_id, generation, paths = map(content.get, ("id", "set", "generation", "directories"))
+    own_id, set_id, generation, paths = map(content.get, _FIELDS)
     if not (
         _is_id(own_id)
         and _is_id(set_id)

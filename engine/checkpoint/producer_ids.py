@@ -19,6 +19,8 @@ from engine.types import INT64_MAX
 VERSION: Final = 1
 BLOCK_SIZE: Final = 1000
 
+_FIELD: Final = "next_producer_id"
+
 
 class ProducerIds:
     """The producer ids of one data directory. Thread-safe; nothing is read or written until asked.
@@ -33,6 +35,11 @@ class ProducerIds:
         self._lock = threading.Lock()
         self._next_id = 0
         self._end_id: int | None = None  # None until the file was read
+
+    def ensure_readable(self) -> None:
+        """Raise CorruptCheckpoint if the file is damaged."""
+        with self._lock:
+            self._load()
 
     def allocate(self) -> int:
         """Return an id that was never returned before. CorruptCheckpoint if the file is damaged."""
@@ -68,8 +75,8 @@ class ProducerIds:
     def _load(self) -> int:
         """Return the end, exclusive, of what is reserved on disk."""
         if self._end_id is None:
-            content = read_json(self._fs, self.path, VERSION) or {"next_producer_id": 0}
-            end_id = content.get("next_producer_id")
+            content = read_json(self._fs, self.path, VERSION, (_FIELD,)) or {_FIELD: 0}
+            end_id = content.get(_FIELD)
             if not isinstance(end_id, int) or not 0 <= end_id <= INT64_MAX:
                 raise corrupt(self.path, f"{end_id!r} is not a producer id")
             # What the last process had reserved and did not use is lost, and that is the point.
@@ -78,5 +85,5 @@ class ProducerIds:
 
     def _reserve(self, first_id: int) -> None:
         end_id = first_id + self._block_size
-        write_json(self._fs, self.path, VERSION, {"next_producer_id": end_id})
+        write_json(self._fs, self.path, VERSION, {_FIELD: end_id})
         self._end_id = end_id  # only now: an id counts as reserved when a power cut cannot undo it

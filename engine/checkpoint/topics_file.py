@@ -70,7 +70,7 @@ class TopicsFile:
 
     def read_copy(self) -> TopicsCopy:
         """Return the topics with the number of the change that wrote them."""
-        content = read_json(self._fs, self.path, VERSION)
+        content = read_json(self._fs, self.path, VERSION, ("generation", "topics"))
         if content is None:
             return TopicsCopy()
         topics, generation = content.get("topics"), content.get("generation", 0)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from engine.checkpoint.clean_shutdown import CleanShutdownMarker
 from engine.checkpoint.directory_set import DirectorySet, read_directory_set
-from engine.checkpoint.json_file import read_json
 from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.checkpoint.producer_ids import VERSION as PRODUCER_IDS_VERSION
+from engine.checkpoint.producer_ids import ProducerIds
 from engine.checkpoint.topics_file import TopicsCopy, TopicsFile
 from engine.config import EngineConfig
 from engine.errors import CorruptCheckpoint, InvalidDataDirectory
@@ -222,7 +221,7 @@ class _OneDirectory:
         path = self.path / names.PRODUCER_ID_FILE
         try:
             if not self._is_odd(path):
-                read_json(self._fs, path, PRODUCER_IDS_VERSION)
+                ProducerIds(self._fs, self.path).ensure_readable()
         except CorruptCheckpoint as error:
             detail = f"{error}; moved away, it is made anew above the ids found in the logs"
             yield Finding(Severity.REFUSED, path, detail)
