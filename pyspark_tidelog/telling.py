@@ -30,6 +30,18 @@ _IN_OTHER_WORDS: Final = (
         "Read-only file system",
         "the lake lies on a file system that can only be read: mend that and run the job again",
     ),
+    (
+        "Parent path is not a directory",
+        "a file lies where the lake needs a folder: move it away and run the job again",
+    ),
+    (
+        "Mkdirs failed to create",
+        "the lake's folders cannot be made: let the job's user write there and run the job again",
+    ),
+    (
+        "Permission denied",
+        "the job's user may not write there: change that and run the job again",
+    ),
 )
 
 

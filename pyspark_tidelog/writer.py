@@ -11,8 +11,10 @@ Spark makes a writer for each write or micro-batch, pickles it to the tasks, and
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +35,8 @@ from pyspark_tidelog.ledger import Attempt, Decision, Entries, Ledger
 from pyspark_tidelog.sweeping import sweep
 from pyspark_tidelog.write_columns import ensure_writable, rows_of
 from pyspark_tidelog.write_options import WriteOptions
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 # What a task holds of each: of Spark's batches until they are sent.
 _BUFFER_BYTES: Final = 4 << 20
@@ -75,8 +79,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 the ledger knows more
         """Abort what any task wrote, unless it was decided to commit it."""
-        if _abort(self._options, self._write_id, _ONLY_BATCH):
-            self._forget()
+        with _left_to_the_next():
+            if _abort(self._options, self._write_id, _ONLY_BATCH):
+                self._forget()
 
     def _forget(self) -> None:
         if self._options.write_id is None:
@@ -112,8 +117,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         Where no task has told its query, the next run of the batch does it.
         """
-        for write_id in {result.write_id for result in _results(messages)}:
-            _abort(self._options, write_id, batchId)
+        with _left_to_the_next():
+            for write_id in {result.write_id for result in _results(messages)}:
+                _abort(self._options, write_id, batchId)
+
+
+@contextmanager
+def _left_to_the_next() -> Iterator[None]:
+    """Let an abort fail: the ledger has what is open, and whoever writes next ends it.
+
+    Of an abort that raises Spark makes the news, below which nobody finds why the write failed.
+    """
+    try:
+        yield
+    except TidelogError as trouble:
+        _LOGGER.warning("transactions of a failed write stay open for now: %s", trouble)
 
 
 def _refuse(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pyspark_tidelog.telling import telling_words
@@ -67,16 +68,50 @@ def test_refused_credentials_are_the_last_line(spark: SparkSession, service: Log
     assert "refuses the credentials (401 unauthenticated: unknown key): set the option" in told
 
 
-def test_a_damaged_batch_is_told_by_topic_partition_and_offset(
-    spark: SparkSession, service: LogService
-) -> None:
-    """From a task, behind whose Python words Spark puts a stack of Java: ours are the last of us.
-
-    No record of it is delivered, and none of it is passed over in silence.
-    """
+@pytest.fixture
+def damaged(service: LogService) -> LogService:
+    """The service with a batch behind its ten records of which one bit has changed."""
     poisoned = bytearray(encode(numbered(5)))
     poisoned[-1] ^= 4
     service.topics["t"][0].append_raw(bytes(poisoned), 5)
-    words = telling_words(failure_of(spark, service, checkCrcs="true"))
-    assert words.sentence.startswith("damaged batch in topic t, partition 0, at offset 10: crc 0x")
+    return service
+
+
+DAMAGE = "damaged batch in topic t, partition 0, at offset 10: crc 0x"
+
+
+def test_a_damaged_batch_is_told_by_topic_partition_and_offset(
+    spark: SparkSession, damaged: LogService
+) -> None:
+    """From a task, in the last line as well.
+
+    No record of it is delivered, and none of it is passed over in silence.
+    """
+    told = last_line(failure_of(spark, damaged, checkCrcs="true"))
+    assert told.startswith(f"pyspark_tidelog.errors.DamagedBatchError: {DAMAGE}")
+
+
+def test_of_a_streams_failure_spark_tells_more_and_the_sentence_can_be_had(
+    spark: SparkSession, damaged: LogService, tmp_path: Path
+) -> None:
+    """Behind the words of any source Spark puts the state and the plan of the query."""
+    options = {"url": damaged.url, "subscribe": "t", "startingOffsets": "earliest"}
+    records = spark.readStream.format("tidelog").options(**options, checkCrcs="true").load()
+    query = records.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(StreamingQueryException) as failed:
+        query.trigger(availableNow=True).start().awaitTermination(120)
+    assert "=== Streaming Query ===" in str(failed.value).partition(DAMAGE)[2]
+    words = telling_words(str(failed.value))
+    assert words.sentence.startswith(DAMAGE)
     assert words.is_lasting
+
+
+def test_why_a_write_failed_is_the_last_line(spark: SparkSession) -> None:
+    """Not that it could not be aborted either, which Spark would tell instead."""
+    frame = spark.range(1).selectExpr("'x' AS value")
+    nobody = {"url": "http://127.0.0.1:1", "topic": "t", "retries": "0"}
+    with pytest.raises(PySparkException) as refused:
+        frame.write.format("tidelog").mode("append").options(**nobody).save()
+    told = last_line(str(refused.value))
+    assert told.startswith("pyspark_tidelog.errors.ServiceError: no answer from http://127.0.0.1:1")
+    assert told.endswith("is the service running there?")

@@ -169,6 +169,22 @@ def test_an_abort_does_not_undo_a_decision(tidelog: ServiceProcess, topic: str) 
     assert seen(tidelog, topic) == ["a", "b", "c"]
 
 
+def test_an_abort_that_fails_is_left_to_whoever_writes_next(
+    tidelog: ServiceProcess, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told in the log alone: the news is why the write failed."""
+    write_id = f"again-{topic}"
+    writer = writer_of(tidelog, topic, write_id)
+    told = writer.write(iter(rows("a", "b", "c")))
+    nowhere = WriteOptions(Endpoint("http://127.0.0.1:1", retries=0), topic, write_id=write_id)
+    BatchWriter(nowhere, SCHEMA, overwrite=False).abort([told])
+    assert "of a failed write stay open for now: no answer from http://127.0.0.1:1" in caplog.text
+    assert has_open_transaction(tidelog, topic)
+    run(tidelog, topic, write_id)
+    assert seen(tidelog, topic) == whole(write_id)
+    assert not has_open_transaction(tidelog, topic)
+
+
 def test_a_transaction_that_somebody_aborts_after_the_decision_is_told(
     tidelog: ServiceProcess, topic: str
 ) -> None:

@@ -56,6 +56,9 @@ def test_the_best_line_is_told(message: str, words: Words) -> None:
         ("No space left on device", "there is no space left for the lake: make room"),
         ("Disk quota exceeded", "the quota of the lake's disk is used up"),
         ("Read-only file system", "a file system that can only be read"),
+        ("Parent path is not a directory: file:/lake/_writing", "a file lies where the lake needs"),
+        ("Mkdirs failed to create file:/lake/_writing", "the lake's folders cannot be made: let"),
+        ("/lake/_writing/0 (Permission denied)", "the job's user may not write there: change"),
     ],
 )
 def test_a_disk_that_refuses_is_told_with_what_to_do(cause: str, advice: str) -> None:
