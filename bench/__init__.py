@@ -8,6 +8,7 @@
     load.py       the load generator: many connections, one request under way on each
     download.py   the reader: one connection, as fast as the answers come
     yardstick.py  the applications that do nothing
+    durable.py    the one that appends to a file, flushes and does nothing else
     memory.py     what the service's process takes while all this goes on
     spark.py      the Spark side: into nothing, into Parquet
     curves.py     what a request costs while one thing grows: `python -m bench.curves`

@@ -1,17 +1,21 @@
-"""The yardsticks for requests: a body is taken, and nothing is done with it.
+"""The yardsticks for requests, served as tidelog is: uvicorn, uvloop, httptools, no access log.
 
-By a FastAPI route, or with `bare` by an ASGI application that is nothing else. Served as tidelog is
-(uvicorn, uvloop, httptools, no access log), on a free port that is printed.
+`python -m bench.yardstick` takes a body by a FastAPI route and does nothing with it, `… bare` does
+the same by an ASGI application that is nothing else, and `… durable FILE` appends it to a file, see
+`durable`. The address, on a free port, is printed.
 """
 
 from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bench.durable import DurableAppends
 
 app = FastAPI()
 
@@ -35,14 +39,20 @@ async def bare(scope: Scope, receive: Receive, send: Send) -> None:
 
 def main() -> None:
     """Serve until told to stop."""
+    match sys.argv[1:]:
+        case ["durable", file]:
+            served: ASGIApp = DurableAppends(Path(file))
+        case ["bare"]:
+            served = bare
+        case _:
+            served = app
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    is_bare = sys.argv[1:] == ["bare"]
     config = uvicorn.Config(
-        bare if is_bare else app,
+        served,
         loop="uvloop",
         http="httptools",
-        lifespan="off" if is_bare else "auto",
+        lifespan="auto" if served is app else "off",
         access_log=False,
         log_level="warning",
     )
