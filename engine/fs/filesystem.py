@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from engine.fs.port import File, FileSystem, HeldLock, MappedFile
+from engine.fs.port import DirectoryEntry, File, FileSystem, HeldLock, MappedFile
 from engine.types import Buffer
 
 __all__ = ["File", "FileSystem", "HeldLock", "MappedFile", "PosixFileSystem"]
@@ -26,6 +26,9 @@ BUFFERS_PER_WRITE: Final = 1024
 
 RESERVE_BYTES: Final = 64 * 1024
 """How much of a sparse map is set aside on the disk at a time: 8,192 entries of an offset index."""
+
+SMALL_FILE_BYTES: Final = 64 * 1024
+"""How much of a file that is read whole is read at once."""
 
 _FILE_MODE: Final = 0o644
 
@@ -386,10 +389,23 @@ class PosixFileSystem:
         os.utime(path, ns=(modified_ns, modified_ns))
 
     def read_bytes(self, path: Path) -> bytes:
-        return path.read_bytes()
+        # Half the system calls of `Path.read_bytes`, and a start reads a few such files per log.
+        number = os.open(path, os.O_RDONLY)
+        try:
+            content = chunk = os.read(number, SMALL_FILE_BYTES)
+            while chunk:
+                chunk = os.read(number, SMALL_FILE_BYTES)
+                content += chunk
+            return content
+        finally:
+            os.close(number)
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))
+
+    def list_entries(self, path: Path) -> list[DirectoryEntry]:
+        with os.scandir(path) as entries:
+            return sorted(DirectoryEntry(entry.name, _is_directory(entry)) for entry in entries)
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         path.mkdir(parents=parents, exist_ok=True)
@@ -416,6 +432,13 @@ class PosixFileSystem:
 
     def lock(self, path: Path) -> HeldLock:
         return _PosixLock(path)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """As `os.path.isdir`, without a system call but for a symbolic link."""
+    if entry.is_symlink():
+        return os.path.isdir(entry)
+    return entry.is_dir(follow_symlinks=False)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -60,6 +60,8 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 """Kafka's own log of metadata; not a topic."""
 
 MAX_TOPIC_LENGTH: Final = 249
+OFFSET_DIGITS: Final = 20
+"""So many begin the name of a segment file."""
 MAX_NAME_LENGTH: Final = 255
 """What file systems allow for one name."""
 
@@ -69,7 +71,7 @@ _SMALL_FILES: Final = frozenset(
     for suffix in ("", TEMPORARY_SUFFIX)
 )
 _SUFFIXES: Final = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX, *LEFTOVER_SUFFIXES)
-_OFFSET_FILE: Final = re.compile(r"([0-9]{20})\..+", re.DOTALL)
+_OFFSET_FILE: Final = re.compile(rf"([0-9]{{{OFFSET_DIGITS}}})\..+", re.DOTALL)
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}")
 _DIRECTORY: Final = re.compile(
     r"(?P<topic>\S+)-(?P<partition>[0-9]{1,10})(\.[^\s.]+-(?P<kind>delete|future|stray))?"
@@ -147,6 +149,11 @@ def is_of_a_log(name: str) -> bool:
     return base_offset_of(name) is not None and name.endswith(_SUFFIXES)
 
 
+def is_leftover(name: str) -> bool:
+    """Whether it names what an interrupted deletion or replacement of a segment file left."""
+    return name.endswith(LEFTOVER_SUFFIXES) and is_of_a_log(name)
+
+
 def without_suffix(name: str, suffix: str) -> str:
     """Strip a suffix that must be there."""
     assert name.endswith(suffix), (name, suffix)
@@ -205,7 +212,7 @@ def unique_id_of(name: str) -> str:
 
 def _segment_name(offset: int, suffix: str) -> str:
     assert 0 <= offset <= INT64_MAX, offset
-    return f"{offset:020d}{suffix}"
+    return f"{offset:0{OFFSET_DIGITS}d}{suffix}"
 
 
 def _marked_directory_name(log: TopicPartition, unique_id: str, kind: DirectoryKind) -> str:

@@ -14,7 +14,12 @@ def ensure_files(fs: FileSystem, directory: Path, names: Iterable[str]) -> None:
     for name in names:
         path = directory / name
         if fs.is_directory(path):
-            raise InvalidDataDirectory(
-                f"{path} is a directory where a file belongs; move it out of the data directory",
-                name=name,
-            )
+            raise misplaced(path)
+
+
+def misplaced(path: Path) -> InvalidDataDirectory:
+    """Return the error for a directory that has the name of a file."""
+    return InvalidDataDirectory(
+        f"{path} is a directory where a file belongs; move it out of the data directory",
+        name=path.name,
+    )

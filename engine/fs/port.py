@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from engine.types import Buffer
 
@@ -135,6 +135,14 @@ class HeldLock(Protocol):
         """Let the next owner in, and remove the lock's file if it still is it. May be repeated."""
 
 
+class DirectoryEntry(NamedTuple):
+    """One name in a directory."""
+
+    name: str
+    is_directory: bool
+    """As `FileSystem.is_directory` says, without asking for each name."""
+
+
 class FileSystem(Protocol):
     """What the engine asks of an operating system. Thread-safe."""
 
@@ -181,6 +189,9 @@ class FileSystem(Protocol):
 
     def list_directory(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""
+
+    def list_entries(self, path: Path) -> list[DirectoryEntry]:
+        """Return the names in a directory, sorted, and which of them are directories."""
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         """Create a directory; one that exists is fine, a file of that name is not."""

@@ -9,6 +9,7 @@ which a replacement renames its outputs is what makes "at or above" right.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from engine.config import LogConfig
@@ -19,19 +20,19 @@ from engine.segment.segment import Segment
 _LOG = logging.getLogger(__name__)
 
 
-def finish_replacements(context: LogContext, directory: Path, config: LogConfig) -> None:
-    """Leave a directory of live files only."""
+def finish_replacements(
+    context: LogContext, directory: Path, config: LogConfig, leftovers: Iterable[str]
+) -> None:
+    """Leave a directory of live files only; `leftovers` are all that were found in it."""
     fs = context.fs
     swaps: list[str] = []
     cleaned: list[str] = []
-    for name in fs.list_directory(directory):
-        if name.endswith(names.CHECKPOINT_DELETED_SUFFIX) or names.base_offset_of(name) is None:
-            continue
+    for name in leftovers:
         if name.endswith(names.DELETED_SUFFIX):
             fs.remove(directory / name)
         elif name.endswith(names.CLEANED_SUFFIX):
             cleaned.append(name)
-        elif name.endswith(names.SWAP_SUFFIX):
+        else:
             swaps.append(name)
     if not swaps and not cleaned:
         return

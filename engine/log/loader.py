@@ -23,8 +23,8 @@ from engine.errors import (
     StoredDataCorrupt,
 )
 from engine.fs import names
-from engine.fs.places import ensure_files
 from engine.log.context import LogContext
+from engine.log.found import FoundFiles
 from engine.log.leftovers import finish_replacements
 from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_epochs, rebuild_producers
@@ -87,10 +87,17 @@ class Loader:
         self._gaps: Collection[SegmentGap] = ()
 
     def load(self) -> LoadedLog:
-        """Return the log as it is on disk, repaired; OSError and StorageError pass through."""
+        """Return the log as it is on disk, repaired; OSError and StorageError pass through.
+
+        Raises InvalidDataDirectory if a directory has the name of a file that is ours.
+        """
         request = self._request
-        self._ensure_files()
-        finish_replacements(self._context, request.directory, request.config)
+        self._look()
+        if self._found.leftovers:
+            finish_replacements(
+                self._context, request.directory, request.config, self._found.leftovers
+            )
+            self._look()
         try:
             return self._load(self._open_epochs())
         except StoredDataCorrupt as error:
@@ -114,7 +121,11 @@ class Loader:
             segment.proofs.log_start_offset = log_start_offset
         epochs.truncate_from_end(end_offset)
         epochs.truncate_from_start(request.log_start_offset)
-        producers = self._recovered_producers or self._new_producers()
+        producers = self._recovered_producers
+        if producers is None:
+            producers = self._new_producers()
+        else:
+            producers.rescan_snapshots()
         producers.remove_stray_snapshots(self._segments.base_offsets)
         rebuild_producers(
             producers,
@@ -152,28 +163,27 @@ class Loader:
             return next(segment for segment in self._segments if str(segment.records.path) == path)
         return None
 
-    def _ensure_files(self) -> None:
-        """Raise InvalidDataDirectory if a directory has the name of a file that is ours."""
-        directory = self._request.directory
-        ours = filter(names.is_of_a_log, self._fs.list_directory(directory))
-        ensure_files(self._fs, directory, ours)
+    def _look(self) -> None:
+        """List the directory: at first, and again once files of other names may lie there."""
+        self._found = FoundFiles.of(self._fs, self._request.directory)
 
     def _open_epochs(self) -> LeaderEpochCache:
         """Return the epochs as recorded; a file that is lost or damaged is made from the log."""
         directory = self._request.directory
-        path = directory / names.LEADER_EPOCH_CHECKPOINT
-        self._are_epochs_lost = not self._fs.exists(path)
+        self._are_epochs_lost = names.LEADER_EPOCH_CHECKPOINT not in self._found.names
         try:
             return LeaderEpochCache(self._fs, directory)
         except CorruptCheckpoint as error:
             _LOG.warning("%s: rebuilding the leader epochs: %s", directory, error)
         self._are_epochs_lost = True
-        self._fs.remove(path)
+        self._fs.remove(directory / names.LEADER_EPOCH_CHECKPOINT)
         return LeaderEpochCache(self._fs, directory)
 
     def _read_gaps(self) -> Collection[SegmentGap]:
         """Return the gaps that were noted; where nobody can tell, every gap passes."""
         directory = self._request.directory
+        if names.SEGMENT_GAPS not in self._found.names:
+            return ()
         try:
             return read_gaps(self._fs, directory / names.SEGMENT_GAPS)
         except CorruptCheckpoint as error:
@@ -205,6 +215,7 @@ class Loader:
         parts = split_overflowed(segment, self._create_cleaned)
         local.replace_segments(parts, [segment])
         self._new_producers().delete_snapshot(segment.base_offset)
+        self._look()
 
     def _create_cleaned(self, base_offset: int) -> Segment:
         directory = self._request.directory
@@ -219,6 +230,7 @@ class Loader:
             clock=self._context.clock,
             expiration_ms=self._context.config.producer_id_expiration_ms,
             transaction_verification=self._context.config.transaction_verification,
+            snapshots=self._found.snapshots,
         )
 
     def _segment(self, base_offset: int, *, is_new: bool = False, suffix: str = "") -> Segment:
@@ -235,21 +247,10 @@ class Loader:
     def _open_segments(self) -> list[Segment]:
         """Open every segment and remove indexes that belong to none."""
         directory = self._request.directory
-        found = self._fs.list_directory(directory)
-        base_offsets = [
-            base_offset
-            for name in found
-            if (base_offset := names.base_offset_of(name)) is not None
-            and name == names.log_name(base_offset)
-        ]
-        logs = set(base_offsets)
-        for name in found:
-            base_offset = names.base_offset_of(name)
-            is_index = base_offset is not None and name.endswith(names.INDEX_SUFFIXES)
-            if is_index and base_offset not in logs:
-                _LOG.warning("%s: removing %s, which has no log file", directory, name)
-                self._fs.remove(directory / name)
-        return [self._segment(base_offset) for base_offset in sorted(base_offsets)]
+        for name in self._found.orphans:
+            _LOG.warning("%s: removing %s, which has no log file", directory, name)
+            self._fs.remove(directory / name)
+        return [self._segment(base_offset) for base_offset in self._found.base_offsets]
 
     def _rebuild_missing_indexes(self, epochs: LeaderEpochCache) -> None:
         """Recover the segments whose indexes are missing or cannot be theirs.
@@ -287,13 +288,16 @@ class Loader:
         segment.indexes.finish_anew()
         if producers.map_end_offset not in before:
             producers.take_snapshot(sync=True)
+        self._look()
         return result
 
     def _ensure_indexed(self, segment: Segment) -> int | None:
         """As `ensure_sane`; an index that is missing is as wrong as one that is damaged."""
-        for path in (segment.indexes.offset_path, segment.indexes.time_path):
-            if not self._fs.exists(path):
-                raise CorruptIndex(f"there is no {path.name}", file=str(path))
+        base_offset = segment.base_offset
+        for name in (names.index_name(base_offset), names.time_index_name(base_offset)):
+            if name not in self._found.names:
+                path = self._request.directory / name
+                raise CorruptIndex(f"there is no {name}", file=str(path))
         return ensure_sane(segment)
 
     def _report_emptied(self, segment: Segment) -> None:
@@ -440,6 +444,7 @@ class Loader:
             epochs.clear_and_flush()
             self._recovered_producers = None
             self._new_producers().truncate_fully(start)
+            self._look()
         self._segments.add(self._segment(start, is_new=True))
         self._fs.sync_directory(self._request.directory)
         return start

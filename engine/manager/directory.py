@@ -128,11 +128,11 @@ class DataDirectory:
         """
         contents = Contents()
         with self.health.reading():
-            found = self._fs.list_directory(self.path)
-        for name in found:
-            path = self.path / name
-            if name in _NOT_PARTITIONS or not self._fs.is_directory(path):
+            found = self._fs.list_entries(self.path)
+        for name, is_directory in found:
+            if name in _NOT_PARTITIONS or not is_directory:
                 continue
+            path = self.path / name
             try:
                 _classify(contents, path, parse_partition_directory(name))
             except InvalidDataDirectory:

@@ -11,7 +11,7 @@ from engine.checkpoint.epochs import write_epochs
 from engine.checkpoint.partition_metadata import read_topic_id, write_topic_id
 from engine.errors import CorruptCheckpoint, Overloaded, StorageFull, TopicConflict
 from engine.fs import names
-from engine.fs.places import ensure_files
+from engine.fs.places import misplaced
 from engine.log.context import LogContext
 from engine.log.loader import LoadRequest
 from engine.log.log import Log
@@ -47,10 +47,13 @@ class Partitions:
 
         InvalidDataDirectory if a directory has the name of that file.
         """
-        ensure_files(self._fs, path, (names.PARTITION_METADATA,))
+        file = path / names.PARTITION_METADATA
         try:
             with self._context.health.reading():
-                return read_topic_id(self._fs, path / names.PARTITION_METADATA)
+                try:
+                    return read_topic_id(self._fs, file)
+                except IsADirectoryError as error:
+                    raise misplaced(file) from error
         except CorruptCheckpoint as error:
             _LOG.warning("%s is not believed", error)
             return None

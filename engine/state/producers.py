@@ -14,7 +14,7 @@ Not thread-safe: the log's lock guards everything but `sync_snapshot`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -70,7 +70,9 @@ class ProducerStates:
         clock: Clock,
         expiration_ms: int,
         transaction_verification: bool = False,
+        snapshots: Iterable[int] | None = None,
     ) -> None:
+        """Begin with the snapshots that were just found, ascending; without, look for them."""
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
         self.expiration_ms = expiration_ms
@@ -78,7 +80,7 @@ class ProducerStates:
         self.highest_producer_id = NO_PRODUCER_ID
         self._directory = directory
         self._clock = clock
-        self._files = SnapshotFiles(fs, directory)
+        self._files = SnapshotFiles(fs, directory, snapshots)
         self._entries: dict[int, ProducerEntry] = {}
         self._transactions = Transactions()
         self._verifications = Verifications()
@@ -268,6 +270,10 @@ class ProducerStates:
     def snapshots(self) -> tuple[int, ...]:
         """The offsets of all snapshots, ascending."""
         return self._files.offsets
+
+    def rescan_snapshots(self) -> None:
+        """Take notice of all that lie in the directory now."""
+        self._files.rescan()
 
     def delete_snapshot(self, offset: int) -> None:
         """Remove a snapshot at once; it may be missing."""

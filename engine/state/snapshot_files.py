@@ -8,7 +8,7 @@ snapshot taken out of it is never loaded again, whenever its file goes. Not thre
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from engine.fs.names import DELETED_SUFFIX, base_offset_of, snapshot_name
@@ -18,11 +18,15 @@ from engine.fs.port import FileSystem
 class SnapshotFiles:
     """The snapshots found when this is made, and every change since."""
 
-    def __init__(self, fs: FileSystem, directory: Path) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, found: Iterable[int] | None = None) -> None:
+        """Begin with those that were just `found`, ascending; else look for them."""
         self._fs = fs
         self._directory = directory
         self._offsets: list[int] = []
-        self.rescan()
+        if found is None:
+            self.rescan()
+        else:
+            self._offsets += found
 
     def rescan(self) -> None:
         """Believe what lies in the directory now."""
@@ -100,11 +104,10 @@ class SnapshotFiles:
         return retired
 
     def delete_strays(self, segment_base_offsets: Collection[int]) -> None:
-        """Look at the directory anew and remove the snapshots that belong to no segment.
+        """Remove the snapshots that belong to no segment.
 
         The newest of those stays if no segment begins after it: a clean shutdown wrote it.
         """
-        self.rescan()
         strays = [offset for offset in self._offsets if offset not in segment_base_offsets]
         if strays and strays[-1] >= max(segment_base_offsets, default=0):
             strays.pop()

@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 
 from engine.fs.filesystem import FileSystem
+from engine.fs.port import DirectoryEntry
 from tests.support.inodes import (
     UNLIMITED,
     Directory,
@@ -141,6 +142,10 @@ class ForgetfulDisk(Storage):
     def list_directory(self, path: Path) -> list[str]:
         self.enter("list_directory", path)
         return sorted(self._directory(path).names)
+
+    def list_entries(self, path: Path) -> list[DirectoryEntry]:
+        names = self.list_directory(path)
+        return [DirectoryEntry(name, self.is_directory(path / name)) for name in names]
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         with self._lock:

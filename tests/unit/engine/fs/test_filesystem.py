@@ -2,10 +2,12 @@
 
 import errno
 import re
+from pathlib import Path
 
 import pytest
 
 from engine.errors import DirectoryLocked
+from engine.fs.filesystem import SMALL_FILE_BYTES, PosixFileSystem
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import LOCK_FILE
 from tests.support.place import Place
@@ -38,6 +40,37 @@ def test_names_are_told_apart(place: Place) -> None:
     assert [place.fs.exists(path) for path in paths] == [True, True, False, False]
     assert [place.fs.is_directory(path) for path in paths] == [False, True, False, False]
     assert place.fs.size_bytes(place / "f") == 3
+
+
+def test_entries_say_which_names_are_directories(place: Place) -> None:
+    """They are told in order, and as `is_directory` tells each."""
+    place.write("b", b"")
+    place.fs.make_directory(place / "c")
+    place.fs.make_directory(place / "a")
+    assert place.fs.list_entries(place.directory) == [("a", True), ("b", False), ("c", True)]
+    with pytest.raises(NotADirectoryError):
+        place.fs.list_entries(place / "b")
+
+
+def test_a_link_is_what_it_leads_to(tmp_path: Path) -> None:
+    """A partition's directory may lie on another disk; a link to nothing is no directory."""
+    fs = PosixFileSystem()
+    fs.make_directory(tmp_path / "directory")
+    (tmp_path / "far").symlink_to(tmp_path / "directory")
+    (tmp_path / "lost").symlink_to(tmp_path / "missing")
+    entries = fs.list_entries(tmp_path)
+    assert entries == [("directory", True), ("far", True), ("lost", False)]
+    assert all(fs.is_directory(tmp_path / name) is told for name, told in entries)
+
+
+@pytest.mark.parametrize("size", [0, 1, SMALL_FILE_BYTES, SMALL_FILE_BYTES + 1])
+def test_a_file_is_read_whole(place: Place, size: int) -> None:
+    """However long it is; and a directory is none."""
+    content = bytes(range(256)) * (size // 256 + 1)
+    place.write("f", content[:size])
+    assert place.fs.read_bytes(place / "f") == content[:size]
+    with pytest.raises(IsADirectoryError):
+        place.fs.read_bytes(place.directory)
 
 
 def test_rename_replaces_a_file(place: Place) -> None:

@@ -74,6 +74,12 @@ def lose(world: World, path: Path) -> None:
     world.disk.fail("open", path_end=f"{path}/{names.LOCK_FILE}")
 
 
+def restarted_without(path: Path, world: World) -> LogManager:
+    world.restart(power_cut=True)
+    lose(world, path)
+    return opened(world)
+
+
 def assert_serves(log: Log, *, records: int = 3) -> None:
     assert log.watermarks.high_watermark == records
     log.append(new_batch())
@@ -152,9 +158,7 @@ def test_a_start_goes_on_without_a_directory_that_fails() -> None:
     """
     world, manager = spread()
     manager.close()
-    world.restart(power_cut=True)
-    lose(world, B)
-    manager = opened(world)
+    manager = restarted_without(B, world)
     assert_serves(manager.log(EVENTS))
     with pytest.raises(StorageOffline, match="/b"):
         manager.log(OTHER)
@@ -275,19 +279,22 @@ def test_a_damaged_copy_is_made_anew_from_the_other(caplog: pytest.LogCaptureFix
 
 
 def test_a_topic_deleted_without_a_directory_stays_deleted() -> None:
-    """When the directory is back its partitions are put away, and the name is free again."""
+    """When the directory is back, after two starts, its partitions go and the name is free."""
     world, manager = spread()
     manager.close()
-    world.restart(power_cut=True)
-    lose(world, B)
-    manager = opened(world)
+    manager = restarted_without(B, world)
     manager.delete_topic("events")
     with pytest.raises(TopicConflict, match="/b"):
         manager.create_topic("events", 1, {})
     manager.create_topic("other", 1, {})
     manager.close()
+    manager = restarted_without(B, world)
+    with pytest.raises(TopicConflict, match="/b"):
+        manager.create_topic("events", 1, {})
+    manager.close()
     manager = restarted(world)
     assert set(manager.topics()) == {"other"}
+    assert not world.fs.exists(B / "events-1")
     manager.create_topic("events", 1, {})
     assert_serves(manager.log(EVENTS), records=0)
 
@@ -311,9 +318,7 @@ def test_producer_ids_are_never_repeated_whichever_directory_fails() -> None:
     seen += [manager.allocate_producer()[0] for _ in range(1500)]
     manager = restarted(world)
     seen += [manager.allocate_producer()[0] for _ in range(3)]
-    world.restart(power_cut=True)
-    lose(world, B)
-    manager = opened(world)
+    manager = restarted_without(B, world)
     seen += [manager.allocate_producer()[0] for _ in range(3)]
     assert len(set(seen)) == len(seen) == 3006
     assert min(seen[-3:]) >= UNSEEN_PRODUCER_IDS
@@ -408,9 +413,7 @@ def test_a_move_that_waits_for_its_other_end_is_left_alone(
     name = "events-1.00112233445566778899aabbccddeeff-future"
     world.fs.make_directory(A / name)
     world.disk.sync_everything()
-    world.restart(power_cut=True)
-    lose(world, B)
-    manager = opened(world)
+    manager = restarted_without(B, world)
     assert f"waits for {B}" in caplog.text
     assert world.fs.exists(A / name)
     assert not manager.unfinished_moves()

@@ -128,6 +128,7 @@ def test_strays_are_looked_for_on_disk(found: Found, partition: Path) -> None:
     """What recovery wrote meanwhile is taken into account (testReloadSnapshots)."""
     files = found(5)
     (partition / snapshot_name(2)).write_bytes(b"x")
+    files.rescan()
     files.delete_strays({5})
     assert files.offsets == (5,)
     assert not (partition / snapshot_name(2)).exists()

@@ -1,0 +1,64 @@
+"""What lies in a partition's directory: listed once when it is opened, and sorted out once.
+
+A start opens thousands of partitions, and each further look at a directory would cost all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from engine.fs import names
+from engine.fs.places import misplaced
+from engine.fs.port import FileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """The files in it at one instant, whoever's they are; offsets and names ascend."""
+
+    names: frozenset[str]
+    base_offsets: tuple[int, ...]
+    """Those of the segments: each has a `.log` file."""
+    snapshots: tuple[int, ...]
+    """The offsets that name the snapshots of producers."""
+    orphans: tuple[str, ...]
+    """Indexes without a `.log` file."""
+    leftovers: tuple[str, ...]
+    """What interrupted deletions and replacements left; see `engine.log.leftovers`."""
+
+    @classmethod
+    def of(cls, fs: FileSystem, directory: Path) -> Self:
+        """List a directory; InvalidDataDirectory if one has the name of a file that is ours."""
+        files: list[str] = []
+        base_offsets: list[int] = []
+        snapshots: list[int] = []
+        indexes: list[tuple[int, str]] = []
+        leftovers: list[str] = []
+        for name, is_directory in fs.list_entries(directory):
+            if is_directory:
+                if names.is_of_a_log(name):
+                    raise misplaced(directory / name)
+                continue
+            files.append(name)
+            offset = names.base_offset_of(name)
+            suffix = name[names.OFFSET_DIGITS :]
+            if offset is None:
+                continue
+            if suffix == names.LOG_SUFFIX:
+                base_offsets.append(offset)
+            elif suffix == names.SNAPSHOT_SUFFIX:
+                snapshots.append(offset)
+            elif suffix in names.INDEX_SUFFIXES:
+                indexes.append((offset, name))
+            elif names.is_leftover(name):
+                leftovers.append(name)
+        segments = set(base_offsets)
+        return cls(
+            frozenset(files),
+            tuple(base_offsets),
+            tuple(snapshots),
+            tuple(name for offset, name in indexes if offset not in segments),
+            tuple(leftovers),
+        )
