@@ -76,13 +76,16 @@ class Committer:
     def stop(self) -> None:
         """Flush everything that is pending, then end the thread; may be repeated.
 
-        Appends are refused from now on; those under way on other threads are still committed.
+        Appends are refused from now on; those under way on other threads are still committed. One
+        that was never started flushes on the calling thread.
         """
         with self._changed:
             self._stopping = True
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join()
+        elif not self._finished:
+            self._run()
         self._syncers.shutdown()
 
     def append(
@@ -110,6 +113,17 @@ class Committer:
         """Have a round started for what was appended without waking."""
         with self._changed:
             self._changed.notify()
+
+    def run_round(self) -> bool:
+        """Commit what is due on the calling thread, as one round of the flusher; False if nothing.
+
+        For whoever has not started the thread and drives the committer by hand.
+        """
+        with self._changed:
+            logs = self._queue.take_round(self._clock.monotonic_ms())
+        if logs:
+            self._flush(logs)
+        return bool(logs)
 
     def request_flush(self, log: Log) -> None:
         """Have the log's unflushed bytes committed in the next round."""

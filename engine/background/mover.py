@@ -14,7 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.errors import EngineError, Overloaded, PolicyViolation, Recovering
+from engine.errors import (
+    EngineError,
+    Overloaded,
+    PartitionNotFound,
+    PolicyViolation,
+    Recovering,
+)
 from engine.manager.manager import LogManager
 from engine.metrics import Recorder
 from engine.types import TopicPartition
@@ -80,7 +86,7 @@ class PartitionMover:
             if self._is_stopped:
                 raise Recovering("the data directories are being closed")
             known = self._reports.get(log)
-            if known is not None and not known.is_over:
+            if known is not None and not known.is_over and self._is_wanted(known):
                 if known.target == health.directory:
                     return known
                 raise PolicyViolation(f"{log} is being moved to {known.target}", log=str(log))
@@ -119,6 +125,14 @@ class PartitionMover:
             self._is_stopped = True
         self._thread.shutdown(cancel_futures=True)
 
+    def _ensure_wanted(self, report: MoveReport) -> None:
+        if not self._is_wanted(report):
+            raise PartitionNotFound(f"{report.log} was deleted before it was moved")
+
+    def _is_wanted(self, report: MoveReport) -> bool:
+        """Whether nobody has deleted the partition: one of that name may have been made since."""
+        return self._manager.unfinished_moves().get(report.log) == report.target
+
     def _ensure_room(self) -> None:
         over = [log for log, report in self._reports.items() if report.is_over]
         if len(self._reports) - len(over) >= self._max_waiting:
@@ -136,8 +150,11 @@ class PartitionMover:
                 end_offset=end_offset,
             )
 
+        if self._reports[report.log] is not report:
+            return  # the partition was made anew, and is to be moved as well: later in the queue
         problem: str | None = None
         try:
+            self._ensure_wanted(report)
             self._manager.move_partition(report.log, report.target, progress=note)
         except EngineError as error:
             problem = str(error)

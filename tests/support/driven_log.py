@@ -6,7 +6,7 @@ not; `reopen` finds out, and fails unless what it finds is one of the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from engine.cleaner.report import CleaningReport
 from engine.errors import InvalidTransactionState, ProducerFenced, SequenceGap
 from engine.log.log import Log
-from engine.log.results import RemovalReason, RemovedSegment
+from engine.log.results import Appended, RemovalReason, RemovedSegment
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, FetchIsolation
@@ -33,8 +33,16 @@ LOOK_UP_STEP = 11
 class DrivenLog:
     """A log and its model; `log` is replaced at each start."""
 
-    def __init__(self, log: Log, clock: ManualClock, numbers: Iterator[int]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        clock: ManualClock,
+        numbers: Iterator[int],
+        append: Callable[..., Appended] = Log.append,
+    ) -> None:
+        """`append` is how batches get into a log: a function of it and what `Log.append` takes."""
         self.log = log
+        self._append_to = append
         self.clock = clock
         self.numbers = numbers
         self.model = LogModel(leader_epoch=log.leader_epoch)
@@ -109,7 +117,7 @@ class DrivenLog:
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
         )
-        answer = self.log.append(data)
+        answer = self._append_to(self.log, data)
         assert answer.is_duplicate, "a retry was appended a second time"
         assert (answer.base_offset, answer.last_offset) == (header.base_offset, header.last_offset)
 
@@ -133,7 +141,8 @@ class DrivenLog:
     ) -> None:
         origin = AppendOrigin.CLIENT if is_abort is None else AppendOrigin.COORDINATOR
         try:
-            assert not self.log.append(data, origin=origin, checked=is_checked).is_duplicate
+            appended = self._append_to(self.log, data, origin=origin, checked=is_checked)
+            assert not appended.is_duplicate
         except BaseException:
             self._doubtful = [(bytes(one), is_abort) for one in _split(data)]
             if self.log.watermarks.log_end_offset > self.model.end:
@@ -195,6 +204,20 @@ class DrivenLog:
             for batch in model.due(start, segment.next_offset):
                 assert all(timestamp < oldest_ms for _, timestamp, _, _ in batch.records)
         model.log_start = max(model.log_start, segment.next_offset)
+
+    def see_removals(self) -> None:
+        """Take over what retention took away meanwhile: it was old, or there was a bound."""
+        model, config = self.model, self.log.config
+        start = self.log.watermarks.log_start_offset
+        if start == model.log_start:
+            return
+        assert model.log_start < start <= model.high_watermark
+        assert config.deletes
+        oldest_ms = self.clock.now_ms() - config.retention_ms
+        removed = model.due(model.log_start, start)
+        is_old = all(one[1] < oldest_ms for batch in removed for one in batch.records)
+        assert is_old or config.retention_bytes >= 0
+        model.log_start = start
 
     def delete_records(self, before: int) -> None:
         assert self.log.delete_records(before) == before

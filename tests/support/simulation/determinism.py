@@ -1,23 +1,29 @@
-"""What makes a run of the engine depend on its seed alone: one thread, and ids from the seed."""
+"""What makes a run of the engine depend on its seed alone: one thread, and ids from the seed.
+
+What threads of the engine do is done when the simulation says: see `Simulation`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from random import Random
 from typing import Any, Self
 from unittest import mock
 
+from engine.background import committer, mover
 from engine.manager import opening
 
 
 class InlineExecutor:
     """A pool of no threads: what is submitted runs at once."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         pass
 
     def __enter__(self) -> Self:
@@ -34,8 +40,29 @@ class InlineExecutor:
             future.set_exception(error)
         return future
 
+    def shutdown(self, **options: object) -> None:
+        pass
+
     def map(self, work: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         return iter([work(item) for item in items])
+
+
+class WaitingExecutor:
+    """A pool whose threads wait for `run_next`: what is submitted runs when somebody says so."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        self.waiting: deque[partial[Any]] = deque()
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> None:
+        self.waiting.append(partial(work, *args))
+
+    def run_next(self) -> None:
+        """Do what was submitted first."""
+        self.waiting.popleft()()
+
+    def shutdown(self, *, cancel_futures: bool) -> None:
+        assert cancel_futures
+        self.waiting.clear()
 
 
 @contextlib.contextmanager
@@ -51,6 +78,9 @@ def deterministic(seed: object) -> Iterator[None]:
         with (
             mock.patch.object(uuid, "uuid4", next_id),
             mock.patch.object(opening, "ThreadPoolExecutor", InlineExecutor),
+            mock.patch.object(committer, "ThreadPoolExecutor", InlineExecutor),
+            mock.patch.object(committer.Committer, "start"),
+            mock.patch.object(mover, "ThreadPoolExecutor", WaitingExecutor),
         ):
             yield
     finally:

@@ -1,7 +1,9 @@
 """One run: a whole engine on a disk that forgets, what happens to it, and what must be true of it.
 
 Everything runs on one thread and follows from the history. What others do while somebody waits for
-the disk is put between two calls, where no lock is in the way.
+the disk is put between two calls, where no lock is in the way; those others are clients, and the
+committer's and the scrubber's threads. A round of the committer, a move that was asked for and a
+pass of the scrubber come when the history says, as far from what caused them as it likes.
 """
 
 from __future__ import annotations
@@ -15,11 +17,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from engine.cleaner.cleaner import LogCleaner
-from engine.config import CleanerConfig, EngineConfig
+from engine.config import CleanerConfig, EngineConfig, ScrubConfig
 from engine.errors import Overloaded, Recovering, StorageError
-from engine.manager.manager import LogManager
-from engine.metrics import NullRecorder
+from engine.runtime import Runtime
 from engine.tools.findings import Severity
 from engine.tools.verify import DirectoryCheck
 from engine.types import TopicPartition
@@ -27,6 +27,7 @@ from tests.support.driven_log import DrivenLog
 from tests.support.filesystem import ForgetfulDisk, PowerCut
 from tests.support.machine import Operation
 from tests.support.simulation.history import Step
+from tests.support.simulation.threads import Threads
 from tests.support.simulation.trouble import Kind, Trouble
 from tests.support.time import ManualClock, ManualScheduler
 
@@ -47,6 +48,8 @@ CONFIG: Final = EngineConfig(
     producer_id_expiration_ms=MONTH_MS,
     default_topic_config=DEFAULTS,
     cleaner=CleanerConfig(enable=False, chunk_bytes=4_096),
+    scrub=ScrubConfig(max_bytes_per_second=1e15),
+    initial_task_delay_ms=200_000,
 )
 
 Overrides = dict[str, str]
@@ -83,6 +86,7 @@ class Simulation:
         self.told: list[str] = []
         """What happened, for whoever has to understand a failure."""
         self.trouble = Trouble.none()
+        self.threads = Threads(self)
         self._open()
 
     # -- what there is -----------------------------------------------------------------------
@@ -101,7 +105,7 @@ class Simulation:
 
     def drive(self, log: TopicPartition) -> DrivenLog:
         """Begin a model of a log that was just made."""
-        return DrivenLog(self.manager.log(log), self.clock, self.numbers)
+        return DrivenLog(self.manager.log(log), self.clock, self.numbers, self.threads.append)
 
     @property
     def is_offline(self) -> bool:
@@ -168,7 +172,7 @@ class Simulation:
             try:
                 self.told.append(f"      meanwhile, before {operation.name} {operation.path}")
                 with contextlib.suppress(StorageError, Overloaded):
-                    others_act(driven, random)
+                    others_act(self, driven, random)
             finally:
                 self.disk.meanwhile = hook
 
@@ -182,27 +186,22 @@ class Simulation:
 
     def _open(self) -> None:
         self.scheduler = ManualScheduler(self.clock)
-        self.manager = LogManager(
+        self.runtime = Runtime(
             self.directories,
+            CONFIG,
             fs=self.disk,
             clock=self.clock,
             scheduler=self.scheduler,
-            recorder=NullRecorder(),
-            config=CONFIG,
+            on_commit=self.threads.was_committed,
+            on_failure=self.threads.was_not_committed,
         )
-        self.manager.open()
-        self.cleaner = LogCleaner(
-            self.manager,
-            clock=self.clock,
-            config=CONFIG.cleaner,
-            recorder=NullRecorder(),
-        )
-        self.cleaner.start()
+        self.manager, self.cleaner = self.runtime.manager, self.runtime.cleaner
+        self.threads.waiting.clear()
+        self.runtime.open()
 
     def stop(self) -> None:
         """Stop as one should."""
-        self.cleaner.stop()
-        self.manager.close()
+        self.runtime.close()
 
     def restart(self, random: Random, trouble: Trouble) -> None:
         """End the process in a bad way, and start until it succeeds."""
@@ -224,6 +223,7 @@ class Simulation:
             return
         for driven in self.logs.values():
             driven.was_stopped()
+        self.threads.ensure_nobody_waits()
         self.verify()
         self.disk.restart(random=random if random.random() < 0.5 else None)
         self.start(random, self._least(is_kill=False), has_lost=False)
@@ -277,10 +277,13 @@ class Simulation:
                 topic.logs.append(self.drive(TopicPartition(name, number)))
             self.topics[name] = TopicTruth([overrides], topic.logs)
 
+        self.threads.check_plans()
+
     # -- checks ------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Everything that readers can see, and the insides of each log."""
+        assert self.threads.wrong == []
         assert self.manager.topics().keys() == self.visible.keys()
         for name, topic in self.visible.items():
             found = self.manager.topic(name)
@@ -296,9 +299,13 @@ class Simulation:
         assert wrong == [], wrong
 
 
-def others_act(driven: DrivenLog, random: Random) -> None:
+def others_act(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     """What may happen at any time, on any thread."""
-    match random.choice(["append", "append", "produce", "commit", "roll"]):
+    match random.choice(["append", "append", "produce", "commit", "roll", "round", "scrub"]):
+        case "round" if not driven.is_syncing:
+            simulation.threads.commit_round()
+        case "scrub":
+            simulation.threads.scrub()
         case "append":
             driven.append(random.randint(1, 4))
         case "produce":

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from engine.errors import Overloaded, StorageFull
+import pytest
+
+from engine.background.mover import MoveState
+from engine.errors import Overloaded, PolicyViolation, StorageFull
 from engine.records.header import Codec
 from engine.types import FetchIsolation, TopicPartition
 from tests.support.driven_log import IDEMPOTENT, TRANSACTIONAL, DrivenLog
@@ -90,6 +93,8 @@ def delete_topic(simulation: Simulation, random: Random) -> None:
 def remove_topic(simulation: Simulation, name: str) -> None:
     truth = simulation.topics[name]
     truth.may_be_gone = True
+    for log in [log for log in simulation.threads.planned if log.topic == name]:
+        del simulation.threads.planned[log]
     try:
         simulation.manager.delete_topic(name)
     except BaseException:
@@ -130,16 +135,23 @@ def allocate_producer(simulation: Simulation, random: Random) -> None:
     simulation.producer_ids.add(producer_id)
 
 
-@on_a_log(3)
-def move(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
-    target = random.choice(simulation.directories)
-    log = driven.log.topic_partition
-    is_there, end = driven.log.directory.parent == target, driven.model.end
-    with simulation.interruptible(driven):
-        simulation.manager.move_partition(log, target)
-    assert driven.log.directory.parent == target
-    if not is_there:
-        driven.was_moved(end)
+@on_a_log(4)
+def ask_for_a_move(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
+    """It is carried out later, by this process or another; one that leads elsewhere is refused."""
+    log, target = driven.log.topic_partition, random.choice(simulation.directories)
+    planned = simulation.runtime.mover.report(log)
+    if planned is not None and not planned.is_over and planned.target != target:
+        with pytest.raises(PolicyViolation):
+            simulation.runtime.mover.start(log, target)
+        return
+    report = simulation.runtime.mover.start(log, target)
+    if report.state is not MoveState.DONE:
+        simulation.threads.planned[log] = target
+
+
+@step(4)
+def carry_out_a_move(simulation: Simulation, random: Random) -> None:
+    simulation.threads.move_next()
 
 
 # -- records -------------------------------------------------------------------------------------
@@ -215,6 +227,18 @@ def commit(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
         driven.commit()
 
 
+@on_a_log(6)
+def let_the_committer_work(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
+    with simulation.interruptible(driven):
+        simulation.threads.commit_round()
+
+
+@on_a_log(2)
+def scrub(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
+    with simulation.interruptible(driven):
+        simulation.threads.scrub()
+
+
 @on_a_log(4)
 def flush(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     with simulation.interruptible(driven):
@@ -241,6 +265,7 @@ def pass_time(simulation: Simulation, random: Random) -> None:
     finally:
         for driven in simulation.logs.values():
             driven.see_commits()  # rolls flush in the background
+            driven.see_removals()
 
 
 @step(1)

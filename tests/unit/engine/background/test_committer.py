@@ -39,6 +39,23 @@ def committer(world: World, listener: Listener, disk: SlowDisk) -> Iterator[Comm
     committer.stop()
 
 
+def test_a_committer_without_its_thread_is_driven_by_hand(world: World, listener: Listener) -> None:
+    """A round takes what is due, and a stop all that is left; both on the calling thread."""
+    committer = Committer(EngineConfig(), world.clock, listener.committed, listener.failed)
+    waited_for = world.open_log()
+    other = world.open_log(log=TopicPartition("events", 1))
+    committer.append(waited_for, new_batch(2), acks_all=True)
+    committer.append(other, new_batch(), acks_all=False)
+    assert committer.run_round()
+    assert listener.rounds == [[(waited_for, 2)]]
+    assert not committer.run_round()
+    for _ in range(2):
+        committer.stop()
+        assert listener.rounds == [[(waited_for, 2)], [(other, 1)]]
+    with pytest.raises(Overloaded):
+        committer.append(other, new_batch(), acks_all=False)
+
+
 def test_a_short_flush_ms_is_in_force_without_a_waiter(
     world: World, committer: Committer, listener: Listener
 ) -> None:

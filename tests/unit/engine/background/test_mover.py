@@ -25,6 +25,7 @@ from tests.support.time import ManualScheduler, ScheduledTask
 from tests.unit.engine.manager.test_directories import A, B, C, opened, restarted
 
 OTHER = TopicPartition("events", 1)
+GONE, AGAIN = TopicPartition("gone", 0), TopicPartition("again", 0)
 
 
 class Ended(NullRecorder):
@@ -40,7 +41,7 @@ class Ended(NullRecorder):
 
     def wait_for(self, count: int) -> None:
         for _ in range(count):
-            assert self._ended.acquire(timeout=10)
+            assert self._ended.acquire(timeout=60)
 
 
 def prepared(
@@ -62,7 +63,7 @@ def prepared(
 
 def finish(disk: Gate, mover: PartitionMover) -> None:
     """Let the move under way come to its end."""
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     disk.opened.set()
     mover.stop()
 
@@ -73,7 +74,7 @@ def test_a_move_is_reported_from_its_beginning_to_its_end() -> None:
     assert mover.report(EVENTS) is None
     begun = mover.start(EVENTS, B)
     assert (begun.source, begun.target, begun.is_over) == (A, B, False)
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     assert mover.start(EVENTS, B).state is MoveState.WAITING, "asked for twice, begun once"
     finish(disk, mover)
     report = mover.report(EVENTS)
@@ -101,7 +102,7 @@ def test_moves_wait_for_each_other() -> None:
     ended = Ended()
     disk, _, manager, mover = prepared(A, B, C, max_waiting=2, recorder=ended)
     mover.start(EVENTS, B)
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     assert mover.start(OTHER, C).state is MoveState.WAITING
     with pytest.raises(PolicyViolation, match="/b"):
         mover.start(EVENTS, C)
@@ -141,7 +142,7 @@ def test_a_move_that_fails_says_why(caplog: pytest.LogCaptureFixture) -> None:
     """The partition is where it was, and may be moved again."""
     disk, _, manager, mover = prepared()
     mover.start(EVENTS, B)
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     manager.delete_topic("events")
     finish(disk, mover)
     report = mover.report(EVENTS)
@@ -149,6 +150,41 @@ def test_a_move_that_fails_says_why(caplog: pytest.LogCaptureFixture) -> None:
     assert report.state is MoveState.FAILED
     assert "was deleted" in str(report.problem)
     assert "was not moved to /b" in caplog.text
+
+
+def test_what_is_made_anew_under_a_name_is_not_moved_for_it() -> None:
+    """A move that waits is the deleted partition's; that of the new one comes when asked for."""
+    ended = Ended()
+    disk, _, manager, mover = prepared(recorder=ended)
+    mover.start(OTHER, B)
+    assert disk.reached.wait(60)
+    before = [wanted_elsewhere_and_made_anew(manager, mover, log) for log in (GONE, AGAIN)]
+    target = B if before[1] == A else A
+    assert mover.start(AGAIN, target).state is MoveState.WAITING
+    disk.opened.set()
+    ended.wait_for(3)
+    assert ended.moves == [(OTHER, True), (GONE, False), (AGAIN, True)]
+    assert [home(manager, log) for log in (GONE, AGAIN)] == [before[0], target]
+    report = mover.report(GONE)
+    assert report is not None
+    assert "was deleted before it was moved" in str(report.problem)
+    mover.stop()
+
+
+def wanted_elsewhere_and_made_anew(
+    manager: LogManager, mover: PartitionMover, log: TopicPartition
+) -> Path:
+    """Have it moved, delete it, and make it once more; return where it lies."""
+    manager.create_topic(log.topic, 1, {})
+    mover.start(log, B if home(manager, log) == A else A)
+    manager.delete_topic(log.topic)
+    manager.create_topic(log.topic, 1, {})
+    return home(manager, log)
+
+
+def home(manager: LogManager, log: TopicPartition) -> Path:
+    """The data directory in which a partition lies."""
+    return manager.log(log).directory.parent
 
 
 class Broken(ManualScheduler):
@@ -183,7 +219,7 @@ def test_what_a_stop_interrupts_the_next_start_goes_on_with(
     disk, world, manager, mover = prepared()
     mover.start(EVENTS, B)
     mover.start(OTHER, B)
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     manager.interrupt()
     finish(disk, mover)
     given_up = mover.report(EVENTS)
