@@ -92,7 +92,7 @@ async def test_a_disk_that_never_confirms_fails_its_part(patient: Api) -> None:
             patient.service.commits.committed([(other, other.commit())])
         patient.service.commits.abandon([log], StorageOffline("the disk failed"))
         await checkpoint()
-    answer = await asyncio.wait_for(posting, 10)
+    answer = await asyncio.wait_for(posting, 30)
     assert answer.status_code == 207
     codes = {entry.get("code") for entry in answer.json()["records"] if entry["partition"] == 0}
     assert codes == {"storage_offline"}

@@ -189,7 +189,7 @@ async def test_a_fetch_waits_once_for_any_partition(api: Api) -> None:
     waiting = asyncio.create_task(entries(api, each(offset="latest"), max_wait_ms=60_000))
     await quiet(api)
     await put(api, 2, "new")
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 30)
     assert [values(entry) for entry in found] == [[], [], ["new"], []]
     admission = api.service.admission
     assert (admission.waiting_readers, admission.answer_bytes, admission.requests) == (0, 0, 0)
@@ -205,7 +205,7 @@ async def test_min_bytes_counts_all_partitions_together(api: Api) -> None:
     await quiet(api)
     assert not waiting.done()
     await put(api, 0, "third!")
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 30)
     assert [values(entry) for entry in found] == [["first!", "third!"], ["second"], [], []]
 
 
@@ -216,7 +216,7 @@ async def test_a_bound_that_cannot_move_is_not_waited_for(api: Api) -> None:
     at_end: list[dict[str, object]] = [{"topic": "events", "partition": 0, "end_offset": 1}]
     for wanted in (at_end, [{**at_end[0], "end_offset": None, "max_bytes": 1}]):
         waiting = entries(api, wanted, max_wait_ms=60_000, min_bytes=100_000)
-        (entry,) = await asyncio.wait_for(waiting, 10)
+        (entry,) = await asyncio.wait_for(waiting, 30)
         assert values(entry) == ["a"]
 
 
@@ -231,7 +231,7 @@ async def test_a_partition_at_its_end_offset_does_not_end_the_wait(api: Api) -> 
     waiting = asyncio.create_task(entries(api, wanted, max_wait_ms=60_000, min_bytes=size + 1))
     await quiet(api)
     await put(api, 1, "b")
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 30)
     assert [values(entry) for entry in found] == [["a"], ["b"]]
 
 
@@ -241,7 +241,7 @@ async def test_a_wait_ends_at_its_time_and_when_the_service_stops(api: Api) -> N
     waiting = asyncio.create_task(entries(api, each(), max_wait_ms=60_000))
     await quiet(api)
     api.service.drain()
-    assert [values(entry) for entry in await asyncio.wait_for(waiting, 10)] == [[]] * 4
+    assert [values(entry) for entry in await asyncio.wait_for(waiting, 30)] == [[]] * 4
 
 
 async def test_a_commit_between_look_and_wait_is_not_missed(
@@ -259,7 +259,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
         return found
 
     monkeypatch.setattr(log, "read", read_then_commit)
-    found = await asyncio.wait_for(entries(api, each(), max_wait_ms=60_000), 10)
+    found = await asyncio.wait_for(entries(api, each(), max_wait_ms=60_000), 30)
     assert [values(entry) for entry in found] == [[1], [], [], []]
 
 
@@ -286,7 +286,7 @@ async def test_a_topic_deleted_while_its_reader_waits_is_told(api: Api) -> None:
     waiting = asyncio.create_task(entries(api, wanted, max_wait_ms=60_000))
     await quiet(api)
     await api.client.delete("/v1/topics/other")
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 30)
     assert [entry["outcome"] for entry in found] == ["read"] * 4 + ["failed"]
     assert found[-1]["problem"]["code"] == "topic_not_found"
 
@@ -296,7 +296,7 @@ async def test_a_long_poll_on_a_deleted_topic_is_told_as_well(api: Api) -> None:
     waiting = asyncio.create_task(api.client.get(f"{path(0)}/records?max_wait_ms=60000"))
     await quiet(api)
     await api.client.delete("/v1/topics/events")
-    answer = await asyncio.wait_for(waiting, 10)
+    answer = await asyncio.wait_for(waiting, 30)
     assert (answer.status_code, answer.json()["code"]) == (404, "topic_not_found")
 
 
@@ -307,7 +307,7 @@ async def test_a_client_that_goes_is_not_waited_for(api: Api) -> None:
             FETCH, json={"partitions": each(), "max_wait_ms": 60_000}
         )
     )
-    answer = await asyncio.wait_for(waiting, 10)
+    answer = await asyncio.wait_for(waiting, 30)
     assert answer.status_code == 499
     admission = api.service.admission
     assert (admission.waiting_readers, admission.requests, api.service.tail.waiting) == (0, 0, 0)

@@ -158,7 +158,7 @@ async def test_a_repetition_waits_for_the_first(tmp_path: Path) -> None:
         other = await post(api, body=b'{"value":2}')
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
         wake()
-        answers = [await asyncio.wait_for(request, 10) for request in requests]
+        answers = [await asyncio.wait_for(request, 30) for request in requests]
         assert [answer.status_code for answer in answers] == [201] * 3
         assert len({answer.content for answer in answers}) == 1
         assert sorted("idempotency-replayed" in answer.headers for answer in answers) == [
@@ -171,7 +171,7 @@ async def test_a_repetition_goes_on_where_the_first_failed(api: Api) -> None:
     """If the first is refused while another waits, that one is the first now: nobody is stuck."""
     malformed = b"{" * 200_000  # large enough to be looked at by a worker
     requests = [asyncio.create_task(post(api, body=malformed)) for _ in range(3)]
-    answers = [await asyncio.wait_for(request, 10) for request in requests]
+    answers = [await asyncio.wait_for(request, 30) for request in requests]
     assert [answer.status_code for answer in answers] == [400] * 3
     assert (await post(api)).status_code == 201
 

@@ -46,7 +46,7 @@ async def api(disk: Gate) -> AsyncIterator[Api]:
 
 def end_moves(api: Api, disk: Gate) -> None:
     """Let the move under way come to its end; no other is begun."""
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     disk.opened.set()
     api.service.runtime.mover.stop()
 
@@ -110,7 +110,7 @@ async def test_one_move_at_a_time_and_one_target(api: Api, disk: Gate) -> None:
     """Asked again it is the same move; another target, and one move too many, are refused (M9)."""
     await api.create("other", segment_index_bytes=16384)
     assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     again = await api.client.post(MOVE, json={"directory": B})
     assert (again.status_code, again.json()["state"]) == (202, "waiting")
     elsewhere = await api.client.post(MOVE, json={"directory": A})
@@ -133,13 +133,13 @@ async def test_a_restart_in_the_middle_of_a_move_serves_every_record(
         for value in (1, 2, 3):
             await api.append(value)
         assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
-        assert disk.reached.wait(10)
+        assert disk.reached.wait(60)
         api.service.manager.interrupt()  # as closing begins
         disk.opened.set()
     for event in (disk.reached, disk.opened):
         event.clear()
     async with served(disk) as api:
-        assert disk.reached.wait(10)
+        assert disk.reached.wait(60)
         now = (await api.client.get(MOVE)).json()
         assert (now["state"], now["directory"], now["target"]) == ("waiting", A, B)
         assert await values(api) == [1, 2, 3]

@@ -194,7 +194,7 @@ async def test_a_long_poll_is_woken_by_the_commit(api: Api) -> None:
     while not api.service.tail.waiting:
         await checkpoint()
     await api.append("new")
-    answer = await asyncio.wait_for(waiting, 10)
+    answer = await asyncio.wait_for(waiting, 30)
     assert values(answer) == ["new"]
     assert api.service.admission.waiting_readers == 0
 
@@ -217,7 +217,7 @@ async def test_a_long_poll_waits_for_enough_bytes(api: Api) -> None:
         await checkpoint()
     assert not waiting.done()
     await api.append(2)
-    assert values(await asyncio.wait_for(waiting, 10)) == [1, 2]
+    assert values(await asyncio.wait_for(waiting, 30)) == [1, 2]
 
 
 async def test_a_commit_between_look_and_wait_is_not_missed(
@@ -236,7 +236,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
 
     monkeypatch.setattr(log, "read", read_then_commit)
     poll = api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 60_000})
-    assert values(await asyncio.wait_for(poll, 10)) == [1]
+    assert values(await asyncio.wait_for(poll, 30)) == [1]
 
 
 async def test_what_is_not_cached_is_read_by_a_worker(
@@ -264,7 +264,7 @@ async def test_draining_ends_long_polls(api: Api) -> None:
     while not api.service.tail.waiting:
         await checkpoint()
     api.service.drain()
-    answer = await asyncio.wait_for(waiting, 10)
+    answer = await asyncio.wait_for(waiting, 30)
     assert (answer.status_code, values(answer)) == (200, [])
 
 

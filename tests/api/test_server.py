@@ -61,7 +61,7 @@ WAITS_MS = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 33)
 def test_a_wait_ends_at_its_time_though_timers_are_rounded(served: Served) -> None:
     """Here, where clock and timers count whole milliseconds, none goes on until the next commit."""
     log = {"topic": "events", "partition": 0, "offset": "latest"}
-    with httpx.Client(base_url=served.url, timeout=10) as client:
+    with httpx.Client(base_url=served.url, timeout=60) as client:
         for wait_ms in WAITS_MS * 2:
             query = f"offset=latest&max_wait_ms={wait_ms}"
             assert client.get(f"{RECORDS}?{query}").json()["records"] == []

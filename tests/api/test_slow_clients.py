@@ -42,7 +42,7 @@ def test_who_takes_nothing_of_an_answer_loses_it(tmp_path: Path) -> None:
         host, _, port = served.url.removeprefix("http://").partition(":")
         with socket.socket() as wire:
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            wire.settimeout(20)
+            wire.settimeout(60)
             wire.connect((host, int(port)))
             path = f"{BATCHES}?offset=0&max_bytes=20000000".encode()
             wire.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path)

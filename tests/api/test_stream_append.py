@@ -186,7 +186,7 @@ async def test_lines_do_not_wait_for_a_part_to_be_full(tmp_path: Path) -> None:
         sending = asyncio.create_task(send(api, slow()))
         await until(lambda: api.log().watermarks.high_watermark == 2)
         seen.set()
-        answer = await asyncio.wait_for(sending, 10)
+        answer = await asyncio.wait_for(sending, 30)
         assert (answer.status_code, answer.json()["count"]) == (201, 3)
 
 
@@ -202,7 +202,7 @@ async def test_a_trickle_is_committed_though_something_always_comes(tmp_path: Pa
                 number += 1
                 await checkpoint()
 
-        answer = await asyncio.wait_for(send(api, trickle()), 10)
+        answer = await asyncio.wait_for(send(api, trickle()), 30)
         assert answer.status_code == 201
         assert await stored(api) == list(range(answer.json()["count"]))
 
@@ -216,7 +216,7 @@ async def test_a_body_that_stops_coming_is_given_up(tmp_path: Path) -> None:
             yield lines(2) + b"{"
             await asyncio.Event().wait()
 
-        answer = await asyncio.wait_for(send(api, stalled()), 10)
+        answer = await asyncio.wait_for(send(api, stalled()), 30)
         problem = answer.json()
         assert (answer.status_code, problem["code"]) == (408, "request_timeout")
         assert (problem["committed_lines"], problem["retryable"]) == (2, False)
@@ -235,7 +235,7 @@ async def test_draining_ends_a_stream_with_what_is_committed(tmp_path: Path) -> 
         sending = asyncio.create_task(send(api, endless()))
         await until(lambda: api.log().watermarks.high_watermark == 2)
         api.service.drain()
-        answer = await asyncio.wait_for(sending, 10)
+        answer = await asyncio.wait_for(sending, 30)
         assert (answer.status_code, answer.json()["code"]) == (503, "draining")
         assert answer.json()["committed_lines"] == 2
 
@@ -299,7 +299,7 @@ async def test_a_slow_disk_slows_the_client_down(api: Api, monkeypatch: pytest.M
     assert taken < 3 * api.service.settings.max_stream_parts_in_flight
     assert api.service.admission.body_bytes < 5_000
     goes_on.set()
-    answer = await asyncio.wait_for(sending, 20)
+    answer = await asyncio.wait_for(sending, 30)
     assert (answer.status_code, answer.json()["count"], taken) == (201, 50 * count, count)
 
 

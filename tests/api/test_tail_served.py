@@ -55,7 +55,7 @@ def test_a_stream_comes_as_it_is_made(tmp_path: Path) -> None:
 
 def test_a_client_that_reads_nothing_is_cut_off(tmp_path: Path) -> None:
     """Its connection goes and with it all that it held; whoever reads is not disturbed."""
-    with tailed(tmp_path, tail_stall_timeout_ms=100) as (served, client):
+    with tailed(tmp_path, tail_stall_timeout_ms=1_000) as (served, client):
         address = urlsplit(served.url)
         with socket.create_connection((address.hostname, address.port or 0)) as silent:
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -27,7 +27,7 @@ async def service(anyio_backend: str) -> AsyncIterator[Service]:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Let the loop turn until that holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await turn()
 
@@ -104,6 +104,18 @@ async def test_a_client_that_is_behind_is_told_when_it_has_room(service: Service
     await until(lambda: service.tail.waiting == 1)
     commit(service, b"3")
     assert values_of(tail) == [1, 2, 3]
+
+
+async def test_what_was_found_before_a_commit_is_not_told_after_it(service: Service) -> None:
+    """A client that had no room for the first commit gets both with the second, in one turn."""
+    behind, other = await tails_of(service, 2)
+    behind.protocol.pause_writing()
+    commit(service, b"1")
+    behind.protocol.resume_writing()
+    commit(service, b"2")
+    await until(lambda: service.tail.waiting == 2)
+    commit(service, b"3")
+    assert values_of(behind) == values_of(other) == [1, 2, 3]
 
 
 async def test_much_is_made_by_a_worker(service: Service) -> None:

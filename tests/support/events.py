@@ -15,7 +15,7 @@ from app.middleware import App
 from tests.support.service import Api, fast
 
 TAIL = "/v1/topics/events/partitions/0/tail"
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 @dataclass

@@ -22,7 +22,7 @@ class Reply(NamedTuple):
 def connect(url: str) -> socket.socket:
     """A connection that gives up a read after 20 s: whoever waits longer has found a fault."""
     host, _, port = url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def rest_of(wire: socket.socket) -> bytes:

@@ -73,7 +73,7 @@ async def test_a_reader_of_several_logs_is_woken_by_any(log: Log) -> None:
         for moved in (log, other):
             reader = await waits(tail, watch)
             tail.wake(moved)
-            await asyncio.wait_for(reader, 10)
+            await asyncio.wait_for(reader, 30)
             assert tail.waiting == 0
 
 
@@ -83,11 +83,11 @@ async def test_a_move_while_nobody_waits_is_not_lost(log: Log) -> None:
     with watching(tail, log) as watch:
         tail.wake(log)
         tail.wake(log)
-        await asyncio.wait_for(watch.wait(), 10)
+        await asyncio.wait_for(watch.wait(), 30)
         reader = await waits(tail, watch)
         tail.wake(log)
         tail.wake(log)
-        await asyncio.wait_for(reader, 10)
+        await asyncio.wait_for(reader, 30)
 
 
 async def test_a_reader_is_woken_by_its_time(log: Log) -> None:
@@ -99,13 +99,13 @@ async def test_a_reader_is_woken_by_its_time(log: Log) -> None:
         watch.wake_by(now + 0.02)
         watch.wake_by(now + 60)
         lateness = [watch.is_late]
-        await asyncio.wait_for(watch.wait(), 10)
+        await asyncio.wait_for(watch.wait(), 30)
         lateness.append(watch.is_late)
         assert loop.time() >= now + 0.01
         watch.wake_by(loop.time() + 60)
         assert [*lateness, watch.is_late] == [False, True, False]
         watch.wake_by(loop.time() + 0.01)
-        await asyncio.wait_for(watch.wait(), 10)
+        await asyncio.wait_for(watch.wait(), 30)
         assert not reader.done()
         tail.wake(log)
         await reader
@@ -131,10 +131,10 @@ async def test_a_client_that_hangs_up_ends_its_wait(log: Log) -> None:
         with tail.watch([log], departure) as watch:
             reader = await waits(tail, watch)
             hangs_up.set()
-            await asyncio.wait_for(reader, 10)
+            await asyncio.wait_for(reader, 30)
             assert departure.is_gone
         with tail.watch([log], departure) as late:
-            await asyncio.wait_for(late.wait(), 10)
+            await asyncio.wait_for(late.wait(), 30)
     assert tail.waiting == 0
 
 
@@ -150,7 +150,7 @@ async def test_a_departure_is_noticed_behind_a_body(log: Log) -> None:
             await checkpoint()
         await checkpoint()
         with Tail().watch([log], departure) as watch:
-            await asyncio.wait_for(watch.wait(), 10)
+            await asyncio.wait_for(watch.wait(), 30)
 
 
 async def test_the_watch_ends_with_its_reader() -> None:

@@ -180,7 +180,7 @@ async def test_who_waits_for_the_disk_has_it_flushed_for_all(service: Service) -
     await gathering.put()
     waiting = service.commits.wait(place.log, 2)
     assert waiting is not None
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 30)
     assert place.log.watermarks.high_watermark == 2
 
 

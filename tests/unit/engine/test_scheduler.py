@@ -9,7 +9,7 @@ import pytest
 from engine.clock import SystemClock
 from engine.scheduler import ThreadScheduler
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def wait_for(event: threading.Event) -> None:

@@ -133,7 +133,7 @@ def test_a_body_that_comes_to_a_halt_is_given_as_far_as_it_came(service: LogServ
     stall = threading.Event()
     body = bytes(range(256)) * 4096
     service.fault = lambda _path: Reply(200, body, cut_after=600_000, stall=stall)
-    with ServiceClient(Endpoint(service.url, timeout_s=0.2)) as client:
+    with ServiceClient(Endpoint(service.url, timeout_s=1.0)) as client:
         answer = client.get("/x", may_break=True)
     stall.set()
     assert not answer.is_whole

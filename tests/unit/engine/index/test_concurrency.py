@@ -36,7 +36,7 @@ def test_lookups_beside_every_change_are_right(tmp_path: Path) -> None:
         index.trim()
         index.truncate_to_offset(BASE + ENTRIES // 2)
         index.trim()
-        assert looked_up.acquire(timeout=10)
+        assert looked_up.acquire(timeout=60)
         index.reset()
     done.set()
     for reader in readers:
