@@ -22,7 +22,7 @@ from app.tail import Shared, Tail
 from app.telemetry import Telemetry
 from app.tracing import Tracing
 from app.translate.calls import ReadCall
-from app.translate.events import Page
+from app.translate.events import Look, Page
 from app.translate.receipts import Place
 from engine.clock import Clock, SystemClock
 from engine.errors import PartitionNotFound, TopicNotFound
@@ -69,6 +69,8 @@ class Service:
         self.tail = Tail()
         self.reads: Shared[tuple[Log, int, int, ReadCall], Found] = Shared()
         self.tail_pages: Shared[tuple[Log, int, int, ReadCall], Page] = Shared()
+        self.tail_look: Look | None = None
+        """What a tail has found in the present turn of the loop."""
         self.deliveries = Deliveries(stall_timeout_ms=settings.tail_stall_timeout_ms)
         self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
         self.workers = Workers(settings)

@@ -33,7 +33,15 @@ from app.operations.service import Service
 from app.problems import Draining, kind_of, problem_answer
 from app.tail import Departure, Watch
 from app.translate.calls import OffsetSpec, ReadCall, resumed
-from app.translate.events import Page, chunk_of, end_event, offsets_event, records_event, retry_line
+from app.translate.events import (
+    Look,
+    Page,
+    chunk_of,
+    end_event,
+    offsets_event,
+    records_event,
+    retry_line,
+)
 from app.translate.receipts import Place, page_body, read_headers
 from app.translate.records_out import render_records
 from app.translate.stored import View
@@ -188,23 +196,54 @@ class TailSession:
 
     def _tell_now(self, delivery: Delivery, departure: Departure, send_now: SendNow) -> bool:
         """Write what a commit has brought, there and then; False if anything else is due."""
+        if delivery.is_slow or departure.is_gone:
+            return False
         try:
-            if self._due_end(delivery, departure) is not None:
-                return False
-            now = asyncio.get_running_loop().time()
-            if now >= min(self._heartbeat_at, self._over_at):
-                return False
-            key = _key_of(self._place, self._shared_call, self._offset)
-            if key[1] == self._page.fetched.watermarks.bound(self._call.isolation).offset:
-                return False  # woken for something else: the log has not moved
-            page = _page_now(self._service, self._place, key)
+            look = self._shared_look() or self._look_now()
+            caller = self._exchange.caller
+            if caller is not ANONYMOUS:
+                caller.ensure_held(self._service.clock.now_ms())
         except Exception:  # noqa: BLE001  # the task meets it again, and tells the client
             return False
-        if page is None or not (page.is_all and page.chunk and send_now(page.chunk)):
+        if look is None or look.now >= self._heartbeat_at or look.now >= self._over_at:
             return False
-        self._beat(now)
-        self._page = self._told(page)
+        if not send_now(look.page.chunk):
+            return False
+        self._beat(look.now)
+        self._page = self._told(look.page)
         return True
+
+    def _shared_look(self) -> Look | None:
+        """Return what another tail has found in this turn that had seen what this one has."""
+        look, place = self._service.tail_look, self._place
+        if look is None or look.seen is not self._page or look.log_id != self._log_id:
+            return None
+        if look.marks is not place.log.watermarks:
+            return None  # what was found before the last commit is no answer to whoever looks now
+        self._service.telemetry.read(place.log.topic_partition, size_bytes=look.page.size_bytes)
+        return look
+
+    def _look_now(self) -> Look | None:
+        """Find what there is to write here and now, and share it; None if that is a task's."""
+        service, place, isolation = self._service, self._place, self._call.isolation
+        if service.admission.phase is not Phase.READY:
+            return None
+        self._ensure_same()
+        marks = place.log.watermarks
+        end = marks.bound(isolation).offset
+        if end == self._page.fetched.watermarks.bound(isolation).offset:
+            return None  # woken for something else: the log has not moved
+        page = _page_now(service, place, (place.log, end, self._offset, self._shared_call))
+        if page is None or not (page.is_all and page.chunk):
+            return None
+        loop = asyncio.get_running_loop()
+        if service.tail_look is None:
+            loop.call_soon(self._forget_look)
+        look = service.tail_look = Look(self._page, marks, self._log_id, loop.time(), page)
+        return look
+
+    def _forget_look(self) -> None:
+        self._service.tail_look = None
 
     def _due_end(self, delivery: Delivery, departure: Departure) -> _End | None:
         """Return why nothing more is to be told, or raise it; None if nothing is in the way."""

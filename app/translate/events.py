@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from app.translate.receipts import Place, shown_marks, to_json
 from engine.log.results import Fetched
+from engine.state.watermarks import Watermarks
 from engine.types import Buffer
 
 
@@ -27,6 +28,19 @@ class Page(NamedTuple):
     """Of that data."""
     seen: Page | None
     """The same without what there is to send, for who has sent it; None if it is that itself."""
+
+
+class Look(NamedTuple):
+    """What one tail has found where a commit was told: the same for all who had seen the same."""
+
+    seen: Page
+    """What they have been told, the very same."""
+    marks: Watermarks
+    """Where the log was."""
+    log_id: str
+    now: float
+    """When that was, on the loop's clock."""
+    page: Page
 
 
 def records_event(page: Buffer, next_offset: int) -> bytes:
