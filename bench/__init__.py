@@ -5,7 +5,8 @@
     python -m bench single ndjson           some of the measures
 
     measures.py   what is measured, against what, and how much is asked for
-    load.py       the load generator: many connections, one request under way on each
+    appends.py    what is measured of appends
+    load.py       the load generator: many connections, each sends when answered, or when due
     download.py   the reader: one connection, as fast as the answers come
     yardstick.py  the applications that do nothing
     durable.py    the one that appends to a file, flushes and does nothing else

@@ -24,7 +24,12 @@ _PATIENCE_S: Final = 30.0
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What to send: connection `n` repeats request `n` modulo their number, warm-up first."""
+    """What to send: connection `n` repeats request `n` modulo their number, warm-up first.
+
+    Without a `rate_per_s` each sends as soon as it is answered: that is as much as the server can
+    take, and says little of latency. With one, each request is due at its time whether or not the
+    one before has been answered, and what it waits for that counts (no coordinated omission).
+    """
 
     host: str
     port: int
@@ -32,6 +37,7 @@ class Load(msgspec.Struct, frozen=True):
     connections: int
     seconds: float
     warm_up_s: float
+    rate_per_s: float | None = None
 
 
 class LoadResult(msgspec.Struct, frozen=True):
@@ -42,6 +48,7 @@ class LoadResult(msgspec.Struct, frozen=True):
     seconds: float
     p50_ms: float
     p99_ms: float
+    p999_ms: float
 
     @property
     def per_second(self) -> float:
@@ -74,25 +81,31 @@ class _Clock:
 
     count_from: float
     stop_at: float
+    interval_s: float | None
     latencies: list[float]
     sent: int = 0
     failure: bytes | None = None
 
 
 class _Connection(asyncio.Protocol):
-    """Sends its request, waits for the answer, sends it again."""
+    """Sends its request, waits for the answer, sends it again, at once or when it is due."""
 
-    def __init__(self, request: bytes, clock: _Clock, done: asyncio.Future[None]) -> None:
+    def __init__(
+        self, request: bytes, clock: _Clock, done: asyncio.Future[None], delay_s: float
+    ) -> None:
         self._request = request
         self._clock = clock
         self._done = done
         self._received = b""
-        self._sent_at = 0.0
+        self._delay_s = delay_s
+        self._due_at = 0.0
+        self._counts_from = 0.0
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
-        self._send()
+        self._due_at = time.perf_counter() + self._delay_s
+        self._send_later(self._delay_s)
 
     def data_received(self, data: bytes) -> None:
         if self._received:
@@ -105,22 +118,34 @@ class _Connection(asyncio.Protocol):
         if data[_STATUS] >= b"300":
             self._clock.failure = data[:_SHOWN_BYTES]
         now = time.perf_counter()
-        if self._sent_at >= self._clock.count_from:
-            self._clock.latencies.append(now - self._sent_at)
+        if self._counts_from >= self._clock.count_from:
+            self._clock.latencies.append(now - self._counts_from)
         if now >= self._clock.stop_at or self._clock.failure is not None:
             self._finish()
+        elif self._clock.interval_s is None:
+            self._send(now)
         else:
-            self._send()
+            self._due_at += self._clock.interval_s
+            if self._due_at <= now:
+                self._send(self._due_at)
+            else:
+                self._send_later(self._due_at - now)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
         if not self._done.done():
             self._clock.failure = b"the connection was closed"
             self._done.set_result(None)
 
-    def _send(self) -> None:
+    def _send_later(self, delay_s: float) -> None:
+        """Send when it is due; that a timer is late is no fault of the server, and not counted."""
+        asyncio.get_running_loop().call_later(delay_s, lambda: self._send(time.perf_counter()))
+
+    def _send(self, counts_from: float) -> None:
         assert self._transport is not None
+        if self._transport.is_closing():
+            return
         self._clock.sent += 1
-        self._sent_at = time.perf_counter()
+        self._counts_from = counts_from
         self._transport.write(self._request)
 
     def _finish(self) -> None:
@@ -146,13 +171,16 @@ def _answer_bytes(data: bytes) -> int | None:
 async def _generate(load: Load) -> LoadResult:
     loop = asyncio.get_running_loop()
     count_from = time.perf_counter() + load.warm_up_s
-    clock = _Clock(count_from, count_from + load.seconds, [])
+    interval_s = None if load.rate_per_s is None else load.connections / load.rate_per_s
+    clock = _Clock(count_from, count_from + load.seconds, interval_s, [])
     endings: list[asyncio.Future[None]] = []
     for number in range(load.connections):
         done = loop.create_future()
         request = load.requests[number % len(load.requests)]
+        delay_s = (interval_s or 0) * number / load.connections
+        connection = _Connection(request, clock, done, delay_s)
         await loop.create_connection(
-            lambda request=request, done=done: _Connection(request, clock, done),  # type: ignore[misc] # bound at once
+            lambda connection=connection: connection,  # type: ignore[misc] # bound at once
             load.host,
             load.port,
         )
@@ -172,6 +200,7 @@ def _summary(clock: _Clock, seconds: float) -> LoadResult:
         seconds=seconds,
         p50_ms=ordered[len(ordered) // 2] * 1000,
         p99_ms=ordered[len(ordered) * 99 // 100] * 1000,
+        p999_ms=ordered[len(ordered) * 999 // 1000] * 1000,
     )
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
-import subprocess
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,36 +12,18 @@ from urllib.parse import urlsplit
 import msgspec
 
 from app.client.connection import Connection, Request, topic_path
-from bench.download import Download, run_download
+from bench.appends import ndjson, raw, single
 from bench.figures import Figure
-from bench.load import Load, LoadResult, post, run_load
+from bench.load import Load, LoadResult, run_load
 from bench.memory import processor_seconds
 from bench.reads import reads
 from bench.spark import spark
 from bench.waiting import waiting
 from demo.children import Server
-from engine.records.builder import build_batch
 
 _JSON: Final = "application/json"
-_NDJSON: Final = "application/x-ndjson"
-_BATCHES: Final = "application/vnd.kafka.recordbatch.v2"
 _PARTITIONS: Final = 4
-_VALUE_BYTES: Final = 150
-_RECORDS: Final = 1_000
-_BATCH_BYTES: Final = 64 * 1024
-_MB: Final = 1_000_000
 _WARM_UP_S: Final = 2.0
-_ROUNDS: Final = 3  # in turn with the yardstick, so that a busy moment hits both
-_DD_BLOCKS: Final = 4_096  # 256 MiB
-_BARE: Final = "bare ASGI application"
-_FILE: Final = "append and flush, nothing else"
-_OF_BARE: Final = 0.6  # of an application that does nothing
-
-# What is asked for at one connection, at 64 and in bodies of 1,000, of what an application did that
-# appends and flushes and nothing else where that was asked: 3,900/s, 30,700/s and 1.2 M records/s.
-_OF_DURABLE_ALONE: Final = 3_000 / 3_900
-_OF_DURABLE: Final = 25_000 / 30_700
-_OF_DURABLE_BODIES: Final = 900_000 / 1_200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +41,14 @@ class Bench:
             Request("PUT", topic_path(topic), headers={"Content-Type": _JSON}, content=body)
         )
 
-    def load(self, requests: list[bytes], connections: int, target: Server | None = None) -> Loaded:
+    def load(
+        self,
+        requests: list[bytes],
+        connections: int,
+        target: Server | None = None,
+        *,
+        rate_per_s: float | None = None,
+    ) -> Loaded:
         """Load the service, or another target, and return what came of it."""
         server = target or self.service
         address = urlsplit(server.url)
@@ -78,6 +64,7 @@ class Bench:
                 connections=connections,
                 seconds=self.seconds,
                 warm_up_s=min(_WARM_UP_S, self.seconds),
+                rate_per_s=rate_per_s,
             )
         )
         return Loaded(result, processor_seconds(server.pid) - before_s)
@@ -104,124 +91,7 @@ class Loaded:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Yardstick:
-    """The same load on something that does less, and the share of its rate that is asked for."""
-
-    name: str
-    loaded: Loaded
-    share: float
-
-
 Measure = Callable[[Bench], list[Figure]]
-
-
-def single(bench: Bench) -> list[Figure]:
-    """One JSON record a request, flushed, beside applications that do less with the body."""
-    bench.create_topic("single", partitions=1)
-    record = b'{"records":[{"key":"AA","value":%s}]}' % _value(random.Random(1))
-    elsewhere = [post("/empty", _JSON, record)]
-    into_the_log = [post(topic_path("single", 0, "records"), _JSON, record)]
-    with (
-        Server(["bench.yardstick"], bench.folder / "yardstick.txt") as empty,
-        Server(["bench.yardstick", "bare"], bench.folder / "bare.txt") as bare,
-        _durable(bench) as durable,
-    ):
-        rounds = [
-            (
-                bench.load(elsewhere, 64, empty),
-                bench.load(elsewhere, 64, bare),
-                bench.load(elsewhere, 64, durable),
-                bench.load(into_the_log, 64),
-                bench.load(elsewhere, 1, durable),
-                bench.load(into_the_log, 1),
-            )
-            for _ in range(_ROUNDS)
-        ]
-    route, app, file, many, one_file, one = (_median(each) for each in zip(*rounds, strict=True))
-    name = "JSON records one by one, flushed"
-    return [
-        _beside(f"{name}, 64 connections", many, Yardstick("empty FastAPI route", route, 1.0)),
-        _beside(f"{name}, 64 connections, bare", many, Yardstick(_BARE, app, _OF_BARE)),
-        _beside(f"{name}, 64 connections, file", many, Yardstick(_FILE, file, _OF_DURABLE)),
-        _beside(f"{name}, 1 connection", one, Yardstick(_FILE, one_file, _OF_DURABLE_ALONE)),
-    ]
-
-
-def _durable(bench: Bench) -> Server:
-    """Return the application that appends to a file, flushes and does nothing else."""
-    file = bench.folder / "durable.bin"
-    return Server(["bench.yardstick", "durable", str(file)], bench.folder / "durable.txt")
-
-
-def _beside(name: str, loaded: Loaded, yardstick: Yardstick, records: int = 1) -> Figure:
-    """Return the rate of a load beside its yardstick; a request brings so many records."""
-    idle = yardstick.loaded
-    return Figure(
-        name,
-        loaded.per_second * records,
-        "requests/s" if records == 1 else "records/s",
-        target=yardstick.share * idle.per_second * records,
-        yardstick=yardstick.name,
-        yardstick_value=idle.per_second * records,
-        note=f"{loaded.note}; the yardstick {idle.note}",
-    )
-
-
-def ndjson(bench: Bench) -> list[Figure]:
-    """NDJSON, 1,000 records of 150-byte values a request, flushed."""
-    bench.create_topic("ndjson")
-    chance = random.Random(2)
-    lines = [b'{"key":"key-%d","value":%s}' % (n % 97, _value(chance)) for n in range(_RECORDS)]
-    body = b"\n".join(lines)
-    paths = [topic_path("ndjson", partition, "records") for partition in range(_PARTITIONS)]
-    with _durable(bench) as durable:
-        rounds = [
-            (
-                bench.load([post("/empty", _NDJSON, body)], 8, durable),
-                bench.load([post(path, _NDJSON, body) for path in paths], 8),
-            )
-            for _ in range(_ROUNDS)
-        ]
-    file, loaded = (_median(each) for each in zip(*rounds, strict=True))
-    name = "NDJSON, 1,000 records a request, flushed, 8 connections"
-    return [
-        Figure(
-            name,
-            loaded.per_second * _RECORDS,
-            "records/s",
-            target=400_000,
-            note=f"{loaded.per_second * len(body) / _MB:,.0f} MB/s of NDJSON; {loaded.note}",
-        ),
-        _beside(f"{name}, file", loaded, Yardstick(_FILE, file, _OF_DURABLE_BODIES), _RECORDS),
-    ]
-
-
-def raw(bench: Bench) -> list[Figure]:
-    """Raw batches of 64 KiB, flushed, beside `dd` on the same disk; then read back."""
-    bench.create_topic("raw")
-    batch = _batch()
-    paths = [topic_path("raw", partition, "batches") for partition in range(_PARTITIONS)]
-    scratch = bench.folder / "dd.bin"
-    before = _dd_rate(scratch, _DD_BLOCKS)
-    loaded = bench.load([post(path, _BATCHES, batch) for path in paths], 64)
-    dd_rate = (before + _dd_rate(scratch, _DD_BLOCKS)) / 2
-    address = urlsplit(bench.service.url)
-    read = run_download(
-        Download(address.hostname or "", address.port or 0, paths[0], bench.seconds)
-    )
-    return [
-        Figure(
-            "raw batches of 64 KiB, flushed, 64 connections",
-            loaded.per_second * len(batch) / _MB,
-            "MB/s",
-            target=dd_rate / 2,
-            yardstick="dd bs=64k conv=fdatasync",
-            yardstick_value=dd_rate,
-            note=loaded.note,
-        ),
-        Figure("raw batches read, one connection", read.per_second / _MB, "MB/s", target=1_000),
-    ]
 
 
 MEASURES: Final[dict[str, Measure]] = {
@@ -232,41 +102,3 @@ MEASURES: Final[dict[str, Measure]] = {
     "waiting": waiting,
     "spark": spark,
 }
-
-
-def _median(loads: Sequence[Loaded]) -> Loaded:
-    return sorted(loads, key=lambda loaded: loaded.per_second)[len(loads) // 2]
-
-
-def _value(chance: random.Random) -> bytes:
-    """Return a JSON value of 150 bytes that says something, and that no two records share."""
-    shell = b'{"flight":%d,"origin":"JFK","delay":%d,"text":"%s"}'
-    numbers = (chance.randrange(1_000, 10_000), chance.randrange(10, 100))
-    text = chance.randbytes(_VALUE_BYTES).hex()[: _VALUE_BYTES - len(shell % (*numbers, b""))]
-    value = shell % (*numbers, text.encode())
-    assert len(value) == _VALUE_BYTES
-    return value
-
-
-def _batch() -> bytes:
-    """Return an uncompressed record batch of about 64 KiB."""
-    chance = random.Random(3)
-    now_ms = int(time.time() * 1000)
-    one = build_batch([(now_ms, b"key", _value(chance), [])])
-    two = build_batch([(now_ms, b"key", _value(chance), [])] * 2)
-    count = (_BATCH_BYTES - len(one)) // (len(two) - len(one))
-    return bytes(build_batch([(now_ms, b"key", _value(chance), []) for _ in range(count)]))
-
-
-def _dd_rate(target: Path, blocks: int) -> float:
-    """Return MB/s of what `dd` writes and flushes."""
-    os.sync()
-    started = time.perf_counter()
-    subprocess.run(
-        ["dd", "if=/dev/zero", f"of={target}", "bs=64k", f"count={blocks}", "conv=fdatasync"],
-        check=True,
-        capture_output=True,
-    )
-    seconds = time.perf_counter() - started
-    target.unlink()
-    return blocks * _BATCH_BYTES / _MB / seconds
