@@ -144,11 +144,18 @@ class GroupOffsets:
 
     # -- look-ups ----------------------------------------------------------------------------
 
-    def names(self) -> list[str]:
-        """Return the groups that have a cursor, sorted; raises if a log could not be read."""
+    def names(self, after: str) -> list[str]:
+        """Return the groups behind this name, sorted; raises if a log could not be read.
+
+        One that is being made or deleted need not have a cursor; `keys` tells.
+        """
         for error in self._failed.values():
             raise error.with_traceback(None)
-        return sorted(name for name in self._groups if any(self._settled(name)))
+        return sorted(name for name in self._groups if name > after)
+
+    def keys(self, group: str) -> Iterator[CursorKey]:
+        """Yield the cursors of a group; none if it is not there."""
+        return (key for key, _ in self._settled(group))
 
     def cursors(self, group: str) -> list[tuple[CursorKey, CursorValue]]:
         """Return the cursors of a group by topic and partition; raises GroupNotFound."""
@@ -177,14 +184,14 @@ class GroupOffsets:
         versions = self._versions(key)
         return versions[-1] if versions and versions[-1].value is not None else None
 
-    def of_topic(self, topic: str) -> list[CursorKey]:
-        """Return every cursor in a topic, of all groups."""
-        return [
-            key
-            for group in self._groups.values()
-            for key, versions in group.cursors.items()
-            if key.topic == topic and versions[-1].value is not None
-        ]
+    def of_topic(self, topic: str) -> Iterator[list[CursorKey]]:
+        """Yield group by group its cursors in a topic; groups may change meanwhile."""
+        for group in tuple(self._groups.values()):
+            yield [
+                key
+                for key, versions in group.cursors.items()
+                if key.topic == topic and versions[-1].value is not None
+            ]
 
     # -- changes -----------------------------------------------------------------------------
 

@@ -24,6 +24,10 @@ from schemas.groups import LONGEST_GROUP_NAME, PutGroupOffset
 _SLASH: Final = "%2F"
 """How an encoded slash reaches an operation; it cannot be part of a topic's name, but of this."""
 
+LOOKED_AT_TOGETHER: Final = 100
+"""Groups that are looked at in one turn of the loop; they have ten cursors each where there are as
+many of both as there may be."""
+
 
 def group_of(text: str) -> str:
     """Return the name of a group as its path parameter has it."""
@@ -75,18 +79,21 @@ async def delete_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
     return Answer(204, [], b"")
 
 
-def list_groups(exchange: Exchange, *, page_size: int, page_token: str | None) -> Answer:
+async def list_groups(exchange: Exchange, *, page_size: int, page_token: str | None) -> Answer:
     """Return one page of the groups that have a cursor which the caller may read, by name."""
-    service = exchange.service
-    after = None if page_token is None else decode_token(page_token)
-    names = [
-        name
-        for name in service.groups.names()
-        if (after is None or name > after) and _readable(exchange, service.groups.cursors(name))
-    ]
-    page = names[: min(page_size, service.settings.max_page_size)]
-    token = encode_token(page[-1]) if len(names) > len(page) else None
-    return json_answer(to_json({"groups": page, "next_page_token": token}))
+    groups, settings = exchange.service.groups, exchange.service.settings
+    after = "" if page_token is None else decode_token(page_token)
+    size = min(page_size, settings.max_page_size)
+    page: list[str] = []
+    for count, name in enumerate(groups.names(after), start=1):
+        if any(_may_read(exchange, key) for key in groups.keys(name)):
+            page.append(name)
+        if len(page) > size:
+            break
+        if count % LOOKED_AT_TOGETHER == 0:
+            await asyncio.sleep(0)
+    token = encode_token(page[size - 1]) if len(page) > size else None
+    return json_answer(to_json({"groups": page[:size], "next_page_token": token}))
 
 
 def list_group_offsets(
@@ -127,8 +134,11 @@ def _readable(
     exchange: Exchange, cursors: list[tuple[CursorKey, CursorValue]]
 ) -> list[tuple[CursorKey, CursorValue]]:
     """Return the cursors in topics that the caller may read."""
-    caller = exchange.caller
-    return [one for one in cursors if caller.may(Action.READ, one[0].topic)]
+    return [one for one in cursors if _may_read(exchange, one[0])]
+
+
+def _may_read(exchange: Exchange, key: CursorKey) -> bool:
+    return exchange.caller.may(Action.READ, key.topic)
 
 
 async def drop_topic_cursors(service: Service, topic: str) -> None:
@@ -137,7 +147,11 @@ async def drop_topic_cursors(service: Service, topic: str) -> None:
     A crash in between leaves some of them; whoever makes a topic of that name asks again first.
     """
     groups, ends = service.groups, {}
-    keys = groups.of_topic(topic)
+    keys: list[CursorKey] = []
+    for count, found in enumerate(groups.of_topic(topic), start=1):
+        keys += found
+        if count % LOOKED_AT_TOGETHER == 0:
+            await asyncio.sleep(0)
     for key in keys:
         async with groups.changing:
             log, stored = await groups.append(key, None)

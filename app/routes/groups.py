@@ -72,7 +72,7 @@ async def list_groups(
     exchange: ExchangeDep, parameters: Annotated[PageParameters, Query()]
 ) -> AnswerResponse:
     """List the groups that have stored an offset, by name."""
-    answer = operations.list_groups(
+    answer = await operations.list_groups(
         exchange, page_size=parameters.page_size, page_token=parameters.page_token
     )
     return AnswerResponse(answer)
