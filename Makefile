@@ -57,6 +57,13 @@ bench: setup ## Measure against the yardsticks in the same run: a table, and JSO
 bench-peers: setup ## Measure beside Kafka's broker, its tools and Spark's Kafka source (Java, Maven, network)
 	@$(BIN)/python -m bench.peers
 
+MEASURE ?= single
+
+.PHONY: flame
+flame: setup ## Draw where the service's time goes during a measure (MEASURE=single); fetches py-spy
+	@test -x build/flame/site/bin/py-spy || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/flame/site py-spy==0.4.1
+	@$(BIN)/python -m bench.flame $(MEASURE)
+
 .PHONY: image
 image: ## Build the container image tidelog:latest
 	docker build --tag tidelog:latest .

@@ -12,6 +12,7 @@
     durable.py    the one that appends to a file, flushes and does nothing else
     memory.py     what the service's process takes while all this goes on
     spark.py      the Spark side: into nothing, into Parquet
+    flame.py      where the service's time goes during a measure: `make flame MEASURE=single`
     curves.py     what a request costs while one thing grows: `python -m bench.curves`
     documents.py  results as JSON, and what has moved since the committed ones
     page.py       `docs/performance.md` from the committed results: `python -m bench.page`
