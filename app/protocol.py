@@ -89,6 +89,11 @@ class Protocol(HttpToolsProtocol):
         if self._hot is not None:
             self._hot.leave()
         super().connection_lost(exc)
+        # What refers back to the connection would keep it until Python looks for circles, which it
+        # does seldom: see `app.server`.
+        self._hot = self.cycle = None  # type: ignore[assignment]  # uvicorn's own, before the first
+        self._extensions.clear()
+        self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
         """Take what came; hang up on what is no HTTP, or a line and headers that do not end."""
