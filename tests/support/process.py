@@ -59,7 +59,7 @@ def launched(directory: Path, **settings: int) -> Iterator[Process]:
 def serving_process(directory: Path, **settings: int) -> Iterator[Process]:
     """Serve a directory until the block ends; ready when it begins."""
     with launched(directory, **settings) as process:
-        with httpx.Client(base_url=process.url) as client:
+        with httpx.Client(base_url=process.url, timeout=PATIENCE_S) as client:
             while client.get("/readyz").status_code != 200:
                 assert process.popen.poll() is None
         yield process
