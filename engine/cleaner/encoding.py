@@ -24,11 +24,12 @@ from engine.records.header import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
+    Codec,
     TimestampType,
     pack_header,
 )
 from engine.records.record import Record
-from engine.types import NO_TIMESTAMP, Buffer
+from engine.types import NO_TIMESTAMP
 
 _KINDS_MASK: Final = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 
@@ -41,7 +42,7 @@ def empty_batch(header: BatchHeader) -> bytearray:
             base_timestamp=NO_TIMESTAMP,
             records_count=0,
         ),
-        b"",
+        bytearray(HEADER_BYTES),
     )
 
 
@@ -68,11 +69,17 @@ def rewritten_batch(
             new,
             (Record(one.offset, one.timestamp, one.key, one.value, one.headers) for one in records),
         )
-    return _assembled(new, compress(header.codec, _encoded(new, records)))
+    batch = _encoded(new, records)
+    if header.codec is not Codec.NONE:
+        batch[HEADER_BYTES:] = compress(header.codec, batch[HEADER_BYTES:])
+    return _assembled(new, batch)
 
 
-def _encoded(header: BatchHeader, records: Sequence[StoredRecord]) -> Buffer:
-    """Return the uncompressed records; the compiled builder takes its base from the first one."""
+def _encoded(header: BatchHeader, records: Sequence[StoredRecord]) -> bytearray:
+    """Return the uncompressed records behind room for a header.
+
+    The compiled builder takes its base from the first record: one that goes again, if need be.
+    """
     builder = new_builder()
     append = builder.append
     start = HEADER_BYTES
@@ -85,12 +92,14 @@ def _encoded(header: BatchHeader, records: Sequence[StoredRecord]) -> Buffer:
         if type(headers) is not list:
             headers = list(headers)
         append(record.offset - base_offset, record.timestamp, record.key, record.value, headers)
-    return memoryview(builder.build())[start:]
+    batch = builder.build()
+    del batch[HEADER_BYTES:start]
+    return batch
 
 
-def _assembled(header: BatchHeader, payload: Buffer) -> bytearray:
-    size_bytes = HEADER_BYTES + len(payload)
-    batch = bytearray(pack_header(header._replace(length=size_bytes - LOG_OVERHEAD_BYTES)))
-    batch += payload
+def _assembled(header: BatchHeader, batch: bytearray) -> bytearray:
+    """Return the batch with this header in front of its records, in place."""
+    size_bytes = len(batch)
+    batch[:HEADER_BYTES] = pack_header(header._replace(length=size_bytes - LOG_OVERHEAD_BYTES))
     stamp_crc(batch, 0, size_bytes)
     return batch

@@ -1,25 +1,30 @@
 """The newest offset of each key, in bounded memory: 24 bytes a key whatever its length.
 
-A slot is the MD5 of a key and its offset, plus one so that an empty slot is all zeros. Thirteen
-probes take overlapping 32-bit numbers from the digest, then the search goes on slot by slot. Two
-keys with one digest would be taken for one, the risk that Kafka's `SkimpyOffsetMap` takes too.
+A slot is the offset, plus one so that an empty slot is all zeros, and two hashes of the key. They
+are the interpreter's own, SipHash with a secret of this process, a fraction of what a digest costs:
+the map lives as long as one round, and nobody outside can make keys that collide. A dozen probes
+jump by the second hash, then the search goes on slot by slot. Two keys that agree in all 128 bits
+would be taken for one, the risk that Kafka's `SkimpyOffsetMap` takes with MD5.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from hashlib import md5
-from struct import Struct
 from typing import Final
 
-from engine.types import UNKNOWN_OFFSET, Buffer
+from engine.types import UNKNOWN_OFFSET
 
-_SLOT: Final = Struct(">16sQ")  # digest, offset + 1
-SLOT_BYTES: Final = _SLOT.size
+_SLOT_WORDS: Final = 3  # offset + 1, and the two hashes
+SLOT_BYTES: Final = _SLOT_WORDS * 8
 
 assert SLOT_BYTES == 24, "what Kafka needs for a key is the limit"
+assert sys.hash_info.width == 64, "a hash fills a word of a slot"
+assert sys.hash_info.algorithm.startswith("siphash"), "others can be made to collide"
 
-_INT32_PROBES: Final = 13  # digest bytes 0-3, 1-4, … 12-15
+_JUMPS: Final = 12
+_SECOND: Final = b"\0"
+"""In front of a key it makes another key, with a hash that has nothing to do with the first."""
 
 
 class OffsetMap:
@@ -33,9 +38,7 @@ class OffsetMap:
         self.slots_count = memory_bytes // SLOT_BYTES
         if self.slots_count < 1:
             raise ValueError(f"{memory_bytes} bytes are too few for a slot of {SLOT_BYTES}")
-        self.latest_offset = UNKNOWN_OFFSET
-        self._table = bytearray(self.slots_count * SLOT_BYTES)
-        self._count = 0
+        self.clear()
 
     def __len__(self) -> int:
         return self._count
@@ -45,52 +48,56 @@ class OffsetMap:
         """The share of slots in use."""
         return self._count / self.slots_count
 
-    def put(self, key: Buffer, offset: int) -> None:
+    def put(self, key: bytes, offset: int) -> None:
         """Remember `offset` as the newest of `key`. Raises OverflowError if every slot is taken."""
         if self._count >= self.slots_count:
             raise OverflowError("every slot of the offset map is taken")
-        digest = md5(key, usedforsecurity=False).digest()
+        table = self._table
+        first, second = hash(key), hash(_SECOND + key)
         # The first probe nearly always decides, so it is made without a call.
-        position = int.from_bytes(digest[:4]) % self.slots_count * SLOT_BYTES
-        found, stored = _SLOT.unpack_from(self._table, position)
-        if stored and found != digest:
-            position, stored = self._search(digest)
+        position = first % self.slots_count * _SLOT_WORDS
+        stored = table[position]
+        if stored and (table[position + 1] != first or table[position + 2] != second):
+            position = self._search(first, second)
+            stored = table[position]
         if not stored:
             self._count += 1
-        _SLOT.pack_into(self._table, position, digest, offset + 1)
+            table[position + 1] = first
+            table[position + 2] = second
+        table[position] = offset + 1
         self.latest_offset = offset
 
-    def get(self, key: Buffer) -> int:
+    def get(self, key: bytes) -> int:
         """Return the newest offset of `key`, or -1; terminates in a full map too."""
-        digest = md5(key, usedforsecurity=False).digest()
-        position = int.from_bytes(digest[:4]) % self.slots_count * SLOT_BYTES
-        found, stored = _SLOT.unpack_from(self._table, position)
-        if stored and found != digest:
-            _, stored = self._search(digest)
-        return int(stored) - 1
+        table = self._table
+        first, second = hash(key), hash(_SECOND + key)
+        position = first % self.slots_count * _SLOT_WORDS
+        stored = table[position]
+        if stored and (table[position + 1] != first or table[position + 2] != second):
+            position = self._search(first, second)
+            stored = table[position] if position >= 0 else 0
+        return stored - 1
 
     def clear(self) -> None:
         """Forget everything."""
-        self._table = bytearray(len(self._table))
+        self._table = memoryview(bytearray(self.slots_count * SLOT_BYTES)).cast("q")
         self._count = 0
         self.latest_offset = UNKNOWN_OFFSET
 
-    def _search(self, digest: bytes) -> tuple[int, int]:
-        """Return position and content of the key's slot or of the first empty one; (-1, 0) if none.
+    def _search(self, first: int, second: int) -> int:
+        """Return the position of the key's slot or of the first empty one; -1 if there is none."""
+        table = self._table
+        for position in self._later_positions(first, second):
+            if not table[position] or (
+                table[position + 1] == first and table[position + 2] == second
+            ):
+                return position
+        return -1
 
-        The content is an offset plus one, so 0 says that the key is not there.
-        """
-        for position in self._later_positions(digest):
-            found, stored = _SLOT.unpack_from(self._table, position)
-            if not stored or found == digest:
-                return position, stored
-        return -1, 0
-
-    def _later_positions(self, digest: bytes) -> Iterator[int]:
+    def _later_positions(self, first: int, second: int) -> Iterator[int]:
         """Yield where else the key may lie, every slot of the table at the latest."""
         count = self.slots_count
-        for start in range(1, _INT32_PROBES):
-            yield int.from_bytes(digest[start : start + 4]) % count * SLOT_BYTES
-        last = int.from_bytes(digest[_INT32_PROBES - 1 :])
+        for jump in range(1, _JUMPS + 1):
+            yield (first + jump * second) % count * _SLOT_WORDS
         for step in range(1, count + 1):
-            yield (last + step) % count * SLOT_BYTES
+            yield (first + step) % count * _SLOT_WORDS

@@ -85,7 +85,7 @@ class _Writer:
         headers = [parse_header(batch) for batch in batches]
         self._ensure_expressible(headers[-1])
         with self._compaction.writing():
-            position = self._output.records.append(b"".join(batches))
+            position = self._output.records.append_many(batches)
             for header in headers:
                 self._index(header, position)
                 position += header.size_bytes

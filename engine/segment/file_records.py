@@ -7,7 +7,7 @@ given, always a batch boundary, so that a frame which does not fit there is dama
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,6 +56,10 @@ class FileRecords:
     def append(self, data: Buffer) -> int:
         """Write whole batches at the end; return the position where they start."""
         return self.file.append(data)
+
+    def append_many(self, batches: Sequence[Buffer]) -> int:
+        """Write whole batches at the end without joining them; as `append`."""
+        return self.file.append_many(batches)
 
     def read(self, position: int, length: int, *, cached_only: bool = False) -> Buffer:
         """Return exactly `length` bytes.
