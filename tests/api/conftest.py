@@ -1,11 +1,12 @@
-"""One open service a test, with a topic `events` of one partition."""
+"""One open service a test: for requests with a topic `events` of one partition, or for bytes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.service import Api, running
+from app.operations.service import Service
+from tests.support.service import Api, open_service, running
 
 
 @pytest.fixture
@@ -13,3 +14,10 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
     async with running(tmp_path) as api:
         await api.create()
         yield api
+
+
+@pytest.fixture
+async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
+    """An open service that waits for no body for long, and for the disk only when asked to."""
+    async with open_service(tmp_path, body_timeout_ms=20, commit_interval_ms=600_000) as service:
+        yield service

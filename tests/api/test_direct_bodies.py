@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -27,13 +26,6 @@ BATCH = bytes(new_batch(90, value=b"x" * 1000))
 APPEND = request("POST", f"{BATCHES}?acks=1", BATCH, RAW)
 HEAD_BYTES = len(APPEND) - len(BATCH)
 LOOK = request("GET", BATCHES)
-
-
-@pytest.fixture
-async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
-    """An open service that waits for no body for long, and for the disk only when asked to."""
-    async with open_service(tmp_path, body_timeout_ms=20, commit_interval_ms=600_000) as service:
-        yield service
 
 
 async def learned(service: Service) -> Connection:

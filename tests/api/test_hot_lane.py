@@ -5,7 +5,6 @@ import gzip
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
 APPEND = request("POST", RECORDS, ONE)
 UNWAITED = request("POST", f"{RECORDS}?acks=1", ONE)
 LOOK = request("GET", OFFSETS)
-
-
-@pytest.fixture
-async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
-    """An open service with the topic `events`."""
-    async with open_service(tmp_path, body_timeout_ms=20, commit_interval_ms=600_000) as service:
-        yield service
 
 
 async def connected(service: Service) -> Connection:
