@@ -49,20 +49,24 @@ def with_cors(app: App, settings: Settings) -> App:
 class Cors(CORSMiddleware):
     """Starlette's, whose refusals are problem documents here."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer what a browser asks before it calls, or let the application answer."""
-        is_question = scope["type"] == "http" and scope["method"] == "OPTIONS"
-        headers = Headers(scope=scope) if is_question else Headers()
-        if "origin" in headers and "access-control-request-method" in headers:
-            answer = self._explained(self.preflight_response(headers), headers, scope["path"])
-            await answer(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-    def _explained(self, answer: Response, headers: Headers, path: str) -> Response:
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Answer what a browser asks before it calls."""
+        answer = super().preflight_response(request_headers)
         if answer.status_code == 200:
             return answer
-        error = Forbidden(bytes(answer.body).decode(), origin=headers["origin"])
-        problem = problem_answer(error, path=quote(path))
-        told = [one for one in answer.headers.raw if not one[0].startswith(b"content-")]
-        return AnswerResponse(problem._replace(headers=[*problem.headers, *told]))
+        return _Refusal(answer, request_headers["origin"])
+
+
+class _Refusal(Response):
+    """A refusal that says why in a problem document, with what a browser looks for."""
+
+    def __init__(self, answer: Response, origin: str) -> None:
+        super().__init__(status_code=answer.status_code)
+        self._error = Forbidden(bytes(answer.body).decode(), origin=origin)
+        self._told = [one for one in answer.headers.raw if not one[0].startswith(b"content-")]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; it names the path that was asked for."""
+        problem = problem_answer(self._error, path=quote(scope["path"]))
+        told = problem._replace(headers=[*problem.headers, *self._told])
+        await AnswerResponse(told)(scope, receive, send)
