@@ -27,7 +27,10 @@ SHARED, CONTENDED = 0, 1
 
 def made(directory: Path) -> int:
     """Create the topic; return a producer id for each of three writers, the first of them."""
-    with serving_process(directory) as process, httpx.Client(base_url=process.url) as client:
+    with (
+        serving_process(directory) as process,
+        httpx.Client(base_url=process.url, timeout=60) as client,
+    ):
         body = {"partitions": 2, "config": CONFIGURATION}
         assert client.put(TOPIC, json=body).status_code == 201
         ids = [client.post("/v1/producers").json()["producer_id"] for _ in range(3)]
@@ -37,7 +40,10 @@ def made(directory: Path) -> int:
 
 def everything(directory: Path, partition: int) -> list[str]:
     """Return the values of a partition in order, as a service started anew gives them."""
-    with serving_process(directory) as process, httpx.Client(base_url=process.url) as client:
+    with (
+        serving_process(directory) as process,
+        httpx.Client(base_url=process.url, timeout=60) as client,
+    ):
         values: list[str] = []
         while True:
             path = f"{TOPIC}/partitions/{partition}/records?offset={len(values)}"

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,9 @@ from engine.config import EngineConfig
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import CLEAN_SHUTDOWN_FILE
 from engine.tools.verify import DirectoryCheck
-from tests.load.crowd import MIX, PARTITIONS, Crowd, Tally, Window
+from tests.load.crowd import MIX, PARTITIONS, WRITES, Crowd, Tally, Window
 from tests.support.process import Process, serving_process
+from tests.support.server import Served, serving
 
 SECONDS = float(os.environ.get("LOAD_SECONDS", "1800"))
 PARTS = 6
@@ -175,6 +177,37 @@ def ensure_all_there(url: str, tally: Tally) -> None:
     for partition, end in ends(url).items():
         acknowledged = tally.acknowledged[partition]
         assert acknowledged <= end <= acknowledged + tally.unanswered[partition]
+
+
+def test_a_crowd_that_asks_for_too_much_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Stopped amid what it does and refuses, the service holds nothing for anybody any more."""
+    with serving(tmp_path, max_in_flight_requests=4, max_waiting_readers=2, max_tails=2) as served:
+        tally = asyncio.run(pressed(served))
+    admission = served.service.admission
+    held = (admission.requests, admission.waiting_readers, admission.tails)
+    assert held == (0, 0, 0)
+    assert (admission.body_bytes, admission.answer_bytes) == (0, 0)
+    assert served.service.commits.waiting == 0
+    with serving(tmp_path) as served:
+        ensure_all_there(served.url, tally)
+
+
+async def pressed(served: Served) -> Tally:
+    """Ask for too much of everything until all of it was done and refused; stop it meanwhile."""
+    crowd = Crowd(served.url, await asyncio.to_thread(prepared, served.url))
+    crowd.come(pollers=4, tails=4)
+    await crowd.pace(16, per_second=AS_SOON_AS_IT_CAN)
+    answers = crowd.tally.window.answers
+    wanted = {(kind, status) for kind in ("poll", "tail") for status in (200, 503)}
+    wanted |= {(kind, 503) for kind in MIX} | {
+        (kind, 201 if kind in WRITES else 200) for kind in MIX
+    }
+    while not wanted <= answers.keys():
+        await crowd.let_work(SAMPLE_S / 10)
+    crowd.tally.is_over.set()
+    served.server.handle_exit(signal.SIGTERM, None)
+    await crowd.leave()
+    return crowd.tally
 
 
 @pytest.mark.long
