@@ -17,7 +17,8 @@ def missing(page: str) -> Iterator[str]:
     for path, name in set(NAMED_TEST.findall(page)):
         file = ROOT / path
         tree = ast.parse(file.read_text()) if file.exists() else ast.Module([], [])
-        if name not in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}:
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        if name not in {node.name for node in tree.body if isinstance(node, functions)}:
             yield f"{path}::{name}"
 
 
