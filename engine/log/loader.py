@@ -114,7 +114,9 @@ class Loader:
             self._split(overflowed)
         end_offset = self._end_offset(epochs)
         request = self._request
-        self._compare_with_promises(end_offset)
+        self._report.compare_with_promises(
+            end_offset, recovery_point=request.recovery_point, high_watermark=request.high_watermark
+        )
         self._segments.active.make_active()
         log_start_offset = max(request.log_start_offset, self._segments.first_base_offset)
         for segment in self._segments.overlapping(log_start_offset, log_start_offset + 1):
@@ -147,9 +149,7 @@ class Loader:
         """Open the segments and repair them; return one that has to be split first, if any."""
         for segment in self._segments:
             segment.close_handles()
-        self._segments.clear()
-        for segment in self._open_segments():
-            self._segments.add(segment)
+        self._segments.replace(self._open_segments(), self._segments)
         if self._are_epochs_lost:
             rebuild_epochs(epochs, self._segments)
         self._epoch_starts = {entry.start_offset for entry in epochs.entries}
@@ -190,21 +190,6 @@ class Loader:
             _LOG.warning("%s: missing offsets will not be noticed: %s", directory, error)
             self._request = replace(self._request, is_gapless=False)
             return ()
-
-    def _compare_with_promises(self, end_offset: int) -> None:
-        """Report if the log ends before what was once durable and shown, or behind a clean end."""
-        request = self._request
-        promised = max(request.recovery_point, request.high_watermark)
-        if end_offset < promised:
-            self._report.lost(
-                f"the log ends at {end_offset}, and {promised} was on disk: records are missing"
-            )
-        elif request.was_clean and 0 < request.recovery_point < end_offset:
-            # The offset of the last batch is not under its checksum, and no batch contradicts it.
-            self._report.lost(
-                f"the log ends at {end_offset}, and it was stopped at {request.recovery_point}: "
-                "the last offset, or that checkpoint, is wrong"
-            )
 
     def _split(self, segment: Segment) -> None:
         """Put a segment's parts in its place; the snapshot of its base offset goes with it."""
@@ -265,7 +250,7 @@ class Loader:
                 next_offset = self._ensure_indexed(segment)
             except CorruptIndex as error:
                 _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
-                self._report_emptied(segment)
+                self._report_shortened(segment)
                 result = self._reindex(segment, epochs)
                 next_offset = None if result.tail is Tail.DAMAGED else result.next_offset
             self._report_gap(segment, next_offset)
@@ -298,14 +283,20 @@ class Loader:
             if name not in self._found.names:
                 path = self._request.directory / name
                 raise CorruptIndex(f"there is no {name}", file=str(path))
-        return ensure_sane(segment)
+        has_transactions = names.txn_index_name(base_offset) in self._found.names
+        return ensure_sane(segment, has_transactions=has_transactions)
 
-    def _report_emptied(self, segment: Segment) -> None:
-        """Report a log file that has lost every byte, where a gap alone would say nothing."""
-        paths = (segment.indexes.offset_path, segment.indexes.time_path)
-        is_unexpected = not self._request.is_gapless and segment is not self._segments.active
-        if is_unexpected and segment.size_bytes == 0 and any(map(self._has_bytes, paths)):
-            self._report.lost(f"{segment.records.path} is empty, and its indexes are not")
+    def _report_shortened(self, segment: Segment) -> None:
+        """Report a log file that has lost its end, where a gap alone would say nothing."""
+        if self._request.is_gapless or segment is self._segments.active:
+            return  # the gap tells, or what was promised
+        path, size_bytes = segment.records.path, segment.size_bytes
+        index_paths = (segment.indexes.offset_path, segment.indexes.time_path)
+        has_bytes = [*map(self._has_bytes, index_paths)]
+        if size_bytes == 0 and any(has_bytes):
+            self._report.lost(f"{path} is empty, and its indexes are not")
+        elif has_bytes[0] and segment.indexes.points_beyond(size_bytes):
+            self._report.lost(f"{path} ends before what {index_paths[0].name} points at")
 
     def _has_bytes(self, path: Path) -> bool:
         return self._fs.exists(path) and self._fs.size_bytes(path) > 0

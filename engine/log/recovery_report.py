@@ -77,3 +77,19 @@ class RecoveryReport:
         """Tell that records are missing, or offsets wrong; of several faults the first is kept."""
         _LOG.error("%s: %s", self._directory, what)
         self.recovery = replace(self.recovery, damage=self.recovery.damage or what)
+
+    def compare_with_promises(
+        self, end_offset: int, *, recovery_point: int, high_watermark: int
+    ) -> None:
+        """Tell if the log ends before what was once durable and shown, or behind a clean end."""
+        promised = max(recovery_point, high_watermark)
+        if end_offset < promised:
+            self.lost(
+                f"the log ends at {end_offset}, and {promised} was on disk: records are missing"
+            )
+        elif self.recovery.was_clean and 0 < recovery_point < end_offset:
+            # The offset of the last batch is not under its checksum, and no batch contradicts it.
+            self.lost(
+                f"the log ends at {end_offset}, and it was stopped at {recovery_point}: "
+                "the last offset, or that checkpoint, is wrong"
+            )

@@ -150,7 +150,7 @@ class SegmentIndexes:
         self.time.truncate_to_offset(offset)
         self.transaction.truncate_to_offset(offset)
 
-    def sanity_check(self, log_size_bytes: int) -> None:
+    def sanity_check(self, log_size_bytes: int, *, has_transactions: bool) -> None:
         """Raise CorruptIndex if a file cannot be an index of this segment.
 
         Besides Kafka's checks the last entry must point into the log file: a longer index is one
@@ -158,14 +158,26 @@ class SegmentIndexes:
         """
         self.offset.sanity_check()
         self.time.sanity_check()
-        if self.has_transactions:
+        if has_transactions:
             self.transaction.sanity_check()
-        last = self.offset.lookup(self.offset.last_offset)
-        if last.position > log_size_bytes:
+        position = self._last_position()
+        if position > log_size_bytes:
             raise CorruptIndex(
-                f"{self.offset_path} points at byte {last.position} of {log_size_bytes}",
+                f"{self.offset_path} points at byte {position} of {log_size_bytes}",
                 file=str(self.offset_path),
             )
+
+    def points_beyond(self, log_size_bytes: int) -> bool:
+        """Whether a sound index of offsets has a batch begin where the log file has ended."""
+        try:
+            self.offset.sanity_check()
+        except CorruptIndex:
+            return False
+        return self._last_position() >= log_size_bytes
+
+    def _last_position(self) -> int:
+        """Where the batch begins that is the last in the index of offsets."""
+        return self.offset.lookup(self.offset.last_offset).position
 
     def begin_anew(self) -> None:
         """Let go of the indexes and remove their files: they are made anew until `finish_anew`.

@@ -13,19 +13,20 @@ from engine.segment.segment import Segment, ensure_true
 from engine.types import AbortedTransaction
 
 
-def ensure_sane(segment: Segment) -> int | None:
+def ensure_sane(segment: Segment, *, has_transactions: bool) -> int | None:
     """Raise CorruptIndex if what an index says last, or of a transaction, is not in the log file.
 
-    Returns the offset after the last batch, or None if damage of the log file hides it: that
-    passes, and whoever reads it finds it.
+    `has_transactions` says whether there is a file of aborted transactions. Returns the offset
+    after the last batch, or None if damage of the log file hides it: that passes, and whoever reads
+    it finds it.
     """
     indexes = segment.indexes
-    indexes.sanity_check(segment.size_bytes)
+    indexes.sanity_check(segment.size_bytes, has_transactions=has_transactions)
     try:
         _check_offsets(segment)
         ensure_true(segment, indexes.time.last_entry)
         next_offset = _check_last_time(segment)
-        if indexes.has_transactions:
+        if has_transactions:
             for aborted in indexes.transaction.entries():
                 _check_transaction(segment, aborted)
     except StoredDataCorrupt:

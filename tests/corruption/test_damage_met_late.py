@@ -277,7 +277,7 @@ def test_an_unreadable_abort_marker_is_no_fault_of_the_index() -> None:
     position = next(at for at, header in iter_headers(content) if header.is_control)
     content[position + HEADER_BYTES + 5] ^= 0x80  # a negative version
     rewrite(filled.world.fs, path, bytes(content))
-    assert ensure_sane(open_segment(filled, 30)) == 60
+    assert ensure_sane(open_segment(filled, 30), has_transactions=True) == 60
     with pytest.raises(StoredDataCorrupt) as caught:
         filled.reopen().log(EVENTS).read(30, max_bytes=1 << 20)
     assert caught.value.position == position
