@@ -47,6 +47,9 @@ class File(Protocol):
         Where the platform cannot tell, it reads and may wait.
         """
 
+    def prefetch(self, position: int, length: int) -> None:
+        """Have the disk begin to read those bytes, as far as the platform can be told so."""
+
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to `size_bytes`, its preallocated tail included; never makes it longer.
 

@@ -60,6 +60,8 @@ class _Walk:
                 if needed is None or at - start + needed > len(chunk):
                     length = self._length_to_read(at, size, needed)
                     start, chunk = at, memoryview(self._records.read(at, length))
+                    if at + length < size:  # the disk works while this is checked
+                        self._records.file.prefetch(at + length, SCAN_CHUNK_BYTES)
                     needed = frame_size(chunk, 0)
                 if needed is None or needed > size - at:
                     self._stop(Tail.TORN, f"{size - at} bytes of an unfinished batch at byte {at}")

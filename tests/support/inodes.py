@@ -233,6 +233,9 @@ class ForgetfulFile(_Open):
     def read_cached(self, position: int, length: int) -> Buffer | None:
         return self.read_at(position, length) if self._disk.is_cached else None
 
+    def prefetch(self, position: int, length: int) -> None:
+        self._enter("prefetch")
+
     def truncate(self, size_bytes: int) -> None:
         if not 0 <= size_bytes <= self.size_bytes:
             raise ValueError(f"cannot cut {self.path} to {size_bytes}")

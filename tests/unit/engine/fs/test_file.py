@@ -35,6 +35,18 @@ def test_reads_are_short_only_where_the_file_ends(place: Place, read: str) -> No
         assert [bytes(data) for data in reads] == [b"234", b"89", b"", b"", b""]
 
 
+def test_what_was_prefetched_is_read_as_ever(place: Place) -> None:
+    """It may lie behind the end, or be of a file that is gone: the wish changes nothing."""
+    with place.fs.open(place / "f", create=True) as file:
+        file.append(b"0123456789")
+        for position, length in ((0, 5), (8, 100), (99, 1)):
+            file.prefetch(position, length)
+        assert file.read_at(0, 100) == b"0123456789"
+        place.fs.remove(place / "f")
+        file.prefetch(0, 10)
+        assert (file.size_bytes, file.read_at(0, 100)) == (10, b"0123456789")
+
+
 def test_reopened_file_goes_on_at_its_end(place: Place) -> None:
     """An existing file opens at its length and is appended to there."""
     with place.fs.open(place / "f", create=True) as file:

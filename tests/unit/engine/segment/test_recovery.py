@@ -196,6 +196,19 @@ def test_a_batch_larger_than_the_scan_reads_at_once_is_whole() -> None:
     assert recovered(shelf, begins_large) == (Tail.CLEAN, 0)
 
 
+def test_the_disk_reads_on_while_a_piece_is_checked() -> None:
+    """Every piece but the last is followed by the wish for the next one."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    append(segment, *(batch_at(i, b"y" * (SCAN_CHUNK_BYTES // 2)) for i in range(4)))
+    asked: list[str] = []
+    shelf.disk.meanwhile = lambda operation: asked.append(operation.name)
+    assert recovered(shelf, segment) == (Tail.CLEAN, 0)
+    reads = [name for name in asked if name in {"read", "prefetch"}]
+    assert reads == [*["read", "prefetch"] * (reads.count("read") - 1), "read"]
+    assert reads.count("read") > 1
+
+
 def test_epochs_are_taken_from_the_batches() -> None:
     """Each newer epoch is noted where it begins (SEG.testRecoveryRebuildsEpochCache)."""
     shelf = Shelf()
