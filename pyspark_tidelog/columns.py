@@ -122,15 +122,15 @@ def _gather(buffer: pa.Buffer, positions: Int64s, lengths: Int64s) -> pa.Array:
     to the next; Arrow's `take` of the even ones makes the copy. A null is a missing index.
     """
     count = len(positions)
-    if count == 0:
-        return pa.array([], pa.binary())
+    is_null = lengths < 0
+    if is_null.all():  # as all keys are where none was sent
+        return pa.nulls(count, pa.binary())
     bounds = np.empty(2 * count + 1, np.int32)
     bounds[0:-1:2] = positions
     bounds[1::2] = positions + np.maximum(lengths, 0)
     bounds[-1] = bounds[-2]
     strings = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), buffer])
     evens: NDArray[np.int32] = np.arange(0, 2 * count, 2, dtype=np.int32)
-    is_null = lengths < 0
     indices = pa.array(evens, mask=is_null) if is_null.any() else pa.array(evens)
     return strings.take(indices)
 

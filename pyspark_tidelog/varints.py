@@ -11,6 +11,7 @@ Int64s: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
 
 _LONGEST_SHIFT: Final = 63
+_WITHOUT_SIGN: Final = (1 << 63) - 1
 
 # What the seven bits of a first octet stand for, and the sign they give to those that follow.
 _SEVEN_BITS: Final[Int64s] = np.arange(256, dtype=np.int64) & 127
@@ -25,13 +26,24 @@ class RecordError(ValueError):
 def read_varints(octets: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
     """Return the numbers at the positions, and where they end; may raise IndexError."""
     first = octets[positions]
-    remaining = np.flatnonzero(first >= 128)
-    if not remaining.size:
+    is_longer = first >= 128
+    if not is_longer.any():
         return _ZIGZAG[first], positions + 1
-    if remaining.size == first.size:
-        second = octets[positions + 1]
-        if second.max() < 128:
-            return _ZIGZAG[first] + _SIGN[first] * (second.astype(np.int64) << 6), positions + 2
+    # Nearly all have one octet or two: to read two of each is quicker than to pick those with two.
+    # One that is cut after its first octet finds that octet again, and so seems to be longer.
+    second = octets.take(positions + 1, mode="clip")
+    if (second[is_longer] >= 128).any():
+        return _read_long_varints(octets, positions, first)
+    numbers = second.astype(np.int64) << 6
+    numbers *= _SIGN[first]
+    numbers *= is_longer
+    numbers += _ZIGZAG[first]
+    return numbers, positions + 1 + is_longer
+
+
+def _read_long_varints(octets: Bytes, positions: Int64s, first: Bytes) -> tuple[Int64s, Int64s]:
+    """Do the same octet by octet, each time of those that go on."""
+    remaining = np.flatnonzero(first >= 128)
     values = (first & 127).astype(np.int64)
     after = positions + 1
     shift = 7
@@ -43,4 +55,4 @@ def read_varints(octets: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
         after[remaining] += 1
         shift += 7
         remaining = remaining[octet >= 128]
-    return (values >> 1) ^ -(values & 1), after
+    return (values >> 1 & _WITHOUT_SIGN) ^ -(values & 1), after
