@@ -12,15 +12,17 @@ import pytest
 from engine.fs import names
 from engine.records.scan import iter_headers
 from engine.segment.file_records import FileRecords
+from engine.types import TopicPartition
 from tests.support.damage import DAMAGES, Damage, rewrite
 from tests.support.damaged.images import (
     COMPACTED,
     NOT_THE_ENGINES,
     PLAIN,
+    golden_image,
     image,
     judge,
 )
-from tests.unit.engine.manager.test_directories import opened
+from tests.unit.engine.manager.test_directories import A, opened
 
 
 def all_files(*, was_clean: bool) -> list[Path]:
@@ -91,6 +93,25 @@ def test_a_compacted_segment_that_lost_every_byte_is_told(*, is_index_there: boo
             world.fs.remove(path.with_suffix(suffix), missing_ok=True)
     damage = opened(world).log(COMPACTED).recovery.damage
     assert damage == (f"{path} is empty, and its indexes are not" if is_index_there else None)
+
+
+@pytest.mark.parametrize("is_index_sound", [True, False])
+def test_a_compacted_segment_that_lost_its_end_is_told(*, is_index_sound: bool) -> None:
+    """Offsets may be missing there, yet its index of offsets points behind what is left.
+
+    Found by `make damage`, seed 8008252.
+    """
+    before = golden_image("compacted", ("compact-txn-0",))
+    world = before.restored()
+    path = A / "compact-txn-0" / names.log_name(120)
+    index = path.with_suffix(names.INDEX_SUFFIX)
+    headers = [position for position, _ in iter_headers(before.files[path])]
+    rewrite(world.fs, path, before.files[path][: headers[2]])
+    if not is_index_sound:
+        rewrite(world.fs, index, before.files[index][:-1])
+    damage = opened(world).log(TopicPartition("compact-txn", 0)).recovery.damage
+    told = f"{path} ends before what {index.name} points at"
+    assert damage == (told if is_index_sound else None)
 
 
 def test_batches_that_lead_nowhere_tell_no_offset() -> None:

@@ -308,6 +308,7 @@ class DrivenLog:
             self.saved_log_start = min(self.saved_log_start, self._doubtful_end)
         assert least <= marks.high_watermark == end <= model.end
         assert has_lost or log.recovery.damage is None
+        assert "ends before what" not in str(log.recovery.damage), "that was on the disk for sure"
         if end < model.end:
             model.cut_at(end)
             model.end = end

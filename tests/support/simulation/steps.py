@@ -329,9 +329,11 @@ def clean(simulation: Simulation, driven: DrivenLog) -> None:
             report = simulation.cleaner.clean_now(driven.log)
     except (StorageFull, Overloaded):
         if not simulation.is_offline:
-            driven.adopt_cleaned()
+            with simulation.disk.looked_at():
+                driven.adopt_cleaned()
         raise
-    driven.was_compacted_as(report)
+    with simulation.disk.looked_at():
+        driven.was_compacted_as(report)
 
 
 # -- the machine ---------------------------------------------------------------------------------
