@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 from typing import Self
 
@@ -98,7 +99,9 @@ class Window:
         return self.done / self.cpu_s
 
     def slowest(self, share: float) -> float:
-        """The latency that only this share of those let in exceeded."""
+        """The latency that only this share of those let in exceeded; for none of them, for ever."""
+        if not self.latencies:
+            return inf
         return sorted(self.latencies)[-1 - int(len(self.latencies) * share)]
 
 
