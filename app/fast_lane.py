@@ -29,7 +29,6 @@ from app.translate.calls import (
     FAST_APPEND_CALLS,
     PARTITION,
     fast_read_call,
-    fast_tail_call,
 )
 from app.translate.receipts import Place
 from engine.errors import EngineError
@@ -152,7 +151,7 @@ def _work_of(kind: str, method: str, query: bytes) -> _Work | None:
         return None
     if kind == "offsets":
         return None if query else _GET_OFFSETS
-    call = fast_tail_call(query) if kind == "tail" else fast_read_call(query)
+    call = fast_read_call(kind, query)
     if call is None:
         return None
     if kind == "tail":

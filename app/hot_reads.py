@@ -88,9 +88,9 @@ class HotReads:
         path, _, query = url.partition(b"?")
         target = self._service.targets.get(path.decode("latin-1"))
         operation = None if target is None else _OPERATIONS.get(target.kind)
-        if operation is None:
+        if target is None or operation is None:
             return None
-        call = None if operation == "getOffsets" else fast_read_call(query)
+        call = None if operation == "getOffsets" else fast_read_call(target.kind, query)
         if call is None and (query or operation != "getOffsets"):
             return None
         if len(self._tasks) >= MAX_URLS:

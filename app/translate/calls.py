@@ -8,8 +8,8 @@ wrong. So there is one place that refuses, and a fast lane that never guesses.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, get_args
 from urllib.parse import urlencode
 
 from app.problems import MalformedRequest
@@ -24,6 +24,7 @@ from engine.types import (
 )
 from schemas.fetch import ReadParameters, ReadRecordsParameters
 from schemas.fetch_many import PartitionFetch
+from schemas.produce import Encoding
 from schemas.tail import TailParameters
 
 
@@ -175,54 +176,77 @@ def fetch_call(wanted: PartitionFetch) -> ReadCall:
     )
 
 
-_READ_NUMBERS: Final = {
-    b"max_bytes": "max_bytes",
-    b"min_bytes": "min_bytes",
-    b"max_wait_ms": "max_wait_ms",
-    b"end_offset": "end_offset",
-}
-_ISOLATIONS: Final = {isolation.value.encode(): isolation for isolation in FetchIsolation}
+def _fast_start(text: bytes) -> OffsetSpec | None:
+    return OffsetSpec(int(text)) if _NUMBER.fullmatch(text) else _PLACES.get(text)
+
+
+def _fast_number(text: bytes) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _fast_count(text: bytes) -> int | None:
+    return _fast_number(text) or None  # 0 records are no wish
+
+
+def _fast_log_id(text: bytes) -> str | None:
+    is_usual = text.replace(b".", b"").replace(b"-", b"").isalnum() and len(text) <= _LOG_ID_BYTES
+    return text.decode() if is_usual else None
+
+
 _PLACES: Final = {
     b"earliest": OffsetSpec(None, "earliest"),
     b"latest": OffsetSpec(None, "latest"),
 }
+_LOG_ID_BYTES: Final = 64
+_ISOLATIONS: Final = {
+    isolation.value.encode(): isolation
+    for isolation in (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED)
+}
+_ENCODINGS: Final = {encoding.encode(): encoding for encoding in get_args(Encoding)}
+
+_OF_TAILS: Final[Mapping[bytes, tuple[str, Callable[[bytes], object]]]] = {
+    b"offset": ("start", _fast_start),
+    b"max_bytes": ("max_bytes", _fast_number),
+    b"isolation": ("isolation", _ISOLATIONS.get),
+    b"log_id": ("log_id", _fast_log_id),
+    b"encoding": ("encoding", _ENCODINGS.get),
+    b"offsets": ("offsets_as_text", {b"number": False, b"string": True}.get),
+}
+_OF_RECORDS: Final = {
+    **_OF_TAILS,
+    b"min_bytes": ("min_bytes", _fast_number),
+    b"max_wait_ms": ("max_wait_ms", _fast_number),
+    b"end_offset": ("end_offset", _fast_number),
+    b"max_records": ("max_records", _fast_count),
+}
+_SHOWN_ONLY: Final = frozenset({b"encoding", b"offsets", b"max_records"})
+_FAST_PARAMETERS: Final = {
+    "tail": _OF_TAILS,
+    "records": _OF_RECORDS,
+    "batches": {name: one for name, one in _OF_RECORDS.items() if name not in _SHOWN_ONLY},
+}
+"""What each kind of read takes: the field of its call, and what makes it of a usual value."""
 
 
-def fast_read_call(query: bytes) -> ReadCall | None:
-    """Return the call of a usual query string; None if FastAPI had better look at it."""
-    start = _PLACES[b"earliest"]
+def fast_read_call(kind: str, query: bytes) -> ReadCall | None:
+    """Return the call of a usual query string; None if FastAPI had better look at it.
+
+    `kind` is `records`, `batches` or `tail`.
+    """
+    parameters = _FAST_PARAMETERS[kind]
     values: dict[str, object] = {}
     for part in query.split(b"&") if query else ():
-        name, _, value = part.partition(b"=")
-        number = _READ_NUMBERS.get(name)
-        if name == b"offset" and "offset" not in values:
-            values["offset"] = True
-            known = _PLACES.get(value)
-            if known is None and _NUMBER.fullmatch(value) is None:
-                return None
-            start = known or OffsetSpec(int(value))
-        elif number is not None and number not in values and _NUMBER.fullmatch(value):
-            values[number] = int(value)
-        elif name == b"isolation" and value in _ISOLATIONS and "isolation" not in values:
-            values["isolation"] = _ISOLATIONS[value]
-        elif name == b"log_id" and value.replace(b".", b"").replace(b"-", b"").isalnum():
-            values["log_id"] = value.decode()
-        else:
+        name, _, text = part.partition(b"=")
+        known = parameters.get(name)
+        if known is None:
             return None
-    values.pop("offset", None)
-    if values.get("isolation") is FetchIsolation.LOG_END:
-        return None
-    return ReadCall(start, query=query, **values)  # type: ignore[arg-type]  # the table ties names to types
-
-
-_NOT_OF_TAILS: Final = (b"min_bytes", b"max_wait_ms", b"end_offset")
-
-
-def fast_tail_call(query: bytes) -> ReadCall | None:
-    """Return the call of a tail's usual query string; None if FastAPI had better look at it."""
-    if any(name in query for name in _NOT_OF_TAILS):
-        return None
-    return fast_read_call(query)
+        field, parse = known
+        value = parse(text)
+        if value is None or field in values:
+            return None
+        values[field] = value
+    values.setdefault("start", _PLACES[b"earliest"])
+    return ReadCall(**values, query=query)  # type: ignore[arg-type]  # the table ties names to types
 
 
 FAST_APPEND_CALLS: Final[Mapping[bytes, AppendCall]] = {

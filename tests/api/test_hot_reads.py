@@ -363,9 +363,9 @@ async def test_few_urls_are_remembered(service: Service, monkeypatch: pytest.Mon
     connection = (await knowing(service)).connect()
     look_ups: list[bytes] = []
 
-    def counted(query: bytes) -> ReadCall | None:
+    def counted(kind: str, query: bytes) -> ReadCall | None:
         look_ups.append(query)
-        return fast_read_call(query)
+        return fast_read_call(kind, query)
 
     monkeypatch.setattr(hot_reads, "fast_read_call", counted)
     for query in ("a", "b", "b", "c", "b"):
