@@ -266,11 +266,14 @@ class Segment:
         return self.records.headers(start, end, sought=self.base_offset)
 
     def read_next_offset(self) -> int:
-        """Return the offset after the last batch, reading only from the last index entry on."""
+        """Return the offset after the last batch, reading only from the last index entry on.
+
+        One that goes back, which only damage makes, does not take the log with it.
+        """
         next_offset = self.base_offset
         start = self.indexes.offset.lookup(self.indexes.offset.last_offset).position
         for _, header in self.headers(start):
-            next_offset = header.next_offset
+            next_offset = max(next_offset, header.next_offset)
         return next_offset
 
     # -- times -------------------------------------------------------------------------------

@@ -71,9 +71,9 @@ def test_a_damaged_file_makes_nothing_wrong(*, was_clean: bool) -> None:
 def test_a_wrong_offset_is_no_place_of_a_record() -> None:
     """The offset that a batch begins with is not under its checksum: its neighbours tell.
 
-    Lower or higher by little, or so far away that no index of its segment can express it.
+    Lower or higher by little, so far away that no index of its segment can express it, or negative.
     """
-    wrong_offsets(bits=(0, 2, 33))
+    wrong_offsets(bits=(0, 2, 33, 63))
 
 
 @pytest.mark.long
