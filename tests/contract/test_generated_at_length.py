@@ -39,7 +39,7 @@ def requests_for(url: str, directory: Path) -> subprocess.CompletedProcess[str]:
             f"--max-time={DURATION_SECONDS}",
             f"--phases={','.join(PHASES)}",
             f"--checks={','.join(PROMISES)}",
-            "--request-timeout=30",  # far beyond any wait that the service would allow
+            "--request-timeout=120",  # for a thousand partitions on a busy disk
             "--continue-on-failure",
             "--suppress-health-check=all",
             "--generation-database=none",
