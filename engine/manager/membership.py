@@ -78,8 +78,8 @@ def _ensure_related(known: Mapping[Path, DirectorySet]) -> None:
     for path, one in known.items():
         if one.own_id in by_id:
             raise InvalidDataDirectory(
-                f"{by_id[one.own_id]} and {path} are copies of one data directory: "
-                "leave one of them out",
+                f"{by_id[one.own_id]} and {path} are copies of one data directory by what "
+                f"{DIRECTORIES_FILE} says in them: leave one of them out",
                 name=str(path),
             )
         by_id[one.own_id] = path
