@@ -16,7 +16,7 @@ from app.translate.selection import ACCEPT_RANGES
 from engine.fs.names import log_name
 from engine.log.files import FileKind, SegmentFile
 from engine.log.log import Log
-from engine.log.results import Appended, Fetched, LogTag, ReadEnd
+from engine.log.results import Appended, Fetched, LogTag, ReadEnd, ReadPath
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation
 
@@ -203,7 +203,9 @@ def read_headers(
     headers = mark_headers(fetched.watermarks, fetched.leader_epoch, next_offset)
     headers.append((b"link", _next_link(place, call, next_offset, kind)))
     if call.explain:
-        headers.append((b"log-explain", _explanation(fetched)))
+        is_cut = kind == b"records" and next_offset < fetched.next_offset
+        ended_by = _cut_by(call, next_offset) if is_cut else fetched.ended_by.value.encode()
+        headers.append((b"log-explain", _explanation(fetched.path, ended_by)))
     return headers
 
 
@@ -218,9 +220,12 @@ def _next_link(place: Place, call: ReadCall, next_offset: int, kind: bytes) -> b
     return b'<%b%b?%b>; rel="next"' % (place.path, kind, query)
 
 
-def _explanation(fetched: Fetched) -> bytes:
-    ended_by = fetched.ended_by.value.encode()
-    path = fetched.path
+def _cut_by(call: ReadCall, next_offset: int) -> bytes:
+    """Return what kept records out of an answer that had been fetched for it."""
+    return b"end_offset" if next_offset == call.end_offset else b"answer_limit"
+
+
+def _explanation(path: ReadPath | None, ended_by: bytes) -> bytes:
     if path is None:
         return b"ended_by=%b" % ended_by
     return (

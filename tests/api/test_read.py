@@ -328,6 +328,19 @@ async def test_a_read_explains_itself(api: Api) -> None:
     assert empty.headers["log-explain"] == "ended_by=log_bound"
 
 
+@pytest.mark.parametrize(
+    ("bound", "reason"),
+    [({"max_records": 1}, "answer_limit"), ({"end_offset": 1}, "end_offset"), ({}, "log_bound")],
+)
+async def test_a_page_says_what_kept_records_out_of_it(
+    api: Api, bound: dict[str, int], reason: str
+) -> None:
+    """Inside a batch it is the page that ends, not the log."""
+    await api.append(0, 1)
+    answer = await api.client.get(RECORDS, params={"offset": 0, "explain": "1", **bound})
+    assert answer.headers["log-explain"].endswith(f"ended_by={reason}")
+
+
 async def test_large_reads_come_in_pieces_and_whole(api: Api) -> None:
     """What is rendered by a worker and sent in pieces is the same answer."""
     await api.append(*["x" * 1000] * 500)
