@@ -33,7 +33,6 @@ class Segment:
     __slots__ = (
         "_created_ms",
         "_fs",
-        "_index_interval_bytes",
         "_jitter_ms",
         "_maximum",
         "_rolling_timestamp",
@@ -42,6 +41,7 @@ class Segment:
         "_unverified_until",
         "base_offset",
         "directory",
+        "index_interval_bytes",
         "indexes",
         "proofs",
         "records",
@@ -81,7 +81,7 @@ class Segment:
             fs, directory, base_offset, config.segment_index_bytes, suffix=suffix
         )
         self.proofs = IndexProofs(self.records, base_offset)
-        self._index_interval_bytes = config.index_interval_bytes
+        self.index_interval_bytes = config.index_interval_bytes  # more lie between two entries
         self._jitter_ms = jitter_ms
         self._created_ms = now_ms
         self._rolling_timestamp: int | None = None
@@ -93,11 +93,6 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.records.path}, {self.size_bytes} bytes)"
-
-    @property
-    def index_interval_bytes(self) -> int:
-        """More bytes than this lie between two index entries."""
-        return self._index_interval_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -125,7 +120,7 @@ class Segment:
             self._rolling_timestamp = maximum_timestamp
         # Both before the write, as they may want a file or space: afterwards nothing may fail.
         maximum = self.maximum
-        needs_entry = self._unindexed_bytes > self._index_interval_bytes
+        needs_entry = self._unindexed_bytes > self.index_interval_bytes
         if needs_entry:
             self.indexes.reserve_next()
         position = self.records.append(data)
