@@ -17,7 +17,7 @@ from tests.support.cycles import (
     Sent,
 )
 from tests.support.histories import Appended, contradiction
-from tests.support.process import serving_process
+from tests.support.process import all_values, serving_process
 
 CYCLES = 50
 SEEDS = range(20261122, 20261128)
@@ -44,13 +44,7 @@ def everything(directory: Path, partition: int) -> list[str]:
         serving_process(directory) as process,
         httpx.Client(base_url=process.url, timeout=60) as client,
     ):
-        values: list[str] = []
-        while True:
-            path = f"{TOPIC}/partitions/{partition}/records?offset={len(values)}"
-            page = client.get(path).json()
-            values += [record["value"] for record in page["records"]]
-            if len(values) == page["high_watermark"]:
-                return values
+        return all_values(client, f"{TOPIC}/partitions/{partition}/records")
 
 
 def appends(sent: list[Sent], truth: list[str]) -> list[Appended]:

@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from engine.fs.names import LOCK_FILE
-from tests.support.process import Process, launched, serving_process
+from tests.support.process import Process, all_values, launched, serving_process
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("mount")]
 
@@ -71,26 +71,20 @@ class Writer:
             self._number += 1
         return answer
 
+    def append_many(self, count: int) -> None:
+        """Append so many values, each of which is acknowledged at once."""
+        for _ in range(count):
+            assert self.append().status_code == 201
+
     def append_until_refused(self) -> httpx.Response:
         """Append until an answer is no success; return it."""
         while (answer := self.append()).is_success:
             pass
         return answer
 
-    def found(self) -> list[str]:
-        """Read everything from the first offset on."""
-        values: list[str] = []
-        while True:
-            answer = self.client.get(RECORDS, params={"offset": len(values)})
-            assert answer.status_code == 200, answer.text
-            page = answer.json()
-            values += [record["value"] for record in page["records"]]
-            if len(values) == page["high_watermark"]:
-                return values
-
     def ensure_nothing_lost(self) -> None:
         """All that was acknowledged is there, once and in order, and nothing else but the next."""
-        found = self.found()
+        found = all_values(self.client, RECORDS)
         assert found[: len(self.acknowledged)] == self.acknowledged
         assert len(found) <= len(self.acknowledged) + 1
 
@@ -186,8 +180,7 @@ def test_a_read_only_disk_is_refused_in_a_sentence(make_topic: Topics, small_dis
     data = small_disk / "data"
     with serving_process(data) as process:
         writer = make_topic(process)
-        for _ in range(20):
-            assert writer.append().status_code == 201
+        writer.append_many(20)
     run("mount", "-o", "remount,ro", str(small_disk))
     said = refusal(data)
     assert "Read-only file system" in said
@@ -223,8 +216,7 @@ def test_a_disk_that_turns_read_only_takes_no_more_and_loses_nothing(
         data = disk / "data"
         with serving_process(data) as process:
             writer = make_topic(process)
-            for _ in range(50):
-                assert writer.append().status_code == 201
+            writer.append_many(50)
             Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("a test\n")
             refused = writer.append_until_refused()
             assert (refused.status_code, refused.json()["code"]) == (503, "storage_offline")
@@ -267,14 +259,12 @@ def test_a_process_that_wakes_up_after_another_took_its_place_writes_nothing(
     """
     with serving_process(tmp_path) as old:
         writer = make_topic(old)
-        for _ in range(5):
-            assert writer.append().status_code == 201
+        writer.append_many(5)
         os.kill(old.popen.pid, signal.SIGSTOP)
         (tmp_path / LOCK_FILE).unlink()
         with serving_process(tmp_path) as new:
             writer.at(new.url)
-            for _ in range(5):
-                assert writer.append().status_code == 201
+            writer.append_many(5)
             os.kill(old.popen.pid, signal.SIGCONT)
             refused = httpx.post(old.url + RECORDS, json={"records": [{"value": "of old"}]})
             assert (refused.status_code, refused.json()["code"]) == (503, "storage_offline")
@@ -348,8 +338,7 @@ def test_few_open_files_bound_what_is_made_and_lose_nothing(
             for _ in range(20):
                 answer = writer.append()
                 assert answer.is_success or answer.json()["limit"] == "open_files", answer.text
-        for _ in range(20):
-            assert writer.append().status_code == 201
+        writer.append_many(20)
         writer.ensure_nothing_lost()
     with serving_process(tmp_path) as process:
         writer.at(process.url).ensure_nothing_lost()

@@ -19,12 +19,13 @@ from time import monotonic
 import httpx
 import pytest
 
+from bench.memory import processor_seconds
 from engine.config import EngineConfig
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import CLEAN_SHUTDOWN_FILE
 from engine.tools.verify import DirectoryCheck
 from tests.load.crowd import MIX, PARTITIONS, WRITES, Crowd, Tally, Window
-from tests.support.process import Process, serving_process
+from tests.support.process import Process, all_values, serving_process
 from tests.support.server import Served, serving
 
 SECONDS = float(os.environ.get("LOAD_SECONDS", "1800"))
@@ -53,20 +54,16 @@ class Watch:
 
     def __init__(self, process: Process) -> None:
         self._pid = process.popen.pid
-        self._cpu_s = self._used()
+        self._cpu_s = processor_seconds(self._pid)
 
     def cpu_s(self) -> float:
-        before, self._cpu_s = self._cpu_s, self._used()
+        before, self._cpu_s = self._cpu_s, processor_seconds(self._pid)
         return self._cpu_s - before
 
     def memory_bytes(self) -> int:
         """What it holds for itself; files that are mapped belong to the page cache."""
         status = Path(f"/proc/{self._pid}/status").read_text()
         return int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0]) * 1024
-
-    def _used(self) -> float:
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def prepared(url: str) -> list[int]:
@@ -149,18 +146,6 @@ def tell(what: str, window: Window) -> None:
     sys.stdout.flush()
 
 
-def everything(url: str) -> list[str]:
-    """Return what the numbered writers have left, in order."""
-    values: list[str] = []
-    with httpx.Client(base_url=url) as client:
-        while True:
-            path = "/v1/topics/kept/partitions/0/records"
-            page = client.get(path, params={"offset": len(values)}).json()
-            values += [record["value"] for record in page["records"]]
-            if len(values) == page["high_watermark"]:
-                return values
-
-
 def ends(url: str) -> dict[int, int]:
     """Return where each partition of the bulk ends."""
     listed = json.loads(httpx.get(f"{url}/v1/topics/bulk/partitions").content)
@@ -169,7 +154,8 @@ def ends(url: str) -> dict[int, int]:
 
 def ensure_all_there(url: str, tally: Tally) -> None:
     """What was acknowledged is there once and in order, and of what was refused nothing."""
-    found = everything(url)
+    with httpx.Client(base_url=url) as client:
+        found = all_values(client, "/v1/topics/kept/partitions/0/records")
     for name, count in tally.numbered.items():
         mine = [value for value in found if value.startswith(f"{name} ")]
         assert mine[:count] == [f"{name} {number}" for number in range(count)]

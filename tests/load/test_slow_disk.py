@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -56,8 +58,9 @@ def waiting(listener: Listener, service: Service, count: int) -> list[Connection
     return connections
 
 
-async def test_a_slow_disk_holds_up_whoever_waits_for_it_and_refuses_what_is_too_much() -> None:
-    """Appends wait unseen up to the limit, beyond it 503; as soon as it syncs all goes on."""
+@asynccontextmanager
+async def slowed_down() -> AsyncIterator[tuple[Service, Listener, SlowDisk]]:
+    """A service with one record, whose disk has become slow."""
     disk = new_disk()
     async with open_service(DATA, fs=disk, max_in_flight_requests=LIMIT) as service:
         async with client_of(fast(service)) as client:
@@ -65,6 +68,12 @@ async def test_a_slow_disk_holds_up_whoever_waits_for_it_and_refuses_what_is_too
         listener = Listener(service)
         assert (await asked(listener, APPEND)).status == 201
         disk.is_slow = True
+        yield service, listener, disk
+
+
+async def test_a_slow_disk_holds_up_whoever_waits_for_it_and_refuses_what_is_too_much() -> None:
+    """Appends wait unseen up to the limit, beyond it 503; as soon as it syncs all goes on."""
+    async with slowed_down() as (service, listener, disk):
         connections = waiting(listener, service, LIMIT - 1)
         await asyncio.to_thread(disk.wait_for_sync)
         assert await seen(listener) == (1, 1), "what is not on the disk was shown"
@@ -86,13 +95,7 @@ async def test_a_slow_disk_holds_up_whoever_waits_for_it_and_refuses_what_is_too
 
 async def test_who_hangs_up_while_the_disk_is_slow_counts_until_it_has_synced() -> None:
     """What was appended stays, and is shown once it is on the disk; nobody slips in before that."""
-    disk = new_disk()
-    async with open_service(DATA, fs=disk, max_in_flight_requests=LIMIT) as service:
-        async with client_of(fast(service)) as client:
-            assert (await client.put("/v1/topics/events", json={})).status_code == 201
-        listener = Listener(service)
-        assert (await asked(listener, APPEND)).status == 201
-        disk.is_slow = True
+    async with slowed_down() as (service, listener, disk):
         connections = waiting(listener, service, LIMIT)
         await asyncio.to_thread(disk.wait_for_sync)
         for connection in connections[1:]:

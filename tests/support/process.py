@@ -63,3 +63,15 @@ def serving_process(directory: Path, **settings: int) -> Iterator[Process]:
             while client.get("/readyz").status_code != 200:
                 assert process.popen.poll() is None
         yield process
+
+
+def all_values(client: httpx.Client, records: str) -> list[str]:
+    """Read everything from offset 0 on; `records` is the path of a log that has no gaps."""
+    values: list[str] = []
+    while True:
+        answer = client.get(records, params={"offset": len(values)})
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        values += [record["value"] for record in page["records"]]
+        if len(values) == page["high_watermark"]:
+            return values
