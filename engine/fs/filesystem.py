@@ -397,11 +397,10 @@ class PosixFileSystem:
         # Half the system calls of `Path.read_bytes`: a start reads a few small files of each log.
         number = os.open(path, os.O_RDONLY)
         try:
-            content = chunk = os.read(number, SMALL_FILE_BYTES)
-            while chunk:
-                chunk = os.read(number, SMALL_FILE_BYTES)
-                content += chunk
-            return content
+            pieces = [os.read(number, SMALL_FILE_BYTES)]
+            while pieces[-1]:
+                pieces.append(os.read(number, SMALL_FILE_BYTES))
+            return b"".join(pieces)
         finally:
             os.close(number)
 
