@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -48,9 +49,11 @@ _OF_DURABLE_BODIES: Final = 900_000 / 1_200_000
 class Rounds:
     """The same load several times, in turn with others: its median stands for it."""
 
-    median: Loaded
-    slowest: float
-    fastest: float
+    by_rate: Sequence[Loaded]
+
+    @property
+    def median(self) -> Loaded:
+        return self.by_rate[len(self.by_rate) // 2]
 
     @property
     def per_second(self) -> float:
@@ -59,14 +62,13 @@ class Rounds:
     @property
     def note(self) -> str:
         """Return what one request took, and how far the rounds lie apart."""
-        return f"{self.median.note}; {_ROUNDS} rounds, {self.slowest:,.0f} to {self.fastest:,.0f}/s"
+        slowest, fastest = self.by_rate[0].per_second, self.by_rate[-1].per_second
+        return f"{self.median.note}; {len(self.by_rate)} rounds, {slowest:,.0f} to {fastest:,.0f}/s"
 
 
 def rounds_of(loads: Sequence[Loaded]) -> Rounds:
     """Return the rounds of one load."""
-    ordered = sorted(loads, key=lambda loaded: loaded.per_second)
-    rates = [loaded.per_second for loaded in ordered]
-    return Rounds(ordered[len(ordered) // 2], rates[0], rates[-1])
+    return Rounds(sorted(loads, key=lambda loaded: loaded.per_second))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ def raw(bench: Bench) -> list[Figure]:
     scratch = bench.folder / "dd.bin"
     requests = [post(path, _BATCHES, batch) for path in paths]
     rounds = [(_dd_rate(scratch, _DD_BLOCKS), bench.load(requests, 64)) for _ in range(_ROUNDS)]
-    dd_rate = sorted(rate for rate, _ in rounds)[_ROUNDS // 2]
+    dd_rate = median(rate for rate, _ in rounds)
     loaded = rounds_of([each for _, each in rounds])
     address = urlsplit(bench.service.url)
     read = run_download(
