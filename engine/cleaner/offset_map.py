@@ -10,7 +10,6 @@ would be taken for one, the risk that Kafka's `SkimpyOffsetMap` takes with MD5.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Final
 
 from engine.types import UNKNOWN_OFFSET
@@ -54,13 +53,8 @@ class OffsetMap:
             raise OverflowError("every slot of the offset map is taken")
         table = self._table
         first, second = hash(key), hash(_SECOND + key)
-        # The first probe nearly always decides, so it is made without a call.
-        position = first % self.slots_count * _SLOT_WORDS
-        stored = table[position]
-        if stored and (table[position + 1] != first or table[position + 2] != second):
-            position = self._search(first, second)
-            stored = table[position]
-        if not stored:
+        position = self._search(first, second)
+        if not table[position]:
             self._count += 1
             table[position + 1] = first
             table[position + 2] = second
@@ -69,14 +63,8 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """Return the newest offset of `key`, or -1; terminates in a full map too."""
-        table = self._table
-        first, second = hash(key), hash(_SECOND + key)
-        position = first % self.slots_count * _SLOT_WORDS
-        stored = table[position]
-        if stored and (table[position + 1] != first or table[position + 2] != second):
-            position = self._search(first, second)
-            stored = table[position] if position >= 0 else 0
-        return stored - 1
+        position = self._search(hash(key), hash(_SECOND + key))
+        return self._table[position] - 1 if position >= 0 else UNKNOWN_OFFSET
 
     def clear(self) -> None:
         """Forget everything."""
@@ -85,19 +73,16 @@ class OffsetMap:
         self.latest_offset = UNKNOWN_OFFSET
 
     def _search(self, first: int, second: int) -> int:
-        """Return the position of the key's slot or of the first empty one; -1 if there is none."""
-        table = self._table
-        for position in self._later_positions(first, second):
+        """Return the position of the key's slot or of the first empty one; -1 if there is none.
+
+        A dozen probes behind the first jump by the second hash, then every slot is looked at.
+        """
+        table, count = self._table, self.slots_count
+        for probe in range(_JUMPS + 1 + count):
+            step = probe * second if probe <= _JUMPS else probe - _JUMPS
+            position = (first + step) % count * _SLOT_WORDS
             if not table[position] or (
                 table[position + 1] == first and table[position + 2] == second
             ):
                 return position
         return -1
-
-    def _later_positions(self, first: int, second: int) -> Iterator[int]:
-        """Yield where else the key may lie, every slot of the table at the latest."""
-        count = self.slots_count
-        for jump in range(1, _JUMPS + 1):
-            yield (first + jump * second) % count * _SLOT_WORDS
-        for step in range(1, count + 1):
-            yield (first + step) % count * _SLOT_WORDS
