@@ -78,11 +78,13 @@ class OffsetMap:
         A dozen probes behind the first jump by the second hash, then every slot is looked at.
         """
         table, count = self._table, self.slots_count
-        for probe in range(_JUMPS + 1 + count):
+        position, probe = first % count * _SLOT_WORDS, 0
+        while table[position]:
+            if table[position + 1] == first and table[position + 2] == second:
+                return position
+            probe += 1
+            if probe > _JUMPS + count:
+                return -1
             step = probe * second if probe <= _JUMPS else probe - _JUMPS
             position = (first + step) % count * _SLOT_WORDS
-            if not table[position] or (
-                table[position + 1] == first and table[position + 2] == second
-            ):
-                return position
-        return -1
+        return position
