@@ -83,7 +83,7 @@ class Yardstick:
 def single(bench: Bench) -> list[Figure]:
     """One JSON record a request, flushed, beside applications that do less with the body."""
     bench.create_topic("single", partitions=1)
-    record = b'{"records":[{"key":"AA","value":%s}]}' % _value(random.Random(1))
+    record = b'{"records":[{"key":"AA","value":%s}]}' % json_value(random.Random(1))
     elsewhere = [post("/empty", _JSON, record)]
     into_the_log = [post(topic_path("single", 0, "records"), _JSON, record)]
     with (
@@ -139,7 +139,7 @@ def ndjson(bench: Bench) -> list[Figure]:
     """NDJSON, 1,000 records of 150-byte values a request, flushed."""
     bench.create_topic("ndjson")
     chance = random.Random(2)
-    lines = [b'{"key":"key-%d","value":%s}' % (n % 97, _value(chance)) for n in range(_RECORDS)]
+    lines = [b'{"key":"key-%d","value":%s}' % (n % 97, json_value(chance)) for n in range(_RECORDS)]
     body = b"\n".join(lines)
     paths = [topic_path("ndjson", partition, "records") for partition in range(_PARTITIONS)]
     with _durable(bench) as durable:
@@ -192,7 +192,7 @@ def raw(bench: Bench) -> list[Figure]:
     ]
 
 
-def _value(chance: random.Random) -> bytes:
+def json_value(chance: random.Random) -> bytes:
     """Return a JSON value of 150 bytes that says something, and that no two records share."""
     shell = b'{"flight":%d,"origin":"JFK","delay":%d,"text":"%s"}'
     numbers = (chance.randrange(1_000, 10_000), chance.randrange(10, 100))
@@ -206,10 +206,10 @@ def _batch() -> bytes:
     """Return an uncompressed record batch of about 64 KiB."""
     chance = random.Random(3)
     now_ms = int(time.time() * 1000)
-    one = build_batch([(now_ms, b"key", _value(chance), [])])
-    two = build_batch([(now_ms, b"key", _value(chance), [])] * 2)
+    one = build_batch([(now_ms, b"key", json_value(chance), [])])
+    two = build_batch([(now_ms, b"key", json_value(chance), [])] * 2)
     count = (_BATCH_BYTES - len(one)) // (len(two) - len(one))
-    return bytes(build_batch([(now_ms, b"key", _value(chance), []) for _ in range(count)]))
+    return bytes(build_batch([(now_ms, b"key", json_value(chance), []) for _ in range(count)]))
 
 
 def _dd_rate(target: Path, blocks: int) -> float:

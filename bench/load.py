@@ -10,6 +10,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -55,13 +56,14 @@ class LoadResult(msgspec.Struct, frozen=True):
         return self.requests / self.seconds
 
 
-def post(path: str, content_type: str, body: bytes) -> bytes:
+def post(
+    path: str, content_type: str, body: bytes, headers: Mapping[str, str] | None = None
+) -> bytes:
     """Return a whole HTTP request as bytes."""
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    fields = {"Host": "bench", "Content-Type": content_type, "Content-Length": str(len(body))}
+    fields |= headers or {}
+    lines = (f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()))
+    return "\r\n".join((*lines, "", "")).encode() + body
 
 
 def run_load(load: Load) -> LoadResult:

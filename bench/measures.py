@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,6 +24,15 @@ from demo.children import Server
 _JSON: Final = "application/json"
 _PARTITIONS: Final = 4
 _WARM_UP_S: Final = 2.0
+
+
+class Target(Protocol):
+    """What can be loaded: a process that listens."""
+
+    url: str
+
+    @property
+    def pid(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +54,12 @@ class Bench:
         self,
         requests: list[bytes],
         connections: int,
-        target: Server | None = None,
+        target: Target | None = None,
         *,
         rate_per_s: float | None = None,
     ) -> Loaded:
         """Load the service, or another target, and return what came of it."""
-        server = target or self.service
+        server: Target = target or self.service
         address = urlsplit(server.url)
         assert address.hostname is not None
         assert address.port is not None

@@ -26,6 +26,12 @@ curves bend, what was tried and what it was worth is in [the notes](performance-
 """
 
 
+_TITLES: Final = {
+    "service.json": "The service",
+    "engine.json": "The engine",
+    "peers.json": "Beside its peers",
+}
+
 _BUSY_LOAD: Final = 2.0
 """Of a core; a service and what loads it are one or two."""
 
@@ -51,7 +57,7 @@ def render(folder: Path = COMMITTED) -> str:
 
 
 def _sections(folder: Path) -> Iterator[str]:
-    for name, title in (("service.json", "The service"), ("engine.json", "The engine")):
+    for name, title in _TITLES.items():
         if (folder / name).exists():
             document = msgspec.json.decode((folder / name).read_bytes(), type=_Figures)
             yield from _figures(title, document)

@@ -15,11 +15,13 @@ from rich.console import Console
 from app.client.connection import Connection
 from bench.figures import Figure, parse_measures, report
 from bench.measures import Bench
+from bench.peers.http import http
 from bench.peers.native import native
 from bench.peers.spark import spark
 from demo.children import Server, serve_arguments
 
 MEASURES: Final[dict[str, Callable[[Bench, int], list[Figure]]]] = {
+    "http": http,
     "native": native,
     "spark": spark,
 }

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from bench.peers.packages import class_path
+from bench.peers.program import Program, free_ports
 from pyspark_tidelog.java import find_java
 
 _STORAGE: Final = "kafka.tools.StorageTool"
 _BROKER: Final = "kafka.Kafka"
 _TOOLS: Final = "org.apache.kafka.tools"
-_STOP_TIMEOUT_S: Final = 60
 _MIB: Final = 1 << 20
 
 _PROPERTIES: Final = """\
@@ -35,52 +33,27 @@ log.retention.ms=-1
 """
 
 
-class Broker:
+class Broker(Program):
     """One broker, its own controller, while the `with` block runs. Its heap is the usual 1 GiB."""
 
     def __init__(self, jars: Path, folder: Path) -> None:
         self._class_path = class_path(jars)
         self._java = str(find_java(os.environ).path / "bin" / "java")
-        self._folder = folder
         self._data = folder / "kafka"
-        self._log = folder / "kafka.txt"
-        broker, controller = _free_ports(2)
-        self.address = f"127.0.0.1:{broker}"
         self._properties = folder / "server.properties"
+        broker, controller = free_ports(2)
+        self.address = f"127.0.0.1:{broker}"
         self._properties.write_text(
             _PROPERTIES.format(broker=broker, controller=controller, data=self._data)
         )
+        heap = ("-Xms1g", "-Xmx1g")
+        command = [self._java, *heap, "-cp", self._class_path, _BROKER, str(self._properties)]
+        super().__init__(command, folder / "kafka.txt", f"kafka://{self.address}")
 
     def __enter__(self) -> Self:
         identifier = self._tool(_STORAGE, "random-uuid").split()[-1]
         self._tool(_STORAGE, "format", "-t", identifier, "-c", str(self._properties))
-        properties = str(self._properties)
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [self._java, "-Xms1g", "-Xmx1g", "-cp", self._class_path, _BROKER, properties],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        return super().__enter__()
 
     def create_topic(self, topic: str, partitions: int, *, is_flushed: bool = False) -> None:
         """Create a topic; the first one waits until the broker is up."""
@@ -122,15 +95,7 @@ class Broker:
         command = [self._java, "-cp", self._class_path, name, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            log = self._log.read_text()[-1000:] if self._log.exists() else ""
-            raise SystemExit(f"{name} failed:\n{(done.stdout + done.stderr)[-2000:]}\n{log}")
+            raise SystemExit(
+                f"{name} failed:\n{(done.stdout + done.stderr)[-2000:]}\n{self.told()}"
+            )
         return done.stdout
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that are free now; Kafka takes no 0 for its controller's."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports

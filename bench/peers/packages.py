@@ -51,6 +51,24 @@ def pyspark_python() -> Path:
     return python.absolute()
 
 
+def crate_program(crate: str, release: str, program: str) -> Path:
+    """Return a program of a Rust crate, compiled as its own lock says; that takes minutes."""
+    target = CACHE / crate
+    built = target / "bin" / program
+    if not built.exists():
+        _run("cargo", "install", crate, "--version", release, "--locked", "--root", str(target))
+    return built.absolute()
+
+
+def node_package(name: str, release: str) -> Path:
+    """Return the folder of an npm package, its dependencies beside it."""
+    target = CACHE / "node"
+    if not (target / "complete").exists():
+        _run("npm", "install", "--silent", "--prefix", str(target), f"{name}@{release}")
+        (target / "complete").touch()
+    return (target / "node_modules" / name).absolute()
+
+
 def class_path(jars: Path) -> str:
     """Return what Java's `-cp` takes for a folder of jars."""
     return str(jars) + os.sep + "*"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import bench.peers
+from bench.load import post
+from bench.peers.http_logs import array, strings
 from bench.peers.spark import requests_of
 from bench.peers.values import VALUE_BYTES, some_values, write_values
 from tests.support.kafka_batches import decoded, encode, numbered
@@ -34,12 +37,34 @@ def test_a_segment_is_copied_in_whole_batches_that_a_client_could_send() -> None
         assert offsets == [*range(400)] * (len(offsets) // 400)
 
 
+def test_every_log_is_sent_the_same_values() -> None:
+    """Each has its own envelope: S2's records are strings, Durable Streams takes an array."""
+    values = [b'{"a":"\xc3\xbc"}', b"[2]"]
+    records = json.loads(strings(values))["records"]
+    assert [json.loads(record["body"]) for record in records] == [{"a": "ü"}, [2]]
+    assert json.loads(array(values)) == [{"a": "ü"}, [2]]
+
+
+def test_a_request_says_how_long_its_body_is() -> None:
+    """The length is that of the body in bytes, and what else was asked for is in the head."""
+    head, body = post("/p", "text/plain", "ü".encode(), {"x-so": "1"}).split(b"\r\n\r\n")
+    first, *fields = head.split(b"\r\n")
+    assert first == b"POST /p HTTP/1.1"
+    assert {*fields} == {
+        b"Host: bench",
+        b"Content-Type: text/plain",
+        b"Content-Length: 2",
+        b"x-so: 1",
+    }
+    assert body == "ü".encode()
+
+
 def test_a_measure_that_is_none_is_refused() -> None:
     """The error lists the measures there are, before anything is fetched."""
     command = [sys.executable, "-m", "bench.peers", "speed"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no measure is called speed: native, spark" in done.stderr
+    assert "no measure is called speed: http, native, spark" in done.stderr
 
 
 def test_the_versions_of_the_peers_are_fixed_and_no_registry_is_named() -> None:
