@@ -13,8 +13,8 @@ After LevelDB's `fault_injection_test`.
 
 from __future__ import annotations
 
-import contextlib
 import errno
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -23,6 +23,7 @@ from engine.fs.port import DirectoryEntry
 from tests.support.inodes import (
     UNLIMITED,
     Directory,
+    Entry,
     ForgetfulFile,
     ForgetfulMap,
     Inode,
@@ -58,14 +59,19 @@ class ForgetfulDisk(Storage):
 
     def put(self, source: Path, target: Path) -> None:
         """Copy a real file or folder to this disk, durably."""
-        self.make_directory(target if source.is_dir() else target.parent, parents=True)
         if source.is_dir():
+            self.make_directory(target, parents=True)
             for child in source.iterdir():
                 self.put(child, target / child.name)
+            self.sync_everything()
         else:
-            content = source.read_bytes()
-            inode = Inode(bytearray(content), content)
-            self._parent(target).change(**{target.name: inode})
+            self.begin_with({target: source.read_bytes()})
+
+    def begin_with(self, files: Mapping[Path, bytes]) -> None:
+        """Have these files, durably, and whatever else is here."""
+        for path, content in files.items():
+            self.make_directory(path.parent, parents=True)
+            self._parent(path).change(**{path.name: Inode(bytearray(content), content)})
         self.sync_everything()
 
     def write_back(self, random: Random) -> None:
@@ -116,14 +122,10 @@ class ForgetfulDisk(Storage):
             return ForgetfulMap(self, path, inode, is_new=False, read_only=read_only)
 
     def exists(self, path: Path) -> bool:
-        with contextlib.suppress(OSError):
-            return self._find(path) is not None
-        return False
+        return self._look(path.parts) is not None
 
     def is_directory(self, path: Path) -> bool:
-        with contextlib.suppress(OSError):
-            return isinstance(self._find(path), Directory)
-        return False
+        return isinstance(self._look(path.parts), Directory)
 
     def size_bytes(self, path: Path) -> int:
         return len(self._inode(path).content)
@@ -144,8 +146,9 @@ class ForgetfulDisk(Storage):
         return sorted(self._directory(path).names)
 
     def list_entries(self, path: Path) -> list[DirectoryEntry]:
+        found = self._directory(path).names
         names = self.list_directory(path)
-        return [DirectoryEntry(name, self.is_directory(path / name)) for name in names]
+        return [DirectoryEntry(name, isinstance(found[name], Directory)) for name in names]
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         with self._lock:
@@ -210,7 +213,7 @@ class ForgetfulDisk(Storage):
 
     def is_at(self, path: Path, inode: Inode) -> bool:
         """Whether the file has this name still."""
-        return self.exists(path) and self._find(path) is inode
+        return self._look(path.parts) is inode
 
     def unlock(self, path: Path, inode: Inode) -> None:
         with self._lock:
@@ -220,7 +223,7 @@ class ForgetfulDisk(Storage):
 
     # ---------------------------------------------------------------------------- insides
 
-    def _free(self, inode: Inode | Directory | None) -> None:
+    def _free(self, inode: Entry | None) -> None:
         """Give back the space of a file that has lost its name."""
         if isinstance(inode, Inode) and self.remaining_bytes != UNLIMITED:
             self.remaining_bytes += len(inode.content)
@@ -231,14 +234,18 @@ class ForgetfulDisk(Storage):
         self._parent(path).change(**{path.name: inode})
         return inode
 
-    def _find(self, path: Path) -> Inode | Directory:
-        node: Inode | Directory = self._root
-        for name in path.parts[1:]:
-            if not isinstance(node, Directory):
-                raise os_error(errno.ENOTDIR, path)
-            if name not in node.names:
-                raise os_error(errno.ENOENT, path)
-            node = node.names[name]
+    def _look(self, parts: Sequence[str]) -> Entry | None:
+        """Return what is at the end of these names, of which the first is the root."""
+        node: Entry | None = self._root
+        for name in parts[1:]:
+            node = node.names.get(name) if isinstance(node, Directory) else None
+        return node
+
+    def _find(self, path: Path) -> Entry:
+        node = self._look(path.parts)
+        if node is None:
+            below_file = any(isinstance(self._look(one.parts), Inode) for one in path.parents)
+            raise os_error(errno.ENOTDIR if below_file else errno.ENOENT, path)
         return node
 
     def _inode(self, path: Path) -> Inode:
@@ -254,7 +261,8 @@ class ForgetfulDisk(Storage):
         return node
 
     def _parent(self, path: Path) -> Directory:
-        return self._directory(path.parent)
+        node = self._look(path.parts[:-1])
+        return node if isinstance(node, Directory) else self._directory(path.parent)
 
     def _revive(self, directory: Directory, *, power_cut: bool, random: Random | None) -> None:
         """Make what survives the new present; only a power cut makes it durable as well."""

@@ -18,6 +18,7 @@ from tests.support.damaged.images import (
 )
 from tests.support.damaged.ways import WAYS
 from tests.support.patience import at_most
+from tests.support.simulation.determinism import deterministic
 
 LONGEST_S = 30
 CHECKPOINT = "-checkpoint"
@@ -83,7 +84,7 @@ def play(seed: int, tally: Tally) -> str | None:
     name = random.choice(sorted(WAYS))
     content = WAYS[name](random, before.files[path], others_of(before, kind))
     try:
-        with at_most(LONGEST_S):
+        with at_most(LONGEST_S), deterministic(seed):
             end = judge(before, path, content).value
     except Exception:  # noqa: BLE001 - whatever it is, it is what was looked for
         tally.failed += 1

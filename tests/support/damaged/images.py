@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,9 +23,8 @@ from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, FetchIsolation, TopicPartition
 from tests.support.builders import World, new_batch, values_of
 from tests.support.compaction import BY_HAND, keyed
-from tests.support.damage import rewrite
 from tests.support.golden import golden_archive
-from tests.support.logs import batches_in, fill_segments
+from tests.support.logs import ALL_BYTES, batches_in, fill_segments
 from tests.support.segments import batch_at
 from tests.support.time import START_MS
 from tests.unit.engine.manager.test_directories import A, B, opened
@@ -54,14 +53,10 @@ class Image:
     files: Mapping[Path, bytes]
     records: Mapping[View, Records]
 
-    def restored(self) -> World:
-        """The same files on a disk of their own."""
+    def restored(self, other_contents: Mapping[Path, bytes] = MappingProxyType({})) -> World:
+        """The same files on a disk of their own, some of them with other contents."""
         world = World()
-        for path, content in self.files.items():
-            world.fs.make_directory(path.parent, parents=True)
-            with world.fs.open(path, create=True) as file:
-                file.append(content)
-        world.disk.sync_everything()
+        world.disk.begin_with({**self.files, **other_contents})
         return world
 
 
@@ -77,20 +72,30 @@ def files_of(world: World) -> Iterator[Path]:
 
 
 def records_of(
-    log: Log, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    log: Log, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK, *, in_pieces: bool = True
 ) -> dict[int, bytes | None]:
-    """Return all records of a log by offset, from as many reads as it has batches, at most 100."""
-    max_bytes = max(1, log.size_bytes // 100 - 200)
+    """Return all records of a log by offset.
+
+    In pieces they come from as many reads as there are batches, at most 100.
+    """
+    max_bytes = max(1, log.size_bytes // 100 - 200) if in_pieces else ALL_BYTES
     found: dict[int, bytes | None] = {}
     offset = log.watermarks.log_start_offset
     while offset < log.watermarks.bound(isolation).offset:
         fetched = log.read(offset, max_bytes=max_bytes, isolation=isolation)
         assert fetched is not None
         assert fetched.next_offset > offset
-        for batch in batches_in(fetched.data):
-            found |= {one.offset: one.value for one in batch.records() if one.offset >= offset}
+        values = values_in(bytes(fetched.data))
+        found |= {at: value for at, value in values if at >= offset}
         offset = fetched.next_offset
     return found
+
+
+@lru_cache(maxsize=1_000)
+def values_in(batches: bytes) -> list[tuple[int, bytes | None]]:
+    """Return the records' offsets and values; what is not damaged is read again and again."""
+    records = (record for batch in batches_in(batches) for record in batch.records())
+    return [(record.offset, record.value) for record in records]
 
 
 def everything_in(manager: LogManager) -> Mapping[View, Records]:
@@ -196,9 +201,7 @@ def judge(before: Image, path: Path, content: bytes) -> Verdict:
 
     Fail on a record that is wrong, a loss that nobody reported, a file touched that is not ours.
     """
-    world = before.restored()
-    rewrite(world.fs, path, content)
-    world.disk.sync_everything()
+    world = before.restored({path: content})
     foreign = [A / name for name in NOT_THE_ENGINES if A / name in before.files]
     others = {other: world.fs.read_bytes(other) for other in foreign}
     records = dict(before.records)
@@ -232,10 +235,11 @@ def ensure_right(
 ) -> Records | None:
     """Return what is served; it is what there was, or who runs the service has been told.
 
-    None if a reader is told in the place of being served.
+    None if a reader is told in the place of being served. A log none of whose own files is damaged
+    is read at once: what may be wrong with it is where it starts and ends.
     """
     try:
-        found = records_of(log, isolation)
+        found = records_of(log, isolation, in_pieces=log.directory == path.parent)
     except StoredDataCorrupt as damage:
         ensure_reported_well(damage, path)
         return None
