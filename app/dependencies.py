@@ -21,6 +21,7 @@ from app.problems import (
     NotAcceptable,
     RequestTimedOut,
     UnsupportedMediaType,
+    malformed_json,
 )
 from app.tail import ClientGone
 from engine.errors import CorruptBatch, TooLarge
@@ -239,7 +240,7 @@ def parse_model(body: Body, model: type[M]) -> M:
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         if faults[0]["type"] == "json_invalid":
-            raise MalformedRequest(f"the body is not JSON: {faults[0]['msg']}") from None
+            raise malformed_json(body, faults[0]["msg"]) from None
         raise InvalidBody(
             "the body is not what this operation takes",
             errors=[

@@ -6,6 +6,7 @@ One of Kafka's numbers can have several statuses (1 is 410 or 416), so the numbe
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
@@ -17,11 +18,19 @@ from app.commits import CommitTimedOut
 from engine import errors as engine_errors
 from engine.errors import EngineError, ErrorCode, InvalidRecord, leaf_errors
 from engine.log.results import LogTag
+from engine.types import Buffer
 
 _LOG = logging.getLogger(__name__)
 
 _RETRY: Final = ((b"retry-after", b"1"),)
 MAX_ERRORS_LISTED: Final = 100
+
+_UP_TO_HALF_A_PAIR: Final = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89abAB][\dA-Fa-f]{2}\\u[dD][c-fC-F][\dA-Fa-f]{2}"
+    rb"|\\(?!u[dD][89a-fA-F][\dA-Fa-f]{2}).)*+(\\u[dD][89a-fA-F][\dA-Fa-f]{2})",
+    re.DOTALL,
+)
+"""Escapes of JSON up to the first surrogate that has no other half."""
 
 
 class ServiceError(Exception):
@@ -289,6 +298,18 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     if isinstance(error, ServiceError):
         headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
     return Answer(kind.status, headers, msgspec.json.encode(members, enc_hook=_encode))
+
+
+def malformed_json(body: Buffer, reason: object) -> MalformedRequest:
+    """Return what keeps a body from being JSON in UTF-8, and where.
+
+    `reason` is the parser's word for it; only for half a surrogate pair theirs lead astray.
+    """
+    half = _UP_TO_HALF_A_PAIR.match(body)
+    if half is not None:
+        escape, byte = half[1].decode(), half.start(1)
+        reason = f"{escape} is half of a surrogate pair without the other half (byte {byte})"
+    return MalformedRequest(f"the body is not JSON in UTF-8: {reason}")
 
 
 def trace_id_of(trace: bytes | None) -> str | None:

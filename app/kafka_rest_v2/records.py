@@ -14,7 +14,7 @@ from app.answers import Body
 from app.kafka_rest_v2.errors import FormatMismatch
 from app.kafka_rest_v2.media import BINARY_V2, Embedded
 from app.operations.append_topic import Spread
-from app.problems import InvalidBody, MalformedRequest
+from app.problems import InvalidBody, MalformedRequest, malformed_json
 from app.translate.partitioner import partition_of
 from app.translate.records_in import HeaderIn, RecordIn, ensure_count, new_records
 from engine.config import LogConfig
@@ -107,7 +107,7 @@ def _parse(body: Body, max_records: int) -> Sequence[_Record]:
     except msgspec.ValidationError as error:
         raise InvalidBody(f"the body is not what a produce takes: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedRequest(f"the body is not JSON in UTF-8: {error}") from None
+        raise malformed_json(body, error) from None
     except RecursionError:
         raise MalformedRequest("the body is nested too deeply") from None
     if not records:

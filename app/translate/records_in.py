@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from app.answers import Body
-from app.problems import MAX_ERRORS_LISTED, MalformedRequest
+from app.problems import MAX_ERRORS_LISTED, MalformedRequest, malformed_json
 from app.translate.plain_in import Timestamp, decode_plain, plain_columns
 from engine.config import LogConfig
 from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
@@ -95,7 +95,7 @@ def read_records(
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedRequest(f"the body is not JSON in UTF-8: {error}") from None
+        raise malformed_json(body, error) from None
     except RecursionError:
         raise MalformedRequest("the body is nested too deeply") from None
     if not records:

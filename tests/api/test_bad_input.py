@@ -85,6 +85,42 @@ async def test_a_wrong_body_is_refused(api: Api, body: bytes, status: int, code:
         check(answer, status, code)
 
 
+KAFKA_JSON = {"content-type": "application/vnd.kafka.json.v2+json"}
+
+
+HALVES = {  # what stands before them, and half a surrogate pair
+    b"": b"\\ud800",
+    b"\\ud83c\\udf0a": b"\\uDFFF",  # a whole pair
+    b"\\\\ud800 \\n": b"\\uDb00",  # what only looks like half of one
+    b"\\u0041": b"\\ud800\\u0041",
+}
+BODIES_WITH_TEXT = [
+    ("POST", RECORDS, JSON, b'{"records":[{"value":"%s"}]}'),
+    ("POST", RECORDS, JSON, b'{"records":[{"key":"%s","value":0}]}'),
+    ("POST", RECORDS, NDJSON, b'{"value":0}\n{"value":"%s"}\n'),
+    ("POST", "/v1/topics/events/records", JSON, b'{"records":[{"value":"%s"}]}'),
+    ("POST", "/topics/events", KAFKA_JSON, b'{"records":[{"value":"%s"}]}'),
+    ("PUT", "/v1/topics/new", JSON, b'{"config":{"%s":1}}'),
+]
+
+
+async def test_half_a_surrogate_pair_is_named(api: Api) -> None:
+    """Whatever the body is of, the escape and its place are told, not what a parser makes of it.
+
+    As (A5) says.
+    """
+    async with harmless(api):
+        for method, path, headers, body in BODIES_WITH_TEXT:
+            for before, half in HALVES.items():
+                content = body % (before + half)
+                answer = await api.client.request(method, path, content=content, headers=headers)
+                problem = answer.json()
+                told = problem.get("detail") or problem["message"]
+                assert answer.status_code == 400
+                assert f"{half[:6].decode()} is half of a surrogate pair" in told
+                assert f"(byte {content.index(before + half) + len(before)})" in told
+
+
 async def test_errors_of_records_are_listed(api: Api) -> None:
     """Each wrong record has its index, field, code and a sentence; right ones are not written."""
     records = [
