@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import WithJsonSchema
 
-from app.answers import Answer, AnswerResponse
+from app.answers import NO_STORE, Answer, AnswerResponse
 from app.kafka_rest_v2 import metadata
 from app.kafka_rest_v2.media import BINARY_V2, JSON_V2, V2
 from app.kafka_rest_v2.produce import produce
@@ -230,4 +230,4 @@ async def use_consumer(path: Annotated[str, Path()]) -> AnswerResponse:
     """Refuse whatever is asked of a group's consumers, and name what does without them."""
     message = INSTEAD.replace("GROUP", path.partition("/")[0])
     body = to_json({"error_code": 501, "message": message})
-    return AnswerResponse(Answer(501, [(b"content-type", V2)], body))
+    return AnswerResponse(Answer(501, [(b"content-type", V2), NO_STORE], body))

@@ -13,7 +13,7 @@ from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
 from app.translate.paging import decode_token, encode_token
 from app.translate.receipts import Place, to_json
-from engine.errors import PreconditionFailed, StorageError
+from engine.errors import PreconditionFailed, StorageError, TopicConflict
 from engine.manager.topics import Topic
 from engine.topic_keys import effective
 from schemas.topics import PutTopic, UpdateTopic
@@ -32,9 +32,13 @@ async def put_topic(service: Service, name: str, wanted: PutTopic, *, create_onl
             name, partitions=wanted.partitions, overrides=dict(wanted.config)
         )
 
-    topic, created = await service.administer(create)
+    exists = PreconditionFailed(f"topic {name} exists", topic=name)
+    try:
+        topic, created = await service.administer(create)
+    except TopicConflict as conflict:
+        raise (exists if create_only else conflict) from None
     if create_only and not created:
-        raise PreconditionFailed(f"topic {name} exists", topic=name)
+        raise exists
     location = (b"location", b"/v1/topics/" + name.encode())
     return json_answer(
         to_json(_described(service, topic)), status=201 if created else 200, headers=[location]

@@ -277,7 +277,7 @@ def _refuse_timestamp(timestamp: int, bounds: TimestampBounds) -> NoReturn:
 
 def _refuse(faults: Sequence[Mapping[str, object]]) -> NoReturn:
     only_times = all(fault["code"] == "invalid_timestamp" for fault in faults)
-    count = len(faults)
+    told = f"nothing was written; records that are not acceptable: {len(faults)}"
     if only_times:
-        raise InvalidTimestamp(f"{count} records have a time out of the topic's bounds", faults)
-    raise InvalidRecord(f"{count} records are not acceptable; nothing was written", faults)
+        raise InvalidTimestamp(f"{told}, for a time out of the topic's bounds", faults)
+    raise InvalidRecord(told, faults)

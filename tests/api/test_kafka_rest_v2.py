@@ -425,6 +425,7 @@ async def test_what_the_proxies_keep_in_memory_is_not_there(api: Api) -> None:
     ):
         answer = await api.client.request(method, url, headers={"content-type": V2.decode()})
         assert refusal(answer) == (501, 501)
+        assert answer.headers["cache-control"] == "no-store"
         message = answer.json()["message"]
         assert "/topics/{topic}/partitions/{partition}/records?offset=" in message
         assert "/v1/groups/lake/offsets/{topic}/{partition}" in message
