@@ -1,8 +1,9 @@
 """Requests of usual form, below ASGI: from the parser's callbacks to one write of the whole answer.
 
 No task, no scope, no messages: the request is appended where its last byte is parsed, and answered
-where its commit is told. What is not of the usual form is left to ASGI, and so is whatever would
-be refused: both lanes take the same steps of `app.operations.append`, and a test compares bytes.
+where its commit is told. What is not of the usual form is left to ASGI, and so is who may not do
+what they ask for: both lanes take the same steps of `app.operations.append`, and a test compares
+bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.answers import Body
 from app.hot_reads import HotReads
-from app.hot_request import HotRequest, Lane
+from app.hot_request import Asked, HotRefusal, HotRequest, Lane
 from app.operations.append import Append, BatchesAppend, RecordsAppend
 from app.operations.exchange import Exchange
 from app.operations.service import MAX_PLACES, Service
@@ -53,8 +54,7 @@ TRACE: Final = b"traceparent"
 class _Task(NamedTuple):
     """What a URL asks for when something is posted to it."""
 
-    path: str
-    operation: str
+    asked: Asked
     append: type[Append]
     call: AppendCall
 
@@ -99,12 +99,12 @@ class HotLane(Lane):
         """Return what a head means, byte for byte, if it has been understood before."""
         return self._known.get(head)
 
-    def admit(self, connection: HttpToolsProtocol, known: Known) -> HotAppend | None:
-        """Return the request with this head, let in; None if it is not one for here."""
+    def admit(self, connection: HttpToolsProtocol, known: Known) -> HotAppend | HotRefusal | None:
+        """Return the request with this head, let in or not; None if it is not one for here."""
         task = known.task
-        admitted = self.let_in(connection, task.path, task.operation, known.headers, known.fields)
-        if admitted is None:
-            return None
+        admitted = self.let_in(connection, task.asked, known.fields)
+        if admitted is None or isinstance(admitted, HotRefusal):
+            return admitted
         place, exchange = admitted
         request = HotAppend(self, connection, exchange, task)
         request.begin(place)
@@ -143,7 +143,9 @@ class HotLane(Lane):
             return None
         if len(self._tasks) >= MAX_PLACES:
             self._tasks.clear()
-        task = self._tasks[url] = _Task(path.decode(), *_APPENDS[target.kind], call)
+        operation, append = _APPENDS[target.kind]
+        asked = Asked(operation, "POST", path.decode())
+        task = self._tasks[url] = _Task(asked, append, call)
         return task
 
 
@@ -153,13 +155,13 @@ class HotAppend(HotRequest):
     __slots__ = ("_append", "_body", "_has_body", "_task", "_timer")
 
     _append: Append
+    _exchange: Exchange
     _lane: HotLane
 
     def __init__(
         self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, task: _Task
     ) -> None:
-        super().__init__(lane, connection, exchange, task.operation)
-        self._describe("POST", task.path)
+        super().__init__(lane, connection, exchange, task.asked)
         self._task = task
         self._body: Body = b""
         self._has_body = False

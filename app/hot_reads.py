@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.admission import Phase
 from app.answers import RECORD_BATCH, SEND_BYTES, Answer
 from app.auth.principal import ANONYMOUS
-from app.hot_request import HotRequest, Lane, lines_of
+from app.hot_request import Asked, HotRefusal, HotRequest, Lane, lines_of
 from app.operations.coding import ACCEPT_ENCODING, coded
 from app.operations.exchange import Exchange
 from app.operations.fetching import ensure_current, moved_since, start_now
@@ -48,8 +48,7 @@ _NO_BODY: Final = frozenset({b"", b"0"})
 class _Task(NamedTuple):
     """What a URL asks for; the offsets of a log if there is no call."""
 
-    path: str
-    operation: str
+    asked: Asked
     call: ReadCall | None
 
 
@@ -61,8 +60,8 @@ class HotReads:
         self._service = lane.service
         self._tasks: dict[bytes, _Task] = {}
 
-    def enter(self, connection: HttpToolsProtocol) -> HotRead | None:
-        """Return the request whose head is complete, let in; None if it is not one for here."""
+    def enter(self, connection: HttpToolsProtocol) -> HotRead | HotRefusal | None:
+        """Return the request whose head is complete, let in or not; None if it is not for here."""
         url = connection.url
         task = self._tasks.get(url) or self._look_up(url)
         parser = connection.parser
@@ -73,11 +72,9 @@ class HotReads:
             return None
         if not _ODD.isdisjoint(head) or head.get(b"content-length", b"") not in _NO_BODY:
             return None
-        admitted = self._lane.let_in(
-            connection, task.path, task.operation, connection.headers, head
-        )
-        if admitted is None:
-            return None
+        admitted = self._lane.let_in(connection, task.asked, head)
+        if admitted is None or isinstance(admitted, HotRefusal):
+            return admitted
         place, exchange = admitted
         request = HotRead(self._lane, connection, exchange, task)
         request.begin(place)
@@ -95,7 +92,7 @@ class HotReads:
             return None
         if len(self._tasks) >= MAX_URLS:
             self._tasks.clear()
-        task = self._tasks[url] = _Task(path.decode(), operation, call)
+        task = self._tasks[url] = _Task(Asked(operation, "GET", path.decode()), call)
         return task
 
 
@@ -104,11 +101,12 @@ class HotRead(HotRequest):
 
     __slots__ = ("_call", "_found", "_media_type", "_place", "_timer", "_wait_until")
 
+    _exchange: Exchange
+
     def __init__(
         self, lane: Lane, connection: HttpToolsProtocol, exchange: Exchange, task: _Task
     ) -> None:
-        super().__init__(lane, connection, exchange, task.operation)
-        self._describe("GET", task.path)
+        super().__init__(lane, connection, exchange, task.asked)
         self._call = task.call
         self._media_type = b""
         self._wait_until = 0.0

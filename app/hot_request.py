@@ -11,19 +11,39 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from app.answers import Headers, Scope
+from app.answers import Answer, Headers, Scope
 from app.auth.audit import CALLER_KEY
+from app.auth.principal import Principal
 from app.auth.security import peer_of
 from app.operations.coding import coded
 from app.operations.exchange import Exchange
 from app.operations.service import Service
-from app.problems import kind_of, problem_answer
+from app.problems import Draining, kind_of, problem_answer
 from app.translate.receipts import Place
+from engine.errors import Overloaded, Recovering
 from engine.types import Buffer
+
+
+class Asked(NamedTuple):
+    """What a request is called where it is counted and written down."""
+
+    operation: str
+    method: str
+    path: str
+
+
+class Outsider(NamedTuple):
+    """What a request that was not let in has in the place of an exchange: it holds nothing."""
+
+    head: Mapping[bytes, bytes]
+    caller: Principal
+
+    def close(self) -> None:
+        """Give nothing back."""
 
 
 class Lane:
@@ -45,28 +65,29 @@ class Lane:
         return preamble
 
     def let_in(
-        self,
-        connection: HttpToolsProtocol,
-        path: str,
-        operation: str,
-        headers: list[tuple[bytes, bytes]],
-        fields: Mapping[bytes, bytes],
-    ) -> tuple[Place, Exchange] | None:
+        self, connection: HttpToolsProtocol, asked: Asked, fields: Mapping[bytes, bytes]
+    ) -> tuple[Place, Exchange] | HotRefusal | None:
         """Return where a request leads and its exchange; None if it is not for here after all.
 
-        `fields` are the headers by name. What is refused meets the same on the other lane, which
-        explains it.
+        `fields` are the headers by name. Where there is no room it is refused here: that has to
+        cost little. Who may not do it meets the same on the other lane, which explains it.
         """
-        target = self.service.targets.get(path)
+        target = self.service.targets.get(asked.path)
         if target is None or connection.flow.write_paused:
             return None
         try:
             caller = self.service.security.authorize(
-                operation, target.place.topic, headers, peer_of(connection.scope)
+                asked.operation,
+                target.place.topic,
+                connection.headers,
+                peer_of(connection.scope),
             )
-            return target.place, Exchange(self.service, fields, caller=caller)
         except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
             return None
+        try:
+            return target.place, Exchange(self.service, fields, caller=caller)
+        except (Draining, Overloaded, Recovering) as error:
+            return HotRefusal(self, connection, Outsider(fields, caller), asked, error)
 
 
 class HotRequest(ABC):
@@ -88,7 +109,11 @@ class HotRequest(ABC):
     """Set by uvicorn, waited for by nobody."""
 
     def __init__(
-        self, lane: Lane, connection: HttpToolsProtocol, exchange: Exchange, operation: str
+        self,
+        lane: Lane,
+        connection: HttpToolsProtocol,
+        exchange: Exchange | Outsider,
+        asked: Asked,
     ) -> None:
         self.response_complete = False
         self.disconnected = False
@@ -98,12 +123,9 @@ class HotRequest(ABC):
         # The connection makes another one for the next request.
         self._scope: Scope = connection.scope  # type: ignore[assignment]  # a TypedDict
         self._exchange = exchange
-        self._operation = operation
+        self._operation, method, path = asked
+        self._scope.update({"method": method, "path": path, CALLER_KEY: exchange.caller})
         self._started = perf_counter()
-
-    def _describe(self, method: str, path: str) -> None:
-        """Complete what the journal is told of the request."""
-        self._scope.update({"method": method, "path": path, CALLER_KEY: self._exchange.caller})
 
     def take(self, piece: bytes) -> None:  # noqa: B027  # a read has no body
         """Take a piece of the body, if it is still wanted."""
@@ -127,11 +149,16 @@ class HotRequest(ABC):
         tasks.add(task)
 
     async def _explain(self, error: Exception) -> None:
-        head = self._exchange.head
-        path = self._scope["path"]
-        problem = problem_answer(error, path=path, trace=head.get(b"traceparent"))
+        await self._send_coded(self._problem(error))
+
+    def _problem(self, error: Exception) -> Answer:
+        """Return what is said of an error, and count it."""
         self._lane.service.telemetry.explained(kind_of(error).code)
-        status, headers, body = await coded(self._lane.service, head, problem)
+        trace = self._exchange.head.get(b"traceparent")
+        return problem_answer(error, path=self._scope["path"], trace=trace)
+
+    async def _send_coded(self, answer: Answer) -> None:
+        status, headers, body = await coded(self._lane.service, self._exchange.head, answer)
         self._send(status, lines_of(headers), body)
 
     def _send(self, status: int, head: bytes, body: Buffer) -> None:
@@ -169,6 +196,43 @@ class HotRequest(ABC):
         self._lane.service.journal.answered(
             self._operation, status, seconds, sent_bytes=sent_bytes, scope=self._scope
         )
+
+
+class HotRefusal(HotRequest):
+    """A request for which there is no room: it is answered with all that came of it at once.
+
+    What still comes of its body is passed over.
+    """
+
+    __slots__ = ("_error",)
+
+    def __init__(
+        self,
+        lane: Lane,
+        connection: HttpToolsProtocol,
+        outsider: Outsider,
+        asked: Asked,
+        error: Exception,
+    ) -> None:
+        super().__init__(lane, connection, outsider, asked)
+        self._error: Exception | None = error
+        """None once it is answered."""
+
+    def expect_rest(self) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        error, self._error = self._error, None
+        if error is None:
+            return
+        problem = self._problem(error)
+        if len(problem.body) >= self._lane.service.settings.min_coded_bytes:
+            self._start(self._send_coded(problem))
+        else:
+            self._send(problem.status, lines_of(problem.headers), problem.body)
+
+    def leave(self) -> None:
+        """Do nothing: it holds nothing."""
 
 
 def lines_of(headers: Headers) -> bytes:

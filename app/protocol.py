@@ -126,8 +126,8 @@ class Protocol(HttpToolsProtocol):
         self.url, self.headers = known.url, known.headers
         self.scope["headers"] = known.headers
         hot = self._hot_lane.admit(self, known)
-        if hot is None:
-            return False  # the parser begins anew, for another lane
+        if hot is None or (rest_bytes and not isinstance(hot, HotAppend)):
+            return False  # the parser begins anew: for another lane, or to pass over a body
         self._head_bytes = 0
         self._set_deadline(None)
         self._hot = hot
@@ -137,6 +137,7 @@ class Protocol(HttpToolsProtocol):
             hot.finish()
             return True
         self._has_head = True
+        assert isinstance(hot, HotAppend), "nothing else has a body"
         body = memoryview(hot.receive(known.body_bytes))
         here_bytes = len(body) - rest_bytes
         body[:here_bytes] = memoryview(data)[body_start:]

@@ -136,6 +136,22 @@ async def test_a_request_that_its_headers_spoil_keeps_no_body(service: Service) 
     assert service.admission.requests == service.admission.body_bytes == 0
 
 
+async def test_a_body_that_nobody_has_room_for_is_passed_over(tmp_path: Path) -> None:
+    """The refusal of a known head does not wait for the body, of which nothing is kept."""
+    async with open_service(tmp_path, max_in_flight_requests=1) as service:
+        connection = await learned(service)
+        ticket = service.admission.admit()
+        connection.send(APPEND[:300])
+        assert not receives(connection)
+        assert not connection.has_tasks
+        assert (await connection.answer()).status == 503
+        ticket.close()
+        connection.send(APPEND[300:] + APPEND)
+        assert (await connection.answer()).status == 201
+        assert len(bodies_in(log_of(service))) == 2
+        assert service.admission.requests == service.admission.body_bytes == 0
+
+
 async def test_who_leaves_in_the_middle_leaves_nothing(service: Service) -> None:
     """Neither bytes nor a request are counted for a client that is gone."""
     connection = await learned(service)

@@ -13,6 +13,7 @@ from app.operations.service import Service
 from engine.records.header import Codec
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
+from tests.support.time import ManualClock
 from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -217,18 +218,36 @@ async def test_a_body_for_which_there_is_no_room_is_refused(tmp_path: Path) -> N
 
 
 async def test_a_service_that_is_full_or_stops_says_so(tmp_path: Path) -> None:
-    """Who is not let in is answered by the other lane, before the body is there."""
+    """Who is not let in is answered without a task; a body that is not whole is not waited for."""
     async with open_service(tmp_path, max_in_flight_requests=1) as service:
-        connection = await connected(service)
+        connection = await begun(service)
         ticket = service.admission.admit()
-        connection.send(UNWAITED)
-        codes = [json.loads((await connection.answer()).body)["code"]]
+        for sent in (UNWAITED, UNWAITED[:-1]):
+            connection.send(sent)
+            assert not connection.has_tasks
+            reply = await connection.answer()
+            assert (reply.status, json.loads(reply.body)["code"]) == (503, "overloaded")
         ticket.close()
+        connection.send(UNWAITED[-1:])
+        connection.send(UNWAITED)
+        assert (await connection.answer()).status == 201
         service.drain()
         connection.send(UNWAITED)
-        codes.append(json.loads((await connection.answer()).body)["code"])
-        assert codes == ["overloaded", "draining"]
-        assert (end_of(service), service.admission.requests) == (0, 0)
+        assert json.loads((await connection.answer()).body)["code"] == "draining"
+        connection.hang_up()
+        assert (end_of(service), service.admission.requests) == (2, 0)
+
+
+async def test_who_may_not_is_told_by_the_other_lane(tmp_path: Path) -> None:
+    """A quota that is used up is refused once, and nothing is held for it."""
+    async with open_service(tmp_path, clock=ManualClock(), quota_bytes_in_per_second=20) as service:
+        connection = await connected(service)
+        connection.send(UNWAITED)
+        assert (await connection.answer()).status == 201
+        connection.send(UNWAITED)
+        assert connection.has_tasks
+        assert (await connection.answer()).status == 429
+        assert (end_of(service), service.admission.requests) == (1, 0)
 
 
 async def test_headers_that_are_wrong_are_answered_before_the_body(service: Service) -> None:

@@ -348,13 +348,14 @@ async def test_what_is_odd_is_left_to_asgi(service: Service, odd: bytes) -> None
     await connection.answer()
 
 
-async def test_what_is_refused_is_left_to_asgi(service: Service) -> None:
-    """A service that takes nothing more explains it on the other lane."""
+async def test_a_refusal_needs_no_task_and_one_write(service: Service) -> None:
+    """A service that takes nothing more says so where it looks at the request."""
     connection = (await knowing(service)).connect()
     service.admission.phase = Phase.DRAINING
     connection.send(LOOK)
-    assert connection.has_tasks
+    assert not connection.has_tasks
     assert (await connection.answer()).status == 503
+    assert len(connection.wire.writes) == 1
 
 
 async def test_few_urls_are_remembered(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

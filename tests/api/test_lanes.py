@@ -1,12 +1,15 @@
 """The hot lane, the fast lane and FastAPI's routes give the same answers, byte for byte."""
 
+import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import httpx
 import pytest
 
+from app.admission import Phase
 from app.operations.service import Service
 from app.settings import Settings
 from engine.errors import EngineError
@@ -140,6 +143,64 @@ async def test_all_lanes_give_the_same_bytes(tmp_path: Path) -> None:
     for request, by_slow, *others in zip(REQUESTS, *made, strict=True):
         for by_other in others:
             assert by_other == by_slow, request
+
+
+REFUSED: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
+    ("POST", RECORDS, JSON, ONE),
+    ("POST", f"{RECORDS}?acks=1", JSON | {"accept-encoding": "gzip"}, ONE),
+    ("POST", BATCHES, RAW, bytes(new_batch(3))),
+    ("GET", f"{RECORDS}?offset=0", {}, b""),
+    ("GET", BATCHES, {"accept-encoding": "zstd"}, b""),
+    ("GET", OFFSETS, {}, b""),
+)
+
+
+@pytest.mark.parametrize("min_coded_bytes", [1_024, 100])
+async def test_who_is_not_let_in_is_told_the_same_on_all_lanes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, min_coded_bytes: int
+) -> None:
+    """A service that is full or stops gives the same bytes, counts and access lines (L1)."""
+    caplog.set_level("INFO", logger="tidelog.access")
+    made = []
+    async with open_service(
+        tmp_path, access_log=True, max_in_flight_requests=1, min_coded_bytes=min_coded_bytes
+    ) as service:
+        clients = [lane(service) for lane in LANES.values()]
+        await clients[0].put("/v1/topics/events", json={})
+        for client in clients:
+            assert (await client.get(OFFSETS)).status_code == 200
+        for client in clients:
+            caplog.clear()
+            before = refusals_in(service)
+            with closing(service.admission.admit()):
+                answers = await answers_of(client, service, REFUSED)
+            service.admission.phase = Phase.DRAINING
+            answers += await answers_of(client, service, REFUSED)
+            service.admission.phase = Phase.READY
+            counted = refusals_in(service) - before
+            made.append((answers, counted, [told(one) for one in caplog.records]))
+    for answers, counted, lines in made:
+        assert {status for status, _, _ in answers} == {503}
+        assert sum(counted.values()) == 2 * len(lines) == 4 * len(REFUSED)
+        assert (answers, counted, lines) == made[0]
+
+
+def refusals_in(service: Service) -> Counter[bytes]:
+    """How often each operation was refused, and for what."""
+    lines = [line.rpartition(b" ") for line in service.telemetry.exposition().splitlines()]
+    return Counter(
+        {
+            name: int(float(count))
+            for name, _, count in lines
+            if b'status="503"' in name or name.startswith(b"tidelog_problems_total")
+        }
+    )
+
+
+def told(line: logging.LogRecord) -> tuple[object, ...]:
+    """What an access line says, but for times."""
+    names = ("operation", "topic", "partition", "received_bytes", "sent_bytes", "principal")
+    return (line.getMessage(), *(vars(line)[name] for name in (*names, "trace_id")))
 
 
 async def test_an_immutable_page_is_the_same_on_both_lanes(tmp_path: Path) -> None:
