@@ -12,7 +12,7 @@ import pytest
 from engine.fs import names
 from engine.records.scan import iter_headers
 from engine.segment.file_records import FileRecords
-from engine.types import TopicPartition
+from engine.types import FetchIsolation, TopicPartition
 from tests.support.damage import DAMAGES, Damage, rewrite
 from tests.support.damaged.images import (
     COMPACTED,
@@ -22,6 +22,8 @@ from tests.support.damaged.images import (
     image,
     judge,
 )
+from tests.support.damaged.untold import believed
+from tests.support.segments import batch_at
 from tests.unit.engine.manager.test_directories import A, opened
 
 
@@ -112,6 +114,27 @@ def test_a_compacted_segment_that_lost_its_end_is_told(*, is_index_sound: bool) 
     damage = opened(world).log(TopicPartition("compact-txn", 0)).recovery.damage
     told = f"{path} ends before what {index.name} points at"
     assert damage == (told if is_index_sound else None)
+
+
+def test_only_what_nobody_can_know_need_not_be_told() -> None:
+    """A lost end must be told; strangers that fit, or another log start, cannot be."""
+    before = image(was_clean=True)
+    records = before.records[PLAIN, FetchIsolation.HIGH_WATERMARK]
+    path = next(one for one in before.files if one.match(f"{PLAIN}/{names.log_name(0)}"))
+    starts = path.parents[1] / names.LOG_START_CHECKPOINT
+
+    def must_stay(damaged: Path, content: bytes) -> list[int]:
+        return [*believed(before.files, damaged, content, PLAIN, records).own]
+
+    whole = before.files[path]
+    batches = [whole[at : at + header.size_bytes] for at, header in iter_headers(whole)]
+    strangers = [bytes(batch_at(at)) for at in range(3)]
+    assert must_stay(path, b"".join(batches[:3])) == [*records]
+    assert must_stay(path, b"".join(strangers)) == [*records][3:]
+    assert must_stay(path, b"".join(strangers) + batches[3]) == [*records][3:]
+    assert must_stay(path, batches[0] + b"".join(strangers)) == [*records]
+    assert must_stay(starts, b"0\n1\nplain 0 2\n") == [*records][2:]
+    assert must_stay(starts, b"0\n1\nplain 1 2\n") == [*records]
 
 
 def test_batches_that_lead_nowhere_tell_no_offset() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from engine.config import LogConfig
@@ -17,6 +18,9 @@ from tests.support.builders import DATA, EVENTS, values_of
 from tests.support.time import START_MS
 
 ALL_BYTES = 1 << 30
+
+Records = dict[int, bytes | None]
+"""Values by offset."""
 
 CONFIG = LogConfig(
     segment_bytes=1 << 20, segment_index_bytes=1200, index_interval_bytes=200, retention_ms=-1
@@ -38,6 +42,12 @@ def batches_in(data: Buffer) -> Iterator[BatchView]:
         yield BatchView(data, position)
         end = position + header.size_bytes
     assert end == len(data), "a read returned a part of a batch"
+
+
+@lru_cache(maxsize=1_000)
+def values_in(batches: bytes) -> Records:
+    """Return the records' values; kept, since the same bytes are asked for again and again."""
+    return {one.offset: one.value for batch in batches_in(batches) for one in batch.records()}
 
 
 def read_pieces(

@@ -11,7 +11,6 @@ from random import Random
 
 from tests.support.damaged.images import (
     NOT_THE_ENGINES,
-    Image,
     golden_image,
     image,
     judge,
@@ -21,7 +20,6 @@ from tests.support.patience import at_most
 from tests.support.simulation.determinism import deterministic
 
 LONGEST_S = 30
-CHECKPOINT = "-checkpoint"
 OWN_FOR_EACH_GOLDEN = 8
 """Those of a broker are larger, and a case takes several times as long."""
 
@@ -63,18 +61,6 @@ def kind_of(path: Path) -> str:
     return path.suffix if path.name[:20].isdecimal() else path.name
 
 
-def others_of(before: Image, kind: str) -> list[bytes]:
-    """Return whose blocks may come to lie in a file of this kind.
-
-    Not a whole sound batch of another log, and no number of another checkpoint: Kafka's formats
-    have nothing that would tell them from what belongs there. See docs/durability.md.
-    """
-    alike = {".log", ".deleted"} if kind == ".log" else set()
-    if kind.endswith(CHECKPOINT):
-        alike = {one for one in map(kind_of, before.files) if one.endswith(CHECKPOINT)}
-    return [content for path, content in before.files.items() if kind_of(path) not in alike]
-
-
 def play(seed: int, tally: Tally) -> str | None:
     """Damage a file and judge what becomes of it; return what went wrong, if anything."""
     random = Random(f"damage {seed}")
@@ -82,7 +68,7 @@ def play(seed: int, tally: Tally) -> str | None:
     kind = random.choice(sorted({kind_of(path) for path in before.files}))
     path = random.choice([path for path in before.files if kind_of(path) == kind])
     name = random.choice(sorted(WAYS))
-    content = WAYS[name](random, before.files[path], others_of(before, kind))
+    content = WAYS[name](random, before.files[path], [*before.files.values()])
     try:
         with at_most(LONGEST_S), deterministic(seed):
             end = judge(before, path, content).value

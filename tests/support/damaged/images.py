@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,8 +23,9 @@ from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, FetchIsolation, TopicPartition
 from tests.support.builders import World, new_batch, values_of
 from tests.support.compaction import BY_HAND, keyed
+from tests.support.damaged.untold import Believed, believed
 from tests.support.golden import golden_archive
-from tests.support.logs import ALL_BYTES, batches_in, fill_segments
+from tests.support.logs import ALL_BYTES, Records, fill_segments, values_in
 from tests.support.segments import batch_at
 from tests.support.time import START_MS
 from tests.unit.engine.manager.test_directories import A, B, opened
@@ -34,7 +35,6 @@ JUMPED, PLAIN, COMPACTED, DECIDED = (TopicPartition(name, 0) for name in NAMES_O
 NOT_THE_ENGINES = (names.API_KEYS_FILE, names.META_PROPERTIES, "notes.txt")
 ISOLATIONS = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED)
 
-Records = dict[int, bytes | None]
 View = tuple[TopicPartition, FetchIsolation]
 
 
@@ -43,6 +43,7 @@ class Verdict(enum.Enum):
 
     SERVED = "all records served"
     TOLD = "damage told, the rest served"
+    BELIEVED = "believed, as nobody can know better"
     REFUSED = "start refused"
 
 
@@ -73,29 +74,22 @@ def files_of(world: World) -> Iterator[Path]:
 
 def records_of(
     log: Log, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK, *, in_pieces: bool = True
-) -> dict[int, bytes | None]:
+) -> Records:
     """Return all records of a log by offset.
 
     In pieces they come from as many reads as there are batches, at most 100.
     """
     max_bytes = max(1, log.size_bytes // 100 - 200) if in_pieces else ALL_BYTES
-    found: dict[int, bytes | None] = {}
+    found: Records = {}
     offset = log.watermarks.log_start_offset
     while offset < log.watermarks.bound(isolation).offset:
         fetched = log.read(offset, max_bytes=max_bytes, isolation=isolation)
         assert fetched is not None
         assert fetched.next_offset > offset
         values = values_in(bytes(fetched.data))
-        found |= {at: value for at, value in values if at >= offset}
+        found |= {at: value for at, value in values.items() if at >= offset}
         offset = fetched.next_offset
     return found
-
-
-@lru_cache(maxsize=1_000)
-def values_in(batches: bytes) -> list[tuple[int, bytes | None]]:
-    """Return the records' offsets and values; what is not damaged is read again and again."""
-    records = (record for batch in batches_in(batches) for record in batch.records())
-    return [(record.offset, record.value) for record in records]
 
 
 def everything_in(manager: LogManager) -> Mapping[View, Records]:
@@ -199,7 +193,8 @@ def golden_image(archive: str, partitions: tuple[str, ...]) -> Image:
 def judge(before: Image, path: Path, content: bytes) -> Verdict:
     """Put this into the place of a file, open and read everything, twice.
 
-    Fail on a record that is wrong, a loss that nobody reported, a file touched that is not ours.
+    Fail on a record that is wrong, a loss that nobody reported, a file touched that is not ours;
+    but for what nobody can know (`untold`).
     """
     world = before.restored({path: content})
     foreign = [A / name for name in NOT_THE_ENGINES if A / name in before.files]
@@ -215,9 +210,11 @@ def judge(before: Image, path: Path, content: bytes) -> Verdict:
         logs = {log.topic_partition: log for log in manager.logs()}
         assert logs.keys() == {log for log, _ in before.records}
         for (log, isolation), expected in records.items():
-            found = ensure_right(logs[log], isolation, expected, path)
-            if found != before.records[log, isolation]:
-                verdict = Verdict.TOLD
+            damaged = believed(before.files, path, content, log, expected)
+            found = ensure_right(logs[log], isolation, expected, path, damaged)
+            if found != expected:
+                is_told = found is None or was_told(logs[log])
+                verdict = Verdict.TOLD if is_told else Verdict.BELIEVED
             records[log, isolation] = expected if found is None else found
         manager.close()
         world.restart(power_cut=True)
@@ -231,12 +228,17 @@ def ensure_refused_well(error: EngineError, world: World, path: Path, content: b
 
 
 def ensure_right(
-    log: Log, isolation: FetchIsolation, records: Records, path: Path
+    log: Log,
+    isolation: FetchIsolation,
+    records: Records,
+    path: Path,
+    damaged: Believed | None = None,
 ) -> Records | None:
     """Return what is served; it is what there was, or who runs the service has been told.
 
-    None if a reader is told in the place of being served. A log none of whose own files is damaged
-    is read at once: what may be wrong with it is where it starts and ends.
+    Nobody need be told where the damaged file can only be believed. None if a reader is told in the
+    place of being served. A log none of whose own files is damaged is read at once: what may be
+    wrong with it is where it starts and ends.
     """
     try:
         found = records_of(log, isolation, in_pieces=log.directory == path.parent)
@@ -246,13 +248,19 @@ def ensure_right(
     except CorruptIndex as damage:
         ensure_named(damage, path)
         return None
-    assert {*found.values()} <= {*records.values()}
-    recovery = log.recovery
-    is_told = recovery.damage or recovery.truncated_bytes or recovery.removed_segments
-    assert is_told or found == records, recovery
+    own, strangers = Believed(records, {}) if damaged is None else damaged
+    assert {*found.values()} <= {*records.values(), *strangers.values()}
+    is_nothing_lost = own.items() <= found.items() <= (records | strangers).items()
+    assert is_nothing_lost or was_told(log), log.recovery
     if path.suffix != names.LOG_SUFFIX:
         log.check_invariants()
     return found
+
+
+def was_told(log: Log) -> bool:
+    """Whether the start said of the log that something is missing or wrong."""
+    recovery = log.recovery
+    return bool(recovery.damage or recovery.truncated_bytes or recovery.removed_segments)
 
 
 def ensure_named(damage: CorruptIndex, path: Path) -> None:
