@@ -25,7 +25,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 # A stamp is written last. An environment in which pip was interrupted may hold half a package that looks whole: `unfinished`
 # then still stands in it, and it is made anew. Build backends come first and packages without wheels are built with those:
-# nothing is installed whose hash is not in a lock.
+# nothing is installed whose hash is not in a lock. A pip comes with them: that of Python 3.11 takes twice as long for the rest.
 $(VENV)/locked: requirements.lock deploy/locks/build.txt
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/create_venv.sh
 	@touch $(VENV)/unfinished
