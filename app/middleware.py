@@ -58,12 +58,18 @@ class Frame:
                 raise
         finally:
             seconds = perf_counter() - started
-            route = scope.get("route")
-            operation = getattr(route, "operation_id", None) or "other"
             asked = {**scope, "method": method}
             self._service.journal.answered(
-                operation, status, seconds, sent_bytes=sent_bytes, scope=asked
+                _operation_of(scope), status, seconds, sent_bytes=sent_bytes, scope=asked
             )
+
+
+def _operation_of(scope: Scope) -> str:
+    """Return the operation that was asked for; a method that a path does not have asks for none."""
+    route = scope.get("route")
+    if scope["method"] not in getattr(route, "methods", ()):
+        return "other"
+    return getattr(route, "operation_id", None) or "other"
 
 
 def _as_get(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
