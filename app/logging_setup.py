@@ -38,4 +38,5 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it announces every step
+    for name in ("httpx", "uvicorn.error"):  # they announce every step
+        logging.getLogger(name).setLevel(logging.WARNING)

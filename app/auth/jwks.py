@@ -121,6 +121,8 @@ def source_of(settings: Settings, fs: FileSystem) -> Source:
     if not settings.jwt_issuer or not settings.jwt_audience:
         raise InvalidConfig("jwks needs jwt_issuer and jwt_audience beside it")
     address = urlsplit(settings.jwks)
+    if "@" in address.netloc:
+        raise InvalidConfig("jwks takes no credentials in its address: logs name it")
     is_local = _is_local(address.hostname)
     if address.scheme == "https" or (address.scheme == "http" and is_local):
         fetch = partial(

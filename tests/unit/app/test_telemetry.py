@@ -95,6 +95,7 @@ def test_a_log_line_is_one_json_object(root_logger: logging.Logger) -> None:
     stream = io.StringIO()
     configure_logging("info", stream)
     logging.getLogger("x").debug("not shown")
+    logging.getLogger("httpx").info("GET what nobody asked about")
     logging.getLogger("x").info("hello %s", "world", extra={"topic": "events"})
     try:
         raise ValueError("broken")  # noqa: TRY301  # what is logged below
