@@ -7,7 +7,7 @@ import pytest
 from engine.records.builder import build_batch
 from engine.types import INT64_MAX
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api, client_of, fast, open_service
-from tests.support.time import START_MS, ManualClock
+from tests.support.time import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ LOG = "/v1/topics/events/partitions/0"
 async def test_a_clock_that_is_far_off_breaks_nothing(tmp_path: Path) -> None:
     """Records without a time get the clock's, bounds go by it, times before it are taken (A6)."""
     clock = ManualClock()
-    walls = (0, START_MS, YEAR_10000_MS, 2**62, 0)
+    walls = (0, 2**62, 0)
     async with open_service(tmp_path, clock=clock) as service, client_of(fast(service)) as client:
         api = Api(service, client)
         await api.create(retention_ms=-1)
@@ -32,7 +32,7 @@ async def test_a_clock_that_is_far_off_breaks_nothing(tmp_path: Path) -> None:
         records = (await client.get(RECORDS)).json()["records"]
         assert [one["timestamp"] for one in records] == [at for now in walls for at in (now, 0)]
         latest = (await client.get(OFFSETS, params={"timestamp": "max_timestamp"})).json()
-        assert (latest["offset"], latest["timestamp"]) == (6, 2**62)
+        assert (latest["offset"], latest["timestamp"]) == (2, 2**62)
 
 
 async def test_a_record_from_the_far_future_is_refused(tmp_path: Path) -> None:
