@@ -45,6 +45,8 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._hot: HotRequest | None = None
         """The last one that the hot lane took; uvicorn's cycle may be one that waits behind it."""
+        self._running: RequestResponseCycle | None = None
+        """The last of uvicorn's that was begun; likewise."""
         self._has_head = False
         """Whether a request is under way that is handed on, and not yet whole."""
         self._first = b""
@@ -88,10 +90,14 @@ class Protocol(HttpToolsProtocol):
         self._end_stall()
         if self._hot is not None:
             self._hot.leave()
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
         # What refers back to the connection would keep it until Python looks for circles, which it
         # does seldom: see `app.server`.
-        self._hot = self.cycle = None  # type: ignore[assignment]  # uvicorn's own, before the first
+        self._hot = self._running = None
+        self.cycle = None  # type: ignore[assignment]  # uvicorn's own, before the first
         self._extensions.clear()
         self.pipeline.clear()
 
@@ -238,6 +244,10 @@ class Protocol(HttpToolsProtocol):
             cast("dict[str, object]", self.scope)["extensions"] = self._extensions
             super().on_headers_complete()
             self._has_head = True
+            if not self.pipeline:
+                self._running = self.cycle
+            elif len(self.pipeline) == 1:
+                self.flow.resume_reading()  # who is not read from is not seen to leave
 
     def on_body(self, body: bytes) -> None:
         """Hand on a piece of the body."""
@@ -264,6 +274,7 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with what is pipelined; behind the last answer, with what is still to be said."""
         if self.pipeline:
+            self._running = self.pipeline[-1][0]
             super().on_response_complete()
             return
         self.server_state.total_requests += 1

@@ -4,8 +4,10 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app import hot_reads
@@ -15,6 +17,8 @@ from app.auth.scopes import EVERYTHING, Grants
 from app.operations.service import Service
 from app.translate.calls import ReadCall, fast_read_call
 from engine.records.builder import build_batch
+from tests.support.raw import connect, until
+from tests.support.server import serving
 from tests.support.service import BATCHES, OFFSETS, RECORDS, open_in_memory
 from tests.support.wire import Listener, request, turn
 
@@ -167,6 +171,20 @@ async def test_who_hangs_up_waits_no_more(service: Service, behind: bytes) -> No
     commit(service, b"1")
     told(service)
     assert connection.wire.writes == []
+
+
+@pytest.mark.parametrize("lane", ["hot", "ASGI's"])
+def test_who_hangs_up_is_seen_to_leave_with_a_request_behind(tmp_path: Path, lane: str) -> None:
+    """A poll of a minute ends with its client, though another request waits behind it (R9)."""
+    with serving(tmp_path) as served:
+        assert httpx.put(f"{served.url}/v1/topics/events", json={}).status_code == 201
+        if lane == "hot":  # which takes paths that have been met
+            assert httpx.get(f"{served.url}{RECORDS}").status_code == 200
+        admission = served.service.admission
+        with connect(served.url) as wire:
+            wire.sendall(LOOK + POLL + LOOK)
+            until(lambda: admission.waiting_readers == 1)
+        until(lambda: admission.waiting_readers == 0)
 
 
 async def test_a_service_that_stops_answers_who_waits(service: Service) -> None:
