@@ -7,12 +7,14 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Depends, Header, Path, Request
+from starlette.datastructures import QueryParams
 
 from app.auth.audit import CALLER_KEY
 from app.auth.principal import Principal
 from app.auth.security import peer_of, refuse_credentials_in
 from app.operations.exchange import Exchange
 from app.operations.service import Service
+from app.problems import MalformedRequest
 from app.translate.receipts import Place
 from schemas.base import Model
 from schemas.common import PartitionNumber, TopicName
@@ -30,14 +32,30 @@ ServiceDep = Annotated[Service, Depends(_service)]
 
 
 async def identify(request: Request, service: ServiceDep) -> Principal:
-    """Return who asks; raises what `Security.authorize` does. Every route depends on it."""
+    """Return who asks; raises what `Security.authorize` does. Every route depends on it.
+
+    So it is also where a URL that says two things is refused.
+    """
     scope, security = request.scope, service.security
     refuse_credentials_in(scope["query_string"])
     operation: str | None = scope["route"].operation_id
     caller = security.identify(operation, scope["headers"], peer_of(scope))
     scope[CALLER_KEY] = caller  # before it may be refused: the audit log tells who tried
     security.admit(caller, operation, request.path_params.get("topic"))
+    _ensure_said_once(request.query_params)
     return caller
+
+
+def _ensure_said_once(parameters: QueryParams) -> None:
+    """Refuse a parameter that comes twice: of its two values one would be passed over in silence.
+
+    Raises MalformedRequest.
+    """
+    said: set[str] = set()
+    for name, _ in parameters.multi_items():
+        if name in said:
+            raise MalformedRequest(f"{name} comes more than once", parameter=name)
+        said.add(name)
 
 
 CallerDep = Annotated[Principal, Depends(identify)]

@@ -274,6 +274,7 @@ async def test_the_instance_of_a_problem_is_a_uri(api: Api, name: str) -> None:
         f"{RECORDS}?offset=9223372036854775808",
         f"{RECORDS}?offset=ts:9999999999999999999",
         f"{RECORDS}?offset=soon",
+        f"{RECORDS}?offset=0&%6Fffset=0",
         f"{RECORDS}?max_byte=1",
         f"{RECORDS}?max_bytes=x",
         f"{RECORDS}?isolation=dirty",
@@ -285,7 +286,7 @@ async def test_the_instance_of_a_problem_is_a_uri(api: Api, name: str) -> None:
     ],
 )
 async def test_a_parameter_that_cannot_be_read_is_malformed(api: Api, path: str) -> None:
-    """Unknown parameters and values out of their form are 400 and named."""
+    """Unknown and repeated parameters and values out of their form are 400 and named (E3)."""
     async with harmless(api):
         problem = check(await api.client.get(path), 400, "malformed_request")
     assert problem["detail"]
