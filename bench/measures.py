@@ -14,6 +14,7 @@ import msgspec
 from app.client.connection import Connection, Request, topic_path
 from bench.appends import ndjson, raw, single
 from bench.figures import Figure
+from bench.follow import follow
 from bench.load import Load, LoadResult, run_load
 from bench.memory import processor_seconds
 from bench.reads import reads
@@ -110,4 +111,5 @@ MEASURES: Final[dict[str, Measure]] = {
     "reads": reads,
     "waiting": waiting,
     "spark": spark,
+    "follow": follow,
 }

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import Final, Self
 
 _EVERY_S: Final = 0.25
-_USER_TICKS: Final = 11  # fields of /proc/<pid>/stat behind the name of the program
+_PARENT: Final = 1  # fields of /proc/<pid>/stat behind the name of the program
+_USER_TICKS: Final = 11
 _SYSTEM_TICKS: Final = 12
+_ALL_TICKS: Final = slice(11, 15)  # and those of the children that have ended
 _PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -71,3 +73,25 @@ def processor_seconds(pid: int) -> float:
         return 0.0
     fields = status.read_text().rpartition(")")[2].split()
     return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_seconds(root: int) -> float:
+    """Return the processor seconds of a process and all its descendants, ended ones as well."""
+    parents: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            pid = int(folder.name)
+            parents[pid] = int(fields[_PARENT])
+            seconds[pid] = sum(map(int, fields[_ALL_TICKS])) / os.sysconf("SC_CLK_TCK")
+
+    def is_in_tree(pid: int) -> bool:
+        while pid and pid != root:
+            pid = parents.get(pid, 0)
+        return pid == root
+
+    return sum(spent for pid, spent in seconds.items() if is_in_tree(pid))

@@ -15,14 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench.memory import tree_seconds
 from pyspark_tidelog.session import local_conf, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _CORES: Final = 2
-_PARENT: Final = 1  # fields of /proc/<pid>/stat behind the name of the program
-_TIMES: Final = slice(11, 15)  # user, system, and those of the children that have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +65,10 @@ def main() -> None:
 
 
 def _taken(query: Callable[[], None], server_pid: int) -> Taken:
-    before = (time.perf_counter(), _tree_seconds(os.getpid()), _tree_seconds(server_pid))
+    before = (time.perf_counter(), tree_seconds(os.getpid()), tree_seconds(server_pid))
     query()
-    after = (time.perf_counter(), _tree_seconds(os.getpid()), _tree_seconds(server_pid))
+    after = (time.perf_counter(), tree_seconds(os.getpid()), tree_seconds(server_pid))
     return Taken(*(end - start for start, end in zip(before, after, strict=True)))
-
-
-def _tree_seconds(root: int) -> float:
-    """Return the processor seconds of a process and all its descendants, ended ones as well."""
-    parents: dict[int, int] = {}
-    seconds: dict[int, float] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has ended meanwhile
-            pid = int(folder.name)
-            parents[pid] = int(fields[_PARENT])
-            seconds[pid] = sum(map(int, fields[_TIMES])) / os.sysconf("SC_CLK_TCK")
-
-    def is_in_tree(pid: int) -> bool:
-        while pid and pid != root:
-            pid = parents.get(pid, 0)
-        return pid == root
-
-    return sum(spent for pid, spent in seconds.items() if is_in_tree(pid))
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,0 +1,87 @@
+"""A lake that follows a log: how soon a record is in it, and what it costs while none comes."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.client.connection import Request, topic_path
+from bench.figures import Figure
+from bench.memory import processor_seconds, tree_seconds
+from demo.children import Child
+
+if TYPE_CHECKING:
+    from bench.measures import Bench
+
+_TOPIC: Final = "follow"
+_TRIGGER_S: Final = 1.0
+_WARM_UP: Final = 5
+_RECORDS: Final = 20
+_IDLE_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.005
+_PATIENCE_S: Final = 300.0
+
+
+def follow(bench: Bench) -> list[Figure]:
+    """Have `tidelog ingest --follow` look once a second, and append a record now and then."""
+    bench.create_topic(_TOPIC, partitions=1)
+    lake = bench.folder / "followed"
+    job = ["app.cli", "ingest", "--server", bench.service.url, "--topic", _TOPIC, "--follow"]
+    places = ["--to", f"parquet:{lake}", "--checkpoint", str(bench.folder / "follow-checkpoint")]
+    every = ["--every", str(_TRIGGER_S)]
+    with Child([*job, *places, *every], bench.folder / "ingest.txt") as ingest:
+        for number in range(_WARM_UP):
+            _append(bench, number)
+            _seen_after_s(lake, number)
+        chance = random.Random(1)
+        delays_s = []
+        for number in range(_WARM_UP, _WARM_UP + _RECORDS):
+            time.sleep(chance.uniform(0, _TRIGGER_S))  # at any time between two looks
+            _append(bench, number)
+            delays_s.append(_seen_after_s(lake, number))
+        time.sleep(2 * _TRIGGER_S)  # what follows the last micro-batch is not idleness
+        job_s, service_s = tree_seconds(ingest.pid), processor_seconds(bench.service.pid)
+        time.sleep(_IDLE_S)
+        job_s = tree_seconds(ingest.pid) - job_s
+        service_s = processor_seconds(bench.service.pid) - service_s
+    return [
+        Figure(
+            "from an append to the lake, a look a second, median",
+            statistics.median(delays_s),
+            "s",
+            target=2,
+            is_ceiling=True,
+            note=f"{min(delays_s):.2f} to {max(delays_s):.2f} s for {_RECORDS} records",
+        ),
+        Figure(
+            "the same job while nothing comes",
+            (job_s + service_s) / _IDLE_S * 100,
+            "% of a core",
+            target=1,
+            is_ceiling=True,
+            note=f"the service's share is {service_s / _IDLE_S * 100:.1f} %",
+        ),
+    ]
+
+
+def _append(bench: Bench, number: int) -> None:
+    body = msgspec.json.encode({"records": [{"value": number}]})
+    headers = {"Content-Type": "application/json"}
+    bench.connection.json(
+        Request("POST", topic_path(_TOPIC, 0, "records"), headers=headers, content=body)
+    )
+
+
+def _seen_after_s(lake: Path, number: int) -> float:
+    """Return how long it takes until the lake has one micro-batch more than `number`."""
+    started = time.perf_counter()
+    while len(list(lake.glob("batches=*/batch_id=*"))) <= number:
+        if time.perf_counter() - started > _PATIENCE_S:
+            raise SystemExit(f"record {number} is not in {lake} after {_PATIENCE_S:.0f} s")
+        time.sleep(_LOOK_EVERY_S)
+    return time.perf_counter() - started
