@@ -34,7 +34,8 @@ def main() -> int:
             tell(f"{done + 1:,} cases, {time.perf_counter() - started:,.0f} s")
     tell(tally)
     took = time.perf_counter() - started
-    tell(f"{options.cases:,} cases from seed {options.seed}: {tally.failed} failed, {took:,.0f} s")
+    cases = f"{options.cases:,} cases, {options.cases - tally.again:,} different"
+    tell(f"{cases}, from seed {options.seed}: {tally.failed} failed, {took:,.0f} s")
     return 1 if tally.failed else 0
 
 
