@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from engine.clock import Clock
-from engine.config import EngineConfig
+from engine.config import EngineConfig, LogConfig
 from engine.fs.filesystem import FileSystem
 from engine.fs.health import DirectoryHealth
 from engine.metrics import Recorder
@@ -25,3 +25,8 @@ class LogContext:
     config: EngineConfig
     random: random.Random = field(default_factory=random.Random)
     """Only for the jitter of segment.ms, which keeps many logs from rolling at one moment."""
+
+    def draw_jitter_ms(self, config: LogConfig) -> int:
+        """Return how much sooner than segment.ms one segment rolls; each draws its own."""
+        limit = min(config.segment_jitter_ms, config.segment_ms)
+        return self.random.randrange(limit) if limit else 0

@@ -225,6 +225,7 @@ class Loader:
             base_offset,
             self._request.config,
             now_ms=self._context.clock.now_ms(),
+            jitter_ms=self._context.draw_jitter_ms(self._request.config),
             is_new=is_new,
             suffix=suffix,
         )

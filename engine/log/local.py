@@ -74,17 +74,13 @@ class LocalLog:
         return segment
 
     def _create_segment(self, base_offset: int) -> Segment:
-        jitter_ms = 0
-        if self.config.segment_jitter_ms:
-            limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
-            jitter_ms = self.context.random.randrange(limit)
         segment = Segment(
             self.context.fs,
             self.directory,
             base_offset,
             self.config,
             now_ms=self.context.clock.now_ms(),
-            jitter_ms=jitter_ms,
+            jitter_ms=self.context.draw_jitter_ms(self.config),
             is_new=True,
         )
         self._has_new_names = True

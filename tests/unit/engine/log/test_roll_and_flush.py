@@ -89,12 +89,12 @@ def test_record_time_rolls() -> None:
 
 
 def test_jitter_is_drawn_per_segment() -> None:
-    """New segments roll earlier than segment.ms by less than the jitter."""
+    """Each rolls earlier than segment.ms by less than the jitter, one found on opening too."""
     log = World().open_log(with_config(segment_ms=HOUR_MS, segment_jitter_ms=HOUR_MS // 2))
     for step in range(12):
         append_values(log, b"x", timestamp=START_MS - HOUR_MS * (12 - step) // 4)
     first, second, third = segment_bases(log)[:3]
-    assert second - first == 5  # found on opening: it has no jitter
+    assert 2 < second - first < 5
     assert 2 < third - second < 5
 
 
