@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.topic_keys import DAY_MS, HOUR_MS, MIB, TOPIC_KEYS, ConfigValue, parse_overrides
+from engine.topic_keys import DAY_MS, HOUR_MS, MIB, TOPIC_KEYS, parse_overrides
+from engine.topic_values import ConfigValue
 from engine.types import INT64_MAX
 
 

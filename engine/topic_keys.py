@@ -2,21 +2,32 @@
 
 Values arrive as strings or as JSON numbers and booleans; they are stored and compared in one
 spelling, that of Kafka's tools. Names, defaults and ranges are those of Kafka 4.3, except that
-segments may be smaller than a mebibyte.
+segments may be smaller than a mebibyte, and indexes of less than one entry are refused. What is for
+a cluster or for tiered storage is read as Kafka reads it, so that a topic's configuration can come
+from a cluster and go back to one, and does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from engine.errors import InvalidConfig
+from engine.topic_values import (
+    ConfigValue,
+    Parse,
+    ParsedValue,
+    boolean,
+    gzip_level,
+    integer,
+    one_of,
+    only_false,
+    ratio,
+    subset_of,
+    throttled_replicas,
+)
 from engine.types import INT32_MAX, INT64_MAX
-
-ConfigValue: TypeAlias = str | int | float | bool | Iterable[str] | None
-ParsedValue: TypeAlias = int | float | bool | str | tuple[str, ...]
-Parse: TypeAlias = Callable[[str, ConfigValue], ParsedValue]
 
 MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
@@ -38,196 +49,157 @@ class TopicKey:
         return self.name.replace(".", "_")
 
 
-def _reject(name: str, value: object, expected: str) -> InvalidConfig:
-    return InvalidConfig(
-        f"{name} must be {expected}, not {value!r}", name=name, value=str(value), expected=expected
-    )
-
-
-def _integer(low: int, high: int) -> Parse:
-    def parse(name: str, value: ConfigValue) -> int:
-        expected = f"an integer from {low} to {high}"
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise _reject(name, value, expected)
-        text = value.strip() if isinstance(value, str) else str(value)
-        digits = text[1:] if text[:1] in "+-" else text
-        if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(INT64_MAX)):
-            raise _reject(name, value, expected)
-        number = int(text)
-        if not low <= number <= high:
-            raise _reject(name, value, expected)
-        return number
-
-    return parse
-
-
-def _ratio(name: str, value: ConfigValue) -> float:
-    expected = "a number from 0 to 1"
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise _reject(name, value, expected)
-    try:
-        number = float(value)
-    except ValueError:
-        raise _reject(name, value, expected) from None
-    if not 0.0 <= number <= 1.0:  # refuses NaN too
-        raise _reject(name, value, expected)
-    return number
-
-
-def _boolean(name: str, value: ConfigValue) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
-        return value.strip().lower() == "true"
-    raise _reject(name, value, "true or false")
-
-
-def _one_of(*choices: str) -> Parse:
-    def parse(name: str, value: ConfigValue) -> str:
-        if isinstance(value, str) and value.strip() in choices:
-            return value.strip()
-        raise _reject(name, value, "one of " + ", ".join(choices))
-
-    return parse
-
-
-def _subset_of(*choices: str) -> Parse:
-    def parse(name: str, value: ConfigValue) -> tuple[str, ...]:
-        expected = "a list of " + ", ".join(choices)
-        if isinstance(value, str):
-            items = [item.strip().lower() for item in value.split(",") if item.strip()]
-        elif isinstance(value, Iterable):
-            items = [str(item).strip().lower() for item in value]
-        else:
-            raise _reject(name, value, expected)
-        if not set(items) <= set(choices):
-            raise _reject(name, value, expected)
-        return tuple(dict.fromkeys(items))
-
-    return parse
-
-
-def _gzip_level(name: str, value: ConfigValue) -> int:
-    level = _integer(-1, 9)(name, value)
-    if level == 0:
-        raise _reject(name, value, "-1 or an integer from 1 to 9")
-    assert isinstance(level, int)
-    return level
-
-
 _INT: Final = INT32_MAX
 _LONG: Final = INT64_MAX
 
 TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
     key.name: key
     for key in (
-        TopicKey("segment.bytes", 1024 * MIB, _integer(14, _INT), "largest segment file"),
+        TopicKey("segment.bytes", 1024 * MIB, integer(14, _INT), "largest segment file"),
         TopicKey(
-            "segment.ms", 7 * DAY_MS, _integer(1, _LONG), "span of record times in one segment"
+            "segment.ms", 7 * DAY_MS, integer(1, _LONG), "span of record times in one segment"
         ),
-        TopicKey("segment.jitter.ms", 0, _integer(0, _LONG), "random part taken off segment.ms"),
+        TopicKey("segment.jitter.ms", 0, integer(0, _LONG), "random part taken off segment.ms"),
         TopicKey(
-            "segment.index.bytes", 10 * MIB, _integer(12, _INT), "size an index is preallocated to"
+            "segment.index.bytes", 10 * MIB, integer(12, _INT), "size an index is preallocated to"
         ),
-        TopicKey(
-            "index.interval.bytes", 4096, _integer(0, _INT), "bytes between two index entries"
-        ),
-        TopicKey("flush.messages", _LONG, _integer(1, _LONG), "flush after so many records"),
-        TopicKey("flush.ms", _LONG, _integer(0, _LONG), "flush at the latest after so long"),
+        TopicKey("index.interval.bytes", 4096, integer(0, _INT), "bytes between two index entries"),
+        TopicKey("flush.messages", _LONG, integer(1, _LONG), "flush after so many records"),
+        TopicKey("flush.ms", _LONG, integer(0, _LONG), "flush at the latest after so long"),
         TopicKey(
             "retention.bytes",
             -1,
-            _integer(-1, _LONG),
-            "oldest segments go beyond this; -1 keeps all",
+            integer(-_LONG - 1, _LONG),
+            "oldest segments go beyond this; a negative number keeps all",
         ),
         TopicKey(
             "retention.ms",
             7 * DAY_MS,
-            _integer(-1, _LONG),
+            integer(-1, _LONG),
             "segments older than this go; -1 keeps all",
         ),
         TopicKey(
-            "max.message.bytes", MIB + 12, _integer(0, _INT), "largest batch a client may append"
+            "max.message.bytes", MIB + 12, integer(0, _INT), "largest batch a client may append"
         ),
         TopicKey(
             "delete.retention.ms",
             DAY_MS,
-            _integer(0, _LONG),
+            integer(0, _LONG),
             "how long compaction keeps a tombstone",
         ),
         TopicKey(
             "min.compaction.lag.ms",
             0,
-            _integer(0, _LONG),
+            integer(0, _LONG),
             "records younger than this are not compacted",
         ),
         TopicKey(
             "max.compaction.lag.ms",
             _LONG,
-            _integer(1, _LONG),
+            integer(1, _LONG),
             "records older than this must be compacted",
         ),
         TopicKey(
-            "min.cleanable.dirty.ratio", 0.5, _ratio, "share of dirty bytes that starts compaction"
+            "min.cleanable.dirty.ratio", 0.5, ratio, "share of dirty bytes that starts compaction"
         ),
         TopicKey(
             "file.delete.delay.ms",
             60_000,
-            _integer(0, _LONG),
+            integer(0, _LONG),
             "wait between renaming and removing a file",
         ),
         TopicKey(
             "cleanup.policy",
             ("delete",),
-            _subset_of("compact", "delete"),
+            subset_of("compact", "delete"),
             "delete, compact, or both",
         ),
         TopicKey(
             "compression.type",
             "producer",
-            _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+            one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
             "codec of stored batches",
         ),
-        TopicKey("compression.gzip.level", -1, _gzip_level, "level when batches are recompressed"),
-        TopicKey(
-            "compression.lz4.level", 9, _integer(1, 17), "level when batches are recompressed"
-        ),
+        TopicKey("compression.gzip.level", -1, gzip_level, "level when batches are recompressed"),
+        TopicKey("compression.lz4.level", 9, integer(1, 17), "level when batches are recompressed"),
         TopicKey(
             "compression.zstd.level",
             3,
-            _integer(-131072, 22),
+            integer(-131072, 22),
             "level when batches are recompressed",
         ),
-        TopicKey("preallocate", False, _boolean, "reserve a segment's bytes when it is made"),
+        TopicKey("preallocate", False, boolean, "reserve a segment's bytes when it is made"),
         TopicKey(
             "message.timestamp.type",
             "CreateTime",
-            _one_of("CreateTime", "LogAppendTime"),
+            one_of("CreateTime", "LogAppendTime"),
             "whose clock dates a record",
         ),
         TopicKey(
             "message.timestamp.before.max.ms",
             _LONG,
-            _integer(0, _LONG),
+            integer(0, _LONG),
             "how far back a record's time may lie",
         ),
         TopicKey(
             "message.timestamp.after.max.ms",
             HOUR_MS,
-            _integer(0, _LONG),
+            integer(0, _LONG),
             "how far ahead a record's time may lie",
         ),
         TopicKey(
             "min.insync.replicas",
             1,
-            _integer(1, _INT),
+            integer(1, _INT),
             "accepted for Kafka's tools; there is one replica",
         ),
         TopicKey(
             "unclean.leader.election.enable",
             False,
-            _boolean,
+            boolean,
             "accepted for Kafka's tools; there is one replica",
+        ),
+        TopicKey(
+            "leader.replication.throttled.replicas",
+            (),
+            throttled_replicas,
+            "accepted for Kafka's tools; there is one replica",
+        ),
+        TopicKey(
+            "follower.replication.throttled.replicas",
+            (),
+            throttled_replicas,
+            "accepted for Kafka's tools; there is one replica",
+        ),
+        TopicKey(
+            "remote.storage.enable",
+            False,
+            only_false,
+            "accepted for Kafka's tools if it is false; there is no tiered storage",
+        ),
+        TopicKey(
+            "local.retention.ms",
+            -2,
+            integer(-2, _LONG),
+            "accepted for Kafka's tools; there is no tiered storage",
+        ),
+        TopicKey(
+            "local.retention.bytes",
+            -2,
+            integer(-2, _LONG),
+            "accepted for Kafka's tools; there is no tiered storage",
+        ),
+        TopicKey(
+            "remote.log.copy.disable",
+            False,
+            boolean,
+            "accepted for Kafka's tools; there is no tiered storage",
+        ),
+        TopicKey(
+            "remote.log.delete.on.disable",
+            False,
+            boolean,
+            "accepted for Kafka's tools; there is no tiered storage",
         ),
     )
 }

@@ -20,7 +20,8 @@ from engine.checkpoint.topics_file import TopicEntry
 from engine.config import LogConfig
 from engine.errors import InconsistentTopicId, InvalidTopicName, PolicyViolation, TopicConflict
 from engine.fs.names import MAX_TOPIC_LENGTH, is_valid_topic_name
-from engine.topic_keys import ADOPTED_DEFAULTS, TOPIC_KEYS, ConfigValue, canonical
+from engine.topic_keys import ADOPTED_DEFAULTS, TOPIC_KEYS, canonical
+from engine.topic_values import ConfigValue
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)

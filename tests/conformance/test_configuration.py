@@ -9,6 +9,7 @@ from tests.support.builders import EVENTS, World
 
 NO_NUMBER = ("not_a_number", "", "1.5", "0x10", "1e3", None, True, "9" * 30)
 NO_CHOICE = ("not_a_choice", "", 1, None)
+NO_REPLICAS = ("not_a_replica", "1", "1:", "1:x", "1:2,*", "*,*", ["1:2", 3], 1, None)
 
 ILLEGAL: dict[str, tuple[object, ...]] = {
     "segment.bytes": (*NO_NUMBER, 13, 2**31),
@@ -18,7 +19,7 @@ ILLEGAL: dict[str, tuple[object, ...]] = {
     "index.interval.bytes": (*NO_NUMBER, -1),
     "flush.messages": (*NO_NUMBER, 0),
     "flush.ms": (*NO_NUMBER, -1),
-    "retention.bytes": (*NO_NUMBER, -2),
+    "retention.bytes": (*NO_NUMBER, 2**63),
     "retention.ms": (*NO_NUMBER, -2),
     "max.message.bytes": (*NO_NUMBER, -1),
     "delete.retention.ms": (*NO_NUMBER, -1),
@@ -37,10 +38,22 @@ ILLEGAL: dict[str, tuple[object, ...]] = {
     "message.timestamp.after.max.ms": (*NO_NUMBER, -1),
     "min.insync.replicas": (*NO_NUMBER, 0),
     "unclean.leader.election.enable": ("not_a_boolean", "", 1),
+    "leader.replication.throttled.replicas": NO_REPLICAS,
+    "follower.replication.throttled.replicas": NO_REPLICAS,
+    "remote.storage.enable": ("not_a_boolean", "", 1, True, "true"),
+    "local.retention.ms": (*NO_NUMBER, -3),
+    "local.retention.bytes": (*NO_NUMBER, -3),
+    "remote.log.copy.disable": ("not_a_boolean", "", 1),
+    "remote.log.delete.on.disable": ("not_a_boolean", "", 1),
 }
 
 LEGAL: dict[str, dict[object, str]] = {
     "segment.bytes": {14: "14", " 1073741824 ": "1073741824", "+20": "20"},
+    "retention.bytes": {-(2**63): "-9223372036854775808", "-2": "-2"},
+    "leader.replication.throttled.replicas": {"": "", " 0:1 , 12:3 ": "0:1,12:3"},
+    "follower.replication.throttled.replicas": {" * ": "*", ("0:1", "1:1"): "0:1,1:1"},
+    "local.retention.ms": {-2: "-2", -1: "-1"},
+    "remote.storage.enable": {False: "false", "FALSE": "false"},
     "retention.ms": {-1: "-1", "604800000": "604800000"},
     "min.cleanable.dirty.ratio": {0: "0.0", "0.5": "0.5", 1: "1.0"},
     "cleanup.policy": {"": "", " Compact , delete": "compact,delete", "delete": "delete"},
@@ -77,6 +90,13 @@ KAFKA_4_3_DEFAULTS = {
     "message.timestamp.after.max.ms": "3600000",
     "min.insync.replicas": "1",
     "unclean.leader.election.enable": "false",
+    "leader.replication.throttled.replicas": "",
+    "follower.replication.throttled.replicas": "",
+    "remote.storage.enable": "false",
+    "local.retention.ms": "-2",
+    "local.retention.bytes": "-2",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
 }
 
 
@@ -96,7 +116,7 @@ def test_every_option_refuses_what_it_cannot_mean(name: str) -> None:
 def test_every_spelling_of_a_value_becomes_one(name: str) -> None:
     """Numbers, booleans and strings with blanks are stored as Kafka's tools spell them.
 
-    (LC.testGetConfigValue)
+    (LC.testGetConfigValue, LC.shouldValidateThrottledReplicasConfig)
     """
     for value, spelt in LEGAL[name].items():
         assert canonical({name: value}) == {name: spelt}  # type: ignore[dict-item]  # any JSON value
@@ -119,19 +139,27 @@ def test_defaults_are_those_of_kafka_4_3() -> None:
         "message.format.version",
         "message.timestamp.difference.max.ms",
         "message.downconversion.enable",
-        "remote.storage.enable",
-        "local.retention.ms",
-        "leader.replication.throttled.replicas",
         "no.such.option",
     ],
 )
-def test_an_option_that_is_not_offered_is_unknown(name: str) -> None:
-    """What 4.3 removed, and what needs a cluster or tiered storage, is refused by name.
+def test_an_option_that_kafka_removed_is_unknown(name: str) -> None:
+    """What 4.3 has no more is refused by name, as it does.
 
     (LC.testFromPropsInvalid)
     """
     with pytest.raises(InvalidConfig, match=name):
         parse_overrides({name: "1"})
+
+
+def test_tiered_storage_cannot_be_switched_on() -> None:
+    """As on a broker without it, and all the other options of it change nothing.
+
+    (LC.testEnableRemoteLogStorage)
+    """
+    with pytest.raises(InvalidConfig, match="there is no tiered storage"):
+        parse_overrides({"remote.storage.enable": "true"})
+    others = {"local.retention.ms": 5, "local.retention.bytes": 5, "remote.log.copy.disable": True}
+    assert LogConfig.of({"retention.ms": 7, **others}) == LogConfig(retention_ms=7)
 
 
 def test_the_least_compaction_lag_cannot_exceed_the_greatest() -> None:

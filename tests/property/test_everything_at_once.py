@@ -25,7 +25,7 @@ from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec
 from engine.runtime import Runtime
-from engine.topic_keys import ConfigValue
+from engine.topic_values import ConfigValue
 from engine.types import AppendOrigin, FetchIsolation, TopicPartition
 from tests.support.crew import Crew, sealed, unsealed
 from tests.support.logs import batches_in, read_records

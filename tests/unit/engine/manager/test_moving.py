@@ -20,7 +20,7 @@ from engine.errors import (
 from engine.fs import names
 from engine.log.log import Log
 from engine.manager.manager import LogManager
-from engine.topic_keys import ConfigValue
+from engine.topic_values import ConfigValue
 from engine.types import Buffer, TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.filesystem import PowerCut
