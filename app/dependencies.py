@@ -21,18 +21,15 @@ from app.problems import (
     NotAcceptable,
     RequestTimedOut,
     UnsupportedMediaType,
+    body_too_large,
     malformed_json,
 )
 from app.tail import ClientGone
-from engine.errors import CorruptBatch, TooLarge
-from engine.records.compression import decompress
-from engine.records.header import Codec
 
 M = TypeVar("M", bound=BaseModel)
 
 RECORD_TYPES: Final = (JSON, NDJSON)
 BATCH_TYPES: Final = (RECORD_BATCH, b"application/octet-stream")
-_CODECS: Final = {"gzip": Codec.GZIP, "zstd": Codec.ZSTD}
 CODINGS: Final = (b"zstd", b"gzip")
 """What answers can be coded with, the smaller result first."""
 _BARELY: Final = 0.0001  # no coding is allowed without a word, and what is named is liked better
@@ -54,7 +51,7 @@ async def collect_body(
     RequestTimedOut, and ClientGone if the client hung up.
     """
     if declared is not None and declared > limit[1]:
-        raise _too_large(limit, declared)
+        raise body_too_large(limit, declared)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return await _collect(receive, ticket, limit)
@@ -82,41 +79,9 @@ async def _collect(receive: Receive, ticket: Ticket, limit: tuple[str, int]) -> 
 
 def _hold(ticket: Ticket, limit: tuple[str, int], more: int, total: int) -> None:
     if total > limit[1]:
-        raise _too_large(limit, total)
+        raise body_too_large(limit, total)
     if more:
         ticket.hold_body(more)
-
-
-def _too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:
-    name, limit_bytes = limit
-    return TooLarge(
-        f"the body is larger than {name} ({limit_bytes})",
-        limit=name,
-        limit_bytes=limit_bytes,
-        actual_bytes=actual_bytes,
-    )
-
-
-def decode_body(body: Body, encoding: str, *, limit: tuple[str, int]) -> Body:
-    """Return the body without its Content-Encoding, never more than the limit of a body.
-
-    Raises UnsupportedMediaType, MalformedRequest if it is damaged, TooLarge beyond the limit.
-    """
-    codec = _CODECS.get(encoding)
-    if codec is None:
-        raise UnsupportedMediaType(
-            f"Content-Encoding {encoding} is not taken here",
-            headers={"accept-encoding": "gzip, zstd"},
-            accepted_encodings=["gzip", "identity", "zstd"],
-        )
-    try:
-        return bytearray(decompress(codec, body, limit[1]))
-    except CorruptBatch as error:
-        raise MalformedRequest(f"the body is not {encoding}: {error}") from None
-    except TooLarge as error:
-        actual = error.facts().get("actual_bytes")
-        assert isinstance(actual, int)
-        raise _too_large(limit, actual) from None
 
 
 def check_digest(body: Body, header: str) -> None:

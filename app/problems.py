@@ -16,7 +16,7 @@ import msgspec
 from app.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
 from app.commits import CommitTimedOut
 from engine import errors as engine_errors
-from engine.errors import EngineError, ErrorCode, InvalidRecord, leaf_errors
+from engine.errors import EngineError, ErrorCode, InvalidRecord, TooLarge, leaf_errors
 from engine.log.results import LogTag
 from engine.types import Buffer
 
@@ -298,6 +298,17 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     if isinstance(error, ServiceError):
         headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
     return Answer(kind.status, headers, msgspec.json.encode(members, enc_hook=_encode))
+
+
+def body_too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:
+    """Return the refusal of a body beyond a limit, of which so much is known to have come."""
+    name, limit_bytes = limit
+    return TooLarge(
+        f"the body is larger than {name} ({limit_bytes})",
+        limit=name,
+        limit_bytes=limit_bytes,
+        actual_bytes=actual_bytes,
+    )
 
 
 def malformed_json(body: Buffer, reason: object) -> MalformedRequest:

@@ -10,7 +10,7 @@ from app.answers import Message
 from app.operations.exchange import Exchange
 from app.problems import Draining, RequestTimedOut
 from app.tail import ClientGone
-from app.translate.body_stream import Lines, decoder_of
+from app.translate.body_stream import IDENTITY, Lines, decoder_of
 from engine.types import Buffer
 
 
@@ -21,8 +21,8 @@ class BodyParts:
         settings = exchange.service.settings
         part_bytes = max(1, min(settings.max_stream_part_bytes, largest_part_bytes))
         self._exchange = exchange
-        encoding = exchange.head.get(b"content-encoding", b"identity")
-        self._is_plain = encoding == b"identity"
+        encoding = exchange.head.get(b"content-encoding", IDENTITY)
+        self._is_plain = encoding == IDENTITY
         self._decoder = decoder_of(encoding)
         self._lines = Lines(part_bytes, settings.max_request_bytes)
         self._linger_s = settings.stream_linger_ms / 1000

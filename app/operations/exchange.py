@@ -13,13 +13,13 @@ from app.dependencies import (
     RECORD_TYPES,
     check_digest,
     collect_body,
-    decode_body,
     media_type_of,
     negotiate,
 )
 from app.operations.service import Service
 from app.problems import MalformedRequest
 from app.translate.arrow_out import has_arrow
+from app.translate.body_stream import IDENTITY, decode_body
 
 CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 
@@ -93,14 +93,15 @@ class Exchange:
 
     async def _unpack(self, body: Body, limit: tuple[str, int]) -> Body:
         digest = self.head.get(b"content-digest")
-        encoding = self.head.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+        encoding = self.head.get(b"content-encoding", IDENTITY)
+        is_plain = encoding.strip().lower() == IDENTITY
 
         def unpack() -> Body:
             if digest is not None:
                 check_digest(body, digest.decode("latin-1"))
-            return body if encoding == "identity" else decode_body(body, encoding, limit=limit)
+            return body if is_plain else decode_body(body, encoding, limit=limit)
 
-        if encoding == "identity" and len(body) <= self.service.settings.inline_append_bytes:
+        if is_plain and len(body) <= self.service.settings.inline_append_bytes:
             return unpack()
         unpacked = await self.service.workers.write(unpack)
         if unpacked is not body:

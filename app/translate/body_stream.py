@@ -1,7 +1,7 @@
-"""A body that comes in pieces and may be of any length: decoded piece by piece, cut into lines.
+"""Bodies without their Content-Encoding, piece by piece: whole ones, and those of any length.
 
-What is held at once is bounded: a piece of what came, a piece of what it decodes to, and the lines
-of one part.
+Of the latter, which are cut into lines, what is held at once is bounded: a piece of what came, a
+piece of what it decodes to, and the lines of one part.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from typing import Final, Protocol
 
 import zstandard
 
-from app.problems import MalformedRequest, UnsupportedMediaType
+from app.answers import Body
+from app.problems import MalformedRequest, UnsupportedMediaType, body_too_large
 from engine.errors import CorruptBatch, TooLarge
 from engine.records.zstd_frame import FramePieces
 from engine.types import Buffer
+
+IDENTITY: Final = b"identity"
 
 PIECE_BYTES: Final = 256 * 1024
 """Bodies are decoded in pieces of this size, however much a few bytes of them hold."""
@@ -61,6 +64,22 @@ def decoder_of(encoding: bytes) -> Decoder:
             accepted_encodings=["gzip", "identity", "zstd"],
         )
     return make()
+
+
+def decode_body(body: Body, encoding: bytes, *, limit: tuple[str, int]) -> bytearray:
+    """Return a whole body as it was before it was coded, never more than the limit of a body.
+
+    Raises as `decoder_of` and what that returns, and TooLarge beyond the limit.
+    """
+    decoder = decoder_of(encoding)
+    decoder.feed(bytes(body))
+    content = bytearray()
+    while piece := decoder.read():
+        content += piece
+        if len(content) > limit[1]:
+            raise body_too_large(limit, len(content))
+    decoder.close()
+    return content
 
 
 class PlainDecoder:
@@ -168,7 +187,7 @@ class ZstdDecoder:
 
 
 _DECODERS: Final[Mapping[bytes, Callable[[], Decoder]]] = {
-    b"identity": PlainDecoder,
+    IDENTITY: PlainDecoder,
     b"gzip": GzipDecoder,
     b"zstd": ZstdDecoder,
 }
