@@ -20,9 +20,9 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
-    """A service whose parts are small and whose requests are not much larger."""
+    """A service whose parts are small, and full, and whose requests are not much larger."""
     limits = {"max_stream_part_bytes": 1_000, "max_request_bytes": 10_000}
-    async with running(tmp_path, **limits) as api:
+    async with running(tmp_path, stream_linger_ms=600_000, **limits) as api:
         await api.create()
         yield api
 
