@@ -84,14 +84,8 @@ class _OffsetsSeen:
     def note(self, offset: int) -> None:
         previous = self._previous
         if previous is not None and offset != previous + 1:
-            self.gaps.append(
-                problem(
-                    f"{self._path}: {previous} is followed by {offset}",
-                    file=str(self._path),
-                    offset=previous,
-                    nextOffset=offset,
-                )
-            )
+            facts = {"file": str(self._path), "offset": previous, "nextOffset": offset}
+            self.gaps.append(Entry("gap", facts))
         self._previous = offset
 
 

@@ -17,6 +17,7 @@ Kind: TypeAlias = Literal[
     "transaction",  # an entry of .txnindex
     "empty",  # an index without entries
     "invalid_bytes",  # a .log file goes on after its last batch
+    "gap",  # offsets that are not there: compaction took them, or they were lost
     "problem",  # damage or disagreement: belongs on the error stream
 ]
 
@@ -37,6 +38,7 @@ _SENTENCES: Final[Mapping[Kind, str]] = {
     "log_start": "Log starting offset: {offset}",
     "empty": "{path} is empty.",
     "invalid_bytes": "Found {count} invalid bytes at the end of {file}",
+    "gap": "{file}: {offset} is followed by {nextOffset}",
     "problem": "{detail}",
 }
 

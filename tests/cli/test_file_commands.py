@@ -28,6 +28,14 @@ def test_dump_prints_what_kafkas_tool_printed(run: Run, monkeypatch: pytest.Monk
     assert set(shown.stdout.splitlines()) <= set(reference.splitlines())
 
 
+def test_dump_of_a_compacted_log_tells_what_is_not_there(run: Run) -> None:
+    """Missing offsets are told beside the dump; they are no damage."""
+    shown = run("dump", str(golden_archive("compacted") / "compact-none-0" / LOG))
+    assert shown.exit_code == 0
+    assert "5250 is followed by 5403" in shown.stderr
+    assert "followed by" not in shown.stdout
+
+
 def test_dump_for_programs_is_an_object_a_line(run: Run) -> None:
     """With --json every batch and record is an object with Kafka's names."""
     kinds = [
@@ -83,6 +91,9 @@ def test_dump_of_a_file_that_is_not_there(run: Run, tmp_path: Path) -> None:
     missing = run("dump", str(tmp_path / LOG))
     assert missing.exit_code == 1
     assert f"{tmp_path / LOG} cannot be read: No such file or directory" in missing.stderr
+    index = (tmp_path / LOG).with_suffix(".index")
+    index.write_bytes(b"")
+    assert f"{tmp_path / LOG} cannot be read" in run("dump", str(index)).stderr
 
 
 def test_ingest_refuses_a_sink_it_does_not_know(run: Run, tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def dump(
     tidelog dump data/flights-0/*.index --json
 
     It only reads, and needs no service; files of a running one may be looked
-    at. Damage is told in its place, and makes the exit code 1.
+    at. Damage is told in its place, and makes the exit code 1. Offsets that
+    are missing are told, too: that is damage only where nothing was compacted.
     """
     from engine.fs.filesystem import PosixFileSystem  # noqa: PLC0415 - only `dump` needs it
     from engine.tools.dump import dump_file  # noqa: PLC0415 - only `dump` needs it
@@ -45,10 +46,13 @@ def dump(
                     if as_json:
                         terminal.json({"kind": entry.kind, **entry.fields})
                     else:
-                        (sys.stderr if is_problem else sys.stdout).write(render(entry) + "\n")
+                        is_told = is_problem or entry.kind == "gap"
+                        (sys.stderr if is_told else sys.stdout).write(render(entry) + "\n")
             except BrokenPipeError:
                 raise  # whoever reads has seen enough: `tidelog dump … | head` is no failure
             except OSError as error:
-                raise Failure(f"{path} cannot be read: {error.strerror or error}") from error
+                raise Failure(
+                    f"{error.filename or path} cannot be read: {error.strerror or error}"
+                ) from error
         if problems:
             raise Failure(f"{problems} problem(s) found in {len(files)} file(s)")
