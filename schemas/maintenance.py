@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from schemas.base import Model
 from schemas.common import DECIMAL, INT64_MAX, Count, Int64, Marks, Offset, PartitionNumber
@@ -68,8 +68,8 @@ class RemovedSegment(Model):
 class RetentionParameters(Model):
     """How a retention pass is run."""
 
-    dry_run: bool = False
-    """Tell what would be removed and remove nothing."""
+    dry_run: Annotated[bool, BeforeValidator(lambda text: text == "" or text)] = False
+    """Tell what would be removed and remove nothing; so does the bare name, `?dry_run`."""
 
 
 class RetentionReport(Marks):

@@ -45,6 +45,7 @@ async def test_retention_tells_before_it_removes(api: Api) -> None:
     await api.client.post(f"{LOG}/roll")
     await api.append(2)
     told = (await api.client.post(f"{LOG}/retention", params={"dry_run": "true"})).json()
+    assert (await api.client.post(f"{LOG}/retention?dry_run")).json() == told
     assert [(one["base_offset"], one["reason"]) for one in told["removed"]] == [(0, "time")]
     assert (told["dry_run"], told["log_start_offset"]) == (True, 0)
     done = (await api.client.post(f"{LOG}/retention")).json()
