@@ -14,7 +14,7 @@ from pyspark_tidelog.java import find_java
 
 _STORAGE: Final = "kafka.tools.StorageTool"
 _BROKER: Final = "kafka.Kafka"
-_TOOLS: Final = "org.apache.kafka.tools"
+TOOLS: Final = "org.apache.kafka.tools"
 _MIB: Final = 1 << 20
 
 _PROPERTIES: Final = """\
@@ -34,40 +34,46 @@ log.retention.ms=-1
 
 
 class Broker(Program):
-    """One broker, its own controller, while the `with` block runs. Its heap is the usual 1 GiB."""
+    """One broker, its own controller, while the `with` block runs. Its heap is the usual 1 GiB.
+
+    `data` is its data directory, on which a second `with` block goes on.
+    """
 
     def __init__(self, jars: Path, folder: Path) -> None:
         self._class_path = class_path(jars)
         self._java = str(find_java(os.environ).path / "bin" / "java")
-        self._data = folder / "kafka"
+        self.data = folder / "kafka"
         self._properties = folder / "server.properties"
         broker, controller = free_ports(2)
         self.address = f"127.0.0.1:{broker}"
         self._properties.write_text(
-            _PROPERTIES.format(broker=broker, controller=controller, data=self._data)
+            _PROPERTIES.format(broker=broker, controller=controller, data=self.data)
         )
         heap = ("-Xms1g", "-Xmx1g")
         command = [self._java, *heap, "-cp", self._class_path, _BROKER, str(self._properties)]
         super().__init__(command, folder / "kafka.txt", f"kafka://{self.address}")
 
     def __enter__(self) -> Self:
-        identifier = self._tool(_STORAGE, "random-uuid").split()[-1]
-        self._tool(_STORAGE, "format", "-t", identifier, "-c", str(self._properties))
+        if not self.data.exists():
+            identifier = self.tool(_STORAGE, "random-uuid").split()[-1]
+            self.tool(_STORAGE, "format", "-t", identifier, "-c", str(self._properties))
         return super().__enter__()
 
-    def create_topic(self, topic: str, partitions: int, *, is_flushed: bool = False) -> None:
-        """Create a topic; the first one waits until the broker is up."""
-        config = ["--config", "flush.messages=1"] if is_flushed else []
-        self._tool(
-            f"{_TOOLS}.TopicCommand",
+    def create_topic(self, topic: str, partitions: int, **settings: str) -> None:
+        """Create a topic, `_` for `.` in its settings; the first one waits for the broker."""
+        config: list[str] = []
+        for name, value in settings.items():
+            config += ["--config", f"{name.replace('_', '.')}={value}"]
+        self.tool(
+            f"{TOOLS}.TopicCommand",
             *("--bootstrap-server", self.address, "--create", "--topic", topic),
             *("--partitions", str(partitions), *config),
         )
 
     def produce(self, topic: str, values: Path, records: int) -> float:
         """Send records with one of the lines of a file as value; return how many a second."""
-        told = self._tool(
-            f"{_TOOLS}.ProducerPerformance",
+        told = self.tool(
+            f"{TOOLS}.ProducerPerformance",
             *("--topic", topic, "--num-records", str(records), "--throughput", "-1"),
             *("--payload-file", str(values), "--bootstrap-server", self.address),
             *("--producer-props", "acks=all", "batch.size=65536", "linger.ms=20"),
@@ -79,8 +85,8 @@ class Broker(Program):
 
     def consume(self, topic: str, records: int) -> tuple[float, float]:
         """Read records; return bytes and records a second while it was fetching."""
-        told = self._tool(
-            f"{_TOOLS}.ConsumerPerformance",
+        told = self.tool(
+            f"{TOOLS}.ConsumerPerformance",
             *("--bootstrap-server", self.address, "--topic", topic),
             *("--num-records", str(records), "--timeout", "60000"),
         )
@@ -89,11 +95,12 @@ class Broker(Program):
 
     def segment(self, topic: str, partition: int) -> Path:
         """Return the first segment's log file: record batches, one after the other."""
-        return self._data / f"{topic}-{partition}" / f"{0:020d}.log"
+        return self.data / f"{topic}-{partition}" / f"{0:020d}.log"
 
-    def _tool(self, name: str, *arguments: str) -> str:
+    def tool(self, name: str, *arguments: str, given: str | None = None) -> str:
+        """Run one of Kafka's tools, `given` on its standard input; return what it prints."""
         command = [self._java, "-cp", self._class_path, name, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(
                 f"{name} failed:\n{(done.stdout + done.stderr)[-2000:]}\n{self.told()}"

@@ -28,7 +28,7 @@ def native(bench: Bench, records: int) -> list[Figure]:
     """Append and read back: what a client of Kafka gets, and what one of ours does."""
     values = write_values(bench.folder)
     with Broker(jars_of("kafka"), bench.folder) as broker:
-        broker.create_topic("flushed", _PARTITIONS, is_flushed=True)
+        broker.create_topic("flushed", _PARTITIONS, flush_messages="1")
         broker.create_topic("cached", _PARTITIONS)
         broker.produce("cached", values, records // 4)  # the JVM compiles what is hot
         flushed = broker.produce("flushed", values, max(records // _FLUSHED_SHARE, 1))

@@ -50,6 +50,11 @@ class Program:
             self._process.kill()
             self._process.wait()
 
+    def kill(self) -> None:
+        """End it without a word, as a crash does."""
+        self._process.kill()
+        self._process.wait()
+
     @property
     def pid(self) -> int:
         return self._process.pid
