@@ -128,9 +128,24 @@ def _add_examples(made: Json) -> None:
         for operation in path.values():
             for response in operation["responses"].values():
                 for content in response.get("content", {}).values():
-                    model = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
-                    if model in EXAMPLES and "example" not in content:
-                        content["example"] = EXAMPLES[model]
+                    if "example" not in content:
+                        content.update(_examples_of(content.get("schema", {})))
+
+
+def _examples_of(schema: Json) -> Json:
+    """Return what a model, a list of one, or each of several models looks like."""
+    if (model := _model_of(schema)) in EXAMPLES:
+        return {"example": EXAMPLES[model]}
+    if (model := _model_of(schema.get("items", {}))) in EXAMPLES:
+        return {"example": [EXAMPLES[model]]}
+    models = map(_model_of, schema.get("anyOf", ()))
+    examples = {model: {"value": EXAMPLES[model]} for model in models}
+    return {"examples": examples} if examples else {}
+
+
+def _model_of(schema: Json) -> str:
+    reference: str = schema.get("$ref", "")
+    return reference.rpartition("/")[2]
 
 
 def _share_problems(made: Json) -> None:

@@ -343,6 +343,29 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
             },
         ],
     },
+    "KafkaRestTopic": {
+        "name": "flights",
+        "configs": {"retention.ms": "604800000", "cleanup.policy": "delete"},
+        "partitions": [
+            {
+                "partition": 0,
+                "leader": 0,
+                "replicas": [{"broker": 0, "leader": True, "in_sync": True}],
+            }
+        ],
+    },
+    "KafkaRestPartition": {
+        "partition": 0,
+        "leader": 0,
+        "replicas": [{"broker": 0, "leader": True, "in_sync": True}],
+    },
+    "KafkaRestRecord": {
+        "topic": "flights",
+        "key": "VUE=",
+        "value": "eyJmbGlnaHQiOjE1NDV9",
+        "partition": 0,
+        "offset": 0,
+    },
     "KafkaRestProduced": {
         "offsets": [{"partition": 0, "offset": 42, "error_code": None, "error": None}],
         "key_schema_id": None,

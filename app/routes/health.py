@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from fastapi import APIRouter, Response
 
@@ -13,6 +14,12 @@ from app.translate.receipts import to_json
 from schemas.health import Limits, Liveness, Readiness
 
 router = APIRouter(tags=["service"])
+
+_METRICS: Final = """\
+# HELP tidelog_log_end_offset End of the log, exclusive (Kafka's LogEndOffset)
+# TYPE tidelog_log_end_offset gauge
+tidelog_log_end_offset{partition="0",topic="flights"} 3.0
+"""
 
 
 @router.get(
@@ -45,7 +52,7 @@ async def get_readiness(service: ServiceDep) -> AnswerResponse:
     responses={
         200: {
             "description": "Prometheus' text format",
-            "content": {"text/plain": {"schema": {"type": "string"}}},
+            "content": {"text/plain": {"schema": {"type": "string"}, "example": _METRICS}},
         },
         **problems(),
     },

@@ -46,6 +46,11 @@ RECORDS_BODY = {
     }
 }
 
+_LINE = (
+    '{"offset":0,"timestamp":1788000000123,"timestamp_type":"create","key":"AA",'
+    '"key_encoding":"utf8","value":1,"value_encoding":"json","headers":[],"leader_epoch":0}\n'
+)
+
 APPENDED = {
     **answers(201, AppendReceipt, "Appended; with acks=all it is on disk"),
     **answers(200, AppendReceipt, "A duplicate: the offsets of the first time"),
@@ -109,7 +114,8 @@ async def append_records(
             "description": "Records from the offset on",
             "content": {
                 "application/x-ndjson": {
-                    "schema": {"type": "string", "description": "One RecordOut a line"}
+                    "schema": {"type": "string", "description": "One RecordOut a line"},
+                    "example": _LINE,
                 },
                 "application/vnd.apache.arrow.stream": {
                     "schema": {

@@ -142,6 +142,19 @@ def test_bodies_have_examples_that_are_right() -> None:
     assert "HTTPValidationError" not in schemas
 
 
+def test_each_body_that_can_be_read_has_an_example() -> None:
+    """Requests and answers alike; of bytes that are no text nothing could be shown."""
+    for operation in operations():
+        bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+        contents = {
+            name: media for body in bodies for name, media in body.get("content", {}).items()
+        }
+        for name, media in contents.items():
+            is_text = name.startswith("text/") or name.endswith("json")
+            has_example = not {"example", "examples"}.isdisjoint(media)
+            assert has_example or not is_text, (operation["operationId"], name)
+
+
 def schemas_example(operation_id: str) -> object:
     (operation,) = (one for one in operations() if one["operationId"] == operation_id)
     return operation["requestBody"]["content"]["application/json"]["example"]
