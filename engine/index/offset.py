@@ -83,7 +83,7 @@ class OffsetIndex(MappedIndex):
             return self._entry(slot)
 
     def entries(self) -> Iterator[OffsetPosition]:
-        """Yield a snapshot of all entries."""
+        """Yield a snapshot of all entries, as they are stored; `entry` judges them."""
         for relative, position in ENTRY.iter_unpack(self._raw_entries()):
             yield OffsetPosition(self.base_offset + relative, position)
 

@@ -78,7 +78,7 @@ class TimeIndex(MappedIndex):
             return self._entry(slot)
 
     def entries(self) -> Iterator[TimestampOffset]:
-        """Yield a snapshot of all entries."""
+        """Yield a snapshot of all entries, as they are stored; `entry` judges them."""
         for timestamp, relative in ENTRY.iter_unpack(self._raw_entries()):
             yield TimestampOffset(timestamp, self.base_offset + relative)
 

@@ -212,7 +212,9 @@ class LocalLog:
         active = self.segments.active
         if active.read_next_offset() >= offset:
             return
-        active.sync_log()  # first, or a power cut could leave the batch that was cut beside it
+        # First, or a power cut could leave the batch that was cut beside it, or an index that leads
+        # to it: of a segment that is not the last nobody expects that.
+        active.flush()
         before = active if active.size_bytes else self.segments.lower(active.base_offset)
         if before is not None and notes_gap:
             self.note_gap(before.read_next_offset(), offset)

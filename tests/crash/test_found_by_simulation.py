@@ -351,3 +351,23 @@ def test_an_index_that_cannot_be_opened_is_told_to_retention(
     with pytest.raises(told):
         log.run_retention()
     assert world.health.is_offline == (told is StorageOffline)
+
+
+def test_an_index_of_what_was_cut_away_is_no_sign_of_a_loss() -> None:
+    """A log cut inside a batch goes on in another segment: the one before has its indexes synced.
+
+    After a power cut an old index led beyond the cut, and a compacted log was called damaged.
+    """
+    world = World()
+    config = with_config(cleanup_policy=("compact",), index_interval_bytes=1)
+    log = world.open_log(config)
+    for _ in range(3):
+        log.append(new_batch(2))
+    log.roll()
+    log.flush()
+    log.truncate_to(3)
+    world.restart(power_cut=True)
+    log = world.open_log(config, recovery_point=3)
+    assert log.recovery.damage is None
+    assert log.watermarks.log_end_offset == 3
+    assert len(read_values(log)) == 2

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+import pytest
+
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.patience import at_most
 from tests.support.simulation.determinism import deterministic
@@ -67,7 +69,7 @@ def changes_of(seed: int) -> Sequence[object]:
 
 @dataclass(frozen=True)
 class _Attempt:
-    error: Exception
+    error: BaseException
     told: Sequence[str]
 
 
@@ -79,7 +81,7 @@ def _attempt(
         try:
             with at_most(LONGEST_S):
                 _play(simulation, seed, steps)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - what was looked for
             return _Attempt(error, simulation.told)
     return None
 
@@ -99,7 +101,7 @@ def _fails_there(
     return failed is not None and _place(failed.error) == place
 
 
-def _place(error: Exception) -> object:
+def _place(error: BaseException) -> object:
     """The kind of an error and where it was raised: what makes two failures one."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return type(error), last.filename, last.lineno

@@ -139,8 +139,8 @@ def allocate_producer(simulation: Simulation, random: Random) -> None:
 def ask_for_a_move(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     """It is carried out later, by this process or another; one that leads elsewhere is refused."""
     log, target = driven.log.topic_partition, random.choice(simulation.directories)
-    planned = simulation.runtime.mover.report(log)
-    if planned is not None and not planned.is_over and planned.target != target:
+    planned, known = simulation.manager.unfinished_moves(), simulation.runtime.mover.report(log)
+    if planned.get(log, target) != target and known is not None and not known.is_over:
         with pytest.raises(PolicyViolation):
             simulation.runtime.mover.start(log, target)
         return

@@ -33,6 +33,7 @@ class Threads:
         """What listeners of the committer have found, which may not raise."""
         self.planned: dict[TopicPartition, Path] = {}
         """The moves that were asked for and have not begun; a restart forgets none."""
+        self._is_in_round = False
 
     # -- the committer -----------------------------------------------------------------------
 
@@ -63,11 +64,18 @@ class Threads:
                 self.wrong.append(f"{log.topic_partition} was not committed: {error}")
 
     def commit_round(self) -> None:
-        """Let the committer work until it would wait again: then nobody waits for it."""
+        """Let the committer work until it would wait again: then nobody waits for it.
+
+        It has one thread: amid a round there is no other.
+        """
+        if self._is_in_round:
+            return
+        self._is_in_round = True
         try:
             while self._simulation.runtime.committer.run_round():
                 pass
         finally:
+            self._is_in_round = False
             for driven in self._simulation.logs.values():
                 driven.see_commits()
         if not self._simulation.is_offline:
