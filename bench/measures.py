@@ -19,6 +19,7 @@ from bench.load import Load, LoadResult, run_load
 from bench.memory import processor_seconds
 from bench.reads import reads
 from bench.spark import spark
+from bench.start import start
 from bench.waiting import waiting
 from demo.children import Server
 
@@ -110,6 +111,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "raw": raw,
     "reads": reads,
     "waiting": waiting,
+    "start": start,
     "spark": spark,
     "follow": follow,
 }
