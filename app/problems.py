@@ -25,12 +25,12 @@ _LOG = logging.getLogger(__name__)
 _RETRY: Final = ((b"retry-after", b"1"),)
 MAX_ERRORS_LISTED: Final = 100
 
-_UP_TO_HALF_A_PAIR: Final = re.compile(
-    rb"(?:[^\\]++|\\u[dD][89abAB][\dA-Fa-f]{2}\\u[dD][c-fC-F][\dA-Fa-f]{2}"
-    rb"|\\(?!u[dD][89a-fA-F][\dA-Fa-f]{2}).)*+(\\u[dD][89a-fA-F][\dA-Fa-f]{2})",
+_HALF_A_PAIR: Final = re.compile(
+    rb"\\u[dD](?:[89abAB][\dA-Fa-f]{2}(?!\\u[dD][c-fC-F])"
+    rb"|[c-fC-F](?<!\\u[dD][89abAB]..\\u[dD].)[\dA-Fa-f]{2})",
     re.DOTALL,
 )
-"""Escapes of JSON up to the first surrogate that has no other half."""
+"""In JSON without escaped backslashes, the escape of a surrogate whose other half is not there."""
 
 
 class ServiceError(Exception):
@@ -316,9 +316,9 @@ def malformed_json(body: Buffer, reason: object) -> MalformedRequest:
 
     `reason` is the parser's word for it; only for half a surrogate pair theirs lead astray.
     """
-    half = _UP_TO_HALF_A_PAIR.match(body)
+    half = _HALF_A_PAIR.search(bytes(body).replace(rb"\\", b"  "))
     if half is not None:
-        escape, byte = half[1].decode(), half.start(1)
+        escape, byte = half[0].decode(), half.start()
         reason = f"{escape} is half of a surrogate pair without the other half (byte {byte})"
     return MalformedRequest(f"the body is not JSON in UTF-8: {reason}")
 

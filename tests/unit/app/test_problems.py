@@ -1,9 +1,11 @@
 """Errors to problem documents: the table of the contract."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.commits import CommitTimedOut
@@ -12,6 +14,7 @@ from app.problems import (
     KINDS,
     MalformedRequest,
     kind_of,
+    malformed_json,
     problem_answer,
 )
 from engine import errors
@@ -115,3 +118,18 @@ def test_a_trace_that_is_none_is_replaced(trace: bytes) -> None:
     problem = document_of(errors.TopicNotFound("x"), trace)
     assert len(problem["trace_id"]) == 32
     assert problem["trace_id"].isalnum()
+
+
+def test_half_a_pair_is_found_where_a_parser_stumbles() -> None:
+    """Any string of a few escapes is named as half a pair just if it is no JSON."""
+    escapes = (rb"\ud800", rb"\uDBff", rb"\udc00", rb"\u00e9", rb"\\", rb"\n", b"u")
+    for count in range(1, 5):
+        for pieces in product(escapes, repeat=count):
+            text = b'"%b"' % b"".join(pieces)
+            try:
+                msgspec.json.decode(text)
+                is_json = True
+            except msgspec.DecodeError:
+                is_json = False
+            told = str(malformed_json(text, "no JSON"))
+            assert ("is half of a surrogate pair" in told) is not is_json, text
