@@ -66,11 +66,14 @@ def analyse(
 ) -> Incoming:
     """Return the batches in `data`, ready for their offsets.
 
-    The bytes are stamped in place if the buffer is writable, else copied once. Raises CorruptBatch,
-    InvalidRecord, InvalidTimestamp, TooLarge, BatchSetTooLarge, UnsupportedMagic,
-    UnsupportedCompression or OffsetsOutOfOrder; then nothing may be appended.
+    The bytes are stamped in place if the buffer is writable, else copied once, and so they are for
+    a topic with log-append time. Raises CorruptBatch, InvalidRecord, InvalidTimestamp, TooLarge,
+    BatchSetTooLarge, UnsupportedMagic, UnsupportedCompression or OffsetsOutOfOrder; then nothing
+    may be appended.
     """
-    buffer = _writable(data)
+    # A batch that bears the log's time is refused: whoever is told to try again has it as sent.
+    is_stamped = config.uses_append_time and origin is not AppendOrigin.REPLICATION
+    buffer = bytearray(data) if is_stamped else _writable(data)
     if origin is AppendOrigin.CLIENT:
         if checked:
             incoming = _of_own_builder(buffer, config, limits)
@@ -197,6 +200,8 @@ def _of_peer(
         end = position + header.size_bytes
         if not is_follower:
             _ensure_batch_size(header.size_bytes, config)
+            if config.uses_append_time:
+                stamp_max_timestamp(buffer, position, TimestampType.LOG_APPEND_TIME, limits.now_ms)
     return _described(memoryview(buffer)[:end] if end < len(buffer) else buffer, limits)
 
 

@@ -84,8 +84,9 @@ class _OffsetsSeen:
     def note(self, offset: int) -> None:
         previous = self._previous
         if previous is not None and offset != previous + 1:
-            facts = {"file": str(self._path), "offset": previous, "nextOffset": offset}
-            self.gaps.append(Entry("gap", facts))
+            self.gaps.append(
+                Entry("gap", {"file": str(self._path), "offset": previous, "nextOffset": offset})
+            )
         self._previous = offset
 
 

@@ -21,7 +21,7 @@ from engine.errors import (
 from engine.log.log import Log
 from engine.records.batch import stamp_crc
 from engine.records.builder import build_batch
-from engine.records.header import HEADER, HEADER_BYTES, BatchHeader, Codec, TimestampType
+from engine.records.header import HEADER, HEADER_BYTES, BatchHeader, Codec
 from engine.types import AppendOrigin
 from tests.support.builders import World, new_batch, values_of
 from tests.support.legacy import legacy_message
@@ -121,23 +121,6 @@ def test_a_null_value_stays_null() -> None:
     log.append(build_batch([(START_MS, b"k", None, ())]))
     log.commit()
     assert read_records(log)[0].value is None
-
-
-def test_append_time_is_stamped() -> None:
-    """All get the log's clock, compressed too (LV.checkLogAppendTimeWithoutRecompression)."""
-    world = World()
-    log = world.open_log(with_config(message_timestamp_type="LogAppendTime"))
-    for codec in (Codec.NONE, Codec.GZIP):
-        answer = log.append(values_of([b"a", b"b"], timestamp=5, codec=codec))
-        assert answer.timestamp == world.clock.now_ms()
-        world.clock.advance(1_000)
-    log.commit()
-    assert [record.timestamp for record in read_records(log)] == [START_MS] * 2 + [
-        START_MS + 1_000
-    ] * 2
-    assert {header.timestamp_type for header in read_headers(log)} == {
-        TimestampType.LOG_APPEND_TIME
-    }
 
 
 @pytest.mark.parametrize("stored", ["gzip", "zstd", "uncompressed"])
