@@ -1,4 +1,4 @@
-"""Hostile bodies for the service itself, in this process and on a disk in memory.
+"""Hostile bodies for the service itself, in this process and on a disk in memory, all lanes of it.
 
 Whatever a body holds, the answer is a success or a problem that says what is wrong; nothing stays
 held, and the log is as whole as before.
@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from app.operations.service import Service
 from tests.fuzz.targets import target
-from tests.support.service import Api, client_of, fast, open_in_memory
+from tests.support.service import open_in_memory
+from tests.support.wire import Listener, Reply, request, turn
 
 REQUESTS_OF_A_SERVICE: Final = 2_000
 """A disk in memory grows with what is appended: after so many it is given away for a new one."""
@@ -60,7 +61,7 @@ class _Place:
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
-        self._api: Api | None = None
+        self._service: Service | None = None
         self._asked = 0
 
     def ask(self, way: Way, body: bytes) -> None:
@@ -71,26 +72,36 @@ class _Place:
         self._runner.close()
 
     async def _ask(self, way: Way, body: bytes) -> None:
-        if self._api is None or self._asked == REQUESTS_OF_A_SERVICE:
+        if self._service is None or self._asked == REQUESTS_OF_A_SERVICE:
             await self._begin()
-        assert self._api is not None
+        assert self._service is not None
         self._asked += 1
         headers = {"content-type": way.content_type}
         if way.encoding:
             headers["content-encoding"] = way.encoding
-        answer = await self._api.client.request(way.method, way.path, content=body, headers=headers)
-        if answer.status_code >= 400:
-            problem = json.loads(answer.content)
-            assert answer.status_code != 500, problem
+        answer = await self._answer(request(way.method, way.path, body, headers))
+        if answer.status >= 400:
+            problem = json.loads(answer.body)
+            assert answer.status != 500, problem
             assert problem.get("code") or problem.get("error_code"), problem
-        ensure_nothing_held(self._api.service)
+        ensure_nothing_held(self._service)
+
+    async def _answer(self, sent: bytes) -> Reply:
+        """Ask on a connection of its own; return when the service is done with it."""
+        connection = self._listener.connect()
+        connection.send(sent)
+        answer = await connection.answer()
+        while connection.has_tasks:
+            await turn()
+        connection.hang_up()
+        return answer
 
     async def _begin(self) -> None:
         await self._stack.aclose()
-        service = await self._stack.enter_async_context(open_in_memory(max_wait_ms=1))
-        client = await self._stack.enter_async_context(client_of(fast(service)))
-        self._api, self._asked = Api(service, client), 0
-        await self._api.create("events", 1)
+        self._service = await self._stack.enter_async_context(open_in_memory(max_wait_ms=1))
+        self._listener, self._asked = Listener(self._service), 0
+        made = await self._answer(request("PUT", "/v1/topics/events", b"{}"))
+        assert made.status == 201
 
 
 def ensure_nothing_held(service: Service) -> None:

@@ -57,6 +57,7 @@ from engine.state.producer_snapshot import CHECKED_POSITION, decode_snapshot, en
 from engine.types import AppendOrigin, FetchIsolation
 from tests.support.builders import DATA, EVENTS, World
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.logs import CONFIG
 from tests.support.time import START_MS
 
 LIMIT_BYTES: Final = 1 << 20
@@ -306,7 +307,7 @@ def recovery(data: bytes) -> None:
     for content in (data, with_right_checksums(data)):
         world = World(fs=disk_with(DATA / str(EVENTS) / names.log_name(0), content))
         with contextlib.suppress(EngineError):
-            log = world.open_log()
+            log = world.open_log(CONFIG)
             log.check_invariants()
             for offset in islice(readable(log.watermarks.log_end_offset), 20):
                 for isolation in FetchIsolation:
