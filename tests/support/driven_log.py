@@ -312,7 +312,10 @@ class DrivenLog:
         if end < model.end:
             model.cut_at(end)
             model.end = end
-        starts_at = (min(self.saved_log_start, end), marks.log_start_offset, model.log_start)
+        # A truncation that left nothing has the log begin where it ends.
+        is_cut_away = self._doubtful_end is not None and marks.log_start_offset == end
+        highest = end if is_cut_away else model.log_start
+        starts_at = (min(self.saved_log_start, end), marks.log_start_offset, highest)
         assert starts_at[0] <= starts_at[1] <= starts_at[2], starts_at
         model.log_start = self.saved_log_start = marks.log_start_offset
         model.high_watermark = min(model.high_watermark, end)
