@@ -213,7 +213,9 @@ class LocalLog:
         if active.read_next_offset() >= offset:
             return
         # First, or a power cut could leave the batch that was cut beside it, or an index that leads
-        # to it: of a segment that is not the last nobody expects that.
+        # to it: of a segment that is not the last nobody expects that. What was cut off an index is
+        # in the file until it is trimmed.
+        active.seal()
         active.flush()
         before = active if active.size_bytes else self.segments.lower(active.base_offset)
         if before is not None and notes_gap:

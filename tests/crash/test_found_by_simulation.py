@@ -371,3 +371,20 @@ def test_an_index_of_what_was_cut_away_is_no_sign_of_a_loss() -> None:
     assert log.recovery.damage is None
     assert log.watermarks.log_end_offset == 3
     assert len(read_values(log)) == 2
+
+
+def test_a_full_index_is_trimmed_to_the_cut_before_it_is_synced() -> None:
+    """Nothing follows in the file the entry of what was cut: it looks like the last one."""
+    world = World()
+    config = with_config(
+        cleanup_policy=("compact",), index_interval_bytes=1, segment_index_bytes=36
+    )
+    log = world.open_log(config)
+    for _ in range(5):  # the first one needs no entry, and four fill the index
+        log.append(new_batch(2))
+    log.flush()
+    log.truncate_to(9)
+    world.restart(power_cut=True)
+    log = world.open_log(config, recovery_point=9)
+    assert log.recovery.damage is None
+    assert log.watermarks.log_end_offset == 9
