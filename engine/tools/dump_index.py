@@ -95,9 +95,13 @@ def _judge(
 
 
 def _largest_timestamp(batch: BatchView) -> int:
-    """Return the largest time of the batch's records; -1 if it has none that can be read."""
+    """Return the largest time of the batch's records; -1 if they cannot be read.
+
+    Where compaction left none, the header keeps what it was.
+    """
+    times = (record.timestamp for record in batch.records())
     try:
-        return max((record.timestamp for record in batch.records()), default=NO_TIMESTAMP)
+        return max(times, default=batch.header.max_timestamp)
     except InvalidRequest:
         return NO_TIMESTAMP
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.cleaner.encoding import empty_batch
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
-from engine.records.batch import stamp_base_offset, stamp_crc
+from engine.records.batch import BatchView, stamp_base_offset, stamp_crc
 from engine.records.builder import encode_batch
 from engine.records.compression import compress
 from engine.records.header import (
@@ -312,6 +313,16 @@ def test_a_time_index_over_records_that_cannot_be_read_is_reported(tmp_path: Pat
     (tmp_path / INDEX).write_bytes(b"")
     (tmp_path / TIME_INDEX).write_bytes(struct.pack(">qi", START_MS, 0))
     assert "log timestamp: -1" in problems(dumped(tmp_path / TIME_INDEX))[0]
+
+
+def test_a_time_index_may_name_a_batch_that_compaction_emptied(tmp_path: Path) -> None:
+    """What is left of it is a header, which keeps its largest time."""
+    emptied = empty_batch(BatchView(new_batch(2)).header)
+    write_log(tmp_path, emptied)
+    (tmp_path / INDEX).write_bytes(b"")
+    for timestamp, is_right in ((START_MS, True), (START_MS + 1, False)):
+        (tmp_path / TIME_INDEX).write_bytes(struct.pack(">qi", timestamp, 1))
+        assert (problems(dumped(tmp_path / TIME_INDEX)) == []) is is_right
 
 
 def test_a_damaged_snapshot_is_a_problem(tmp_path: Path) -> None:
