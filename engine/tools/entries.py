@@ -54,9 +54,7 @@ def render(entry: Entry) -> str:
     if sentence is not None:
         return sentence.format_map(entry.fields)
     line = " ".join(f"{name}: {_spell(name, value)}" for name, value in entry.fields.items())
-    if entry.kind != "record":
-        return line
-    return f"| {line}}}" if "isValid" in entry.fields else f"| {line}"  # the brace is Kafka's
+    return f"| {line}" if entry.kind == "record" else line
 
 
 def _spell(name: str, value: Value) -> str:

@@ -223,13 +223,13 @@ def test_messages_of_old_formats_are_dumped_with_the_fields_they_have(tmp_path: 
             f"offset: 0 position: 0 NoTimestampType: -1 size: {len(plain)} magic: 0 "
             f"compresscodec: none crc: {crcs[0]} isvalid: true"
         ),
-        f"| offset: 0 NoTimestampType: -1 keySize: 1 valueSize: 5 isValid: true crc: {crcs[0]}}}",
+        f"| offset: 0 NoTimestampType: -1 keySize: 1 valueSize: 5 isValid: true crc: {crcs[0]}",
         (
             f"offset: 2 position: {len(plain)} CreateTime: 6 size: {len(wrapper)} magic: 1 "
             f"compresscodec: gzip crc: {crcs[1]} isvalid: true"
         ),
-        f"| offset: 1 CreateTime: 5 keySize: 3 valueSize: 0 isValid: true crc: {inner[0]}}}",
-        f"| offset: 2 CreateTime: 6 keySize: 3 valueSize: 2 isValid: true crc: {inner[1]}}}",
+        f"| offset: 1 CreateTime: 5 keySize: 3 valueSize: 0 isValid: true crc: {inner[0]}",
+        f"| offset: 2 CreateTime: 6 keySize: 3 valueSize: 2 isValid: true crc: {inner[1]}",
     ]
 
 
