@@ -51,6 +51,7 @@ class Lane:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self.varies_by_origin = bool(service.settings.cors_origins)
         self._defaults: Headers = []
         self._preambles: dict[int, bytes] = {}
 
@@ -174,6 +175,8 @@ class HotRequest(ABC):
     def _head(self, status: int, head: bytes, body_bytes: int) -> tuple[bytes, ...]:
         """Return the pieces of the whole head."""
         trace = self._exchange.head.get(b"traceparent")
+        if self._lane.varies_by_origin:
+            head = _varying_by_origin(head)
         return (
             self._lane.preamble(status, self._connection.server_state.default_headers),
             head,
@@ -238,3 +241,15 @@ class HotRefusal(HotRequest):
 def lines_of(headers: Headers) -> bytes:
     """Return headers as lines, each with its end."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def _varying_by_origin(lines: bytes) -> bytes:
+    """Return the lines with what `Cors` adds for a client that names no origin.
+
+    Else a cache would give a page what was told to somebody else, and its browser would hide it.
+    """
+    before, name, rest = lines.partition(b"\r\nvary: ")
+    if not name:
+        return lines + b"vary: Origin\r\n"
+    value, end, rest = rest.partition(b"\r\n")
+    return b"".join((before, name, value, b", Origin", end, rest))

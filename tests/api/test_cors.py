@@ -8,7 +8,8 @@ import pytest
 
 from app.server import compose
 from tests.support.server import serving
-from tests.support.service import OFFSETS, RECORDS, client_of, open_service
+from tests.support.service import BATCHES, OFFSETS, RECORDS, client_of, open_in_memory, open_service
+from tests.support.wire import Listener, request
 
 pytestmark = pytest.mark.anyio
 
@@ -113,3 +114,21 @@ def test_a_page_may_append_over_a_connection_that_knows_the_path(tmp_path: Path)
         for _ in range(3):
             answer = client.post(RECORDS, json={"records": [{"value": 1}]})
             assert answer.headers["access-control-allow-origin"] == PAGE
+
+
+async def test_a_cache_is_told_that_pages_are_told_more() -> None:
+    """What is answered below ASGI, and to no page, varies by origin too, in one line (Z8)."""
+    async with open_in_memory(cors_origins=(PAGE,)) as service:
+        connection = Listener(service).connect()
+        connection.send(request("PUT", SLOW, b"{}"))
+        assert (await connection.answer()).status == 201
+        for path in (RECORDS, BATCHES, OFFSETS):
+            varies = []
+            for origin in (HERE, ELSEWHERE, {}):
+                connection.send(request("GET", path, headers=origin))
+                is_below = not connection.has_tasks
+                headers = (await connection.answer()).headers
+                varies.append([value for name, value in headers if name == b"vary"])
+            assert is_below
+            assert varies == [[varies[0][0]]] * 3
+            assert varies[0][0].split(b", ")[-1] == b"Origin"
