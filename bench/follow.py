@@ -23,6 +23,7 @@ _TRIGGER_S: Final = 1.0
 _WARM_UP: Final = 5
 _RECORDS: Final = 20
 _IDLE_S: Final = 30.0
+_SETTLE_S: Final = 20.0
 _LOOK_EVERY_S: Final = 0.005
 _PATIENCE_S: Final = 300.0
 
@@ -44,7 +45,7 @@ def follow(bench: Bench) -> list[Figure]:
             time.sleep(chance.uniform(0, _TRIGGER_S))  # at any time between two looks
             _append(bench, number)
             delays_s.append(_seen_after_s(lake, number))
-        time.sleep(2 * _TRIGGER_S)  # what follows the last micro-batch is not idleness
+        time.sleep(_SETTLE_S)  # Java still compiles what the micro-batches made hot
         job_s, service_s = tree_seconds(ingest.pid), processor_seconds(bench.service.pid)
         time.sleep(_IDLE_S)
         job_s = tree_seconds(ingest.pid) - job_s

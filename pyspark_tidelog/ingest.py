@@ -35,6 +35,7 @@ from pyspark_tidelog.telling import Words, telling_words
 from pyspark_tidelog.writing import BatchWriter
 
 _POLL_S: Final = 0.2
+_IDLE_POLL_S: Final = 1.0  # each look is a question to the JVM
 _COMMIT_S: Final = 10.0  # Spark's note that a micro-batch is done takes a tenth of a second
 _FIRST_RETRIES: Final = 6  # three seconds
 _HASTY_STARTS: Final = 5  # with Spark, which gives a Python process ten seconds
@@ -161,7 +162,7 @@ class _Run:
 
     def _watch(self, query: StreamingQuery) -> None:
         """Tell of every micro-batch as it is done, until the query ends or is to end."""
-        while query.isActive and not self._stop.wait(_POLL_S):
+        while query.isActive and not self._stop.wait(self._pause_s()):
             self._tally.add(query)
         # The micro-batch under way is brought to its end, and Spark is given the time to note that.
         waited_s = 0.0
@@ -172,6 +173,11 @@ class _Run:
                 waited_s += _POLL_S
             time.sleep(_POLL_S)
         self._tally.add(query)
+
+    def _pause_s(self) -> float:
+        """Return when to look at the query again: seldom while it has nothing to do."""
+        is_idle = self._job.follow and not self._writer.is_writing and not self._writer.written
+        return _IDLE_POLL_S if is_idle else _POLL_S
 
 
 def pause_s(in_a_row: int) -> float:

@@ -31,13 +31,16 @@ class Tally:
 
     def add(self, query: StreamingQuery) -> None:
         """Report the micro-batches that were completed since the last call."""
-        reports = query.recentProgress
-        for report in reports:
+        last = query.lastProgress  # one report; there may be a hundred recent ones
+        if last is None or last.timestamp == self._last_seen:
+            return
+        self._last_seen = last.timestamp
+        for report in query.recentProgress:
             # An idle query reports, too: again and again the number of the micro-batch to come.
             if report.batchId > self._last_batch_id and "addBatch" in report.durationMs:
                 self._add(report)
-        if reports and "addBatch" not in reports[-1].durationMs:
-            self._idle(reports[-1])
+        if "addBatch" not in last.durationMs:
+            self._listener(IngestIdle(lag_of(last)))
 
     def _add(self, report: StreamingQueryProgress) -> None:
         written = self._writer.written.pop(report.batchId, Written(0, 0))
@@ -58,11 +61,6 @@ class Tally:
                 lag=self.lag,
             )
         )
-
-    def _idle(self, report: StreamingQueryProgress) -> None:
-        if report.timestamp != self._last_seen:
-            self._last_seen = report.timestamp
-            self._listener(IngestIdle(lag_of(report)))
 
 
 def lag_of(report: StreamingQueryProgress) -> int | None:
