@@ -14,6 +14,7 @@ _EVERY_S: Final = 0.25
 _PARENT: Final = 1  # fields of /proc/<pid>/stat behind the name of the program
 _USER_TICKS: Final = 11
 _SYSTEM_TICKS: Final = 12
+_OWN_TICKS: Final = slice(11, 13)
 _ALL_TICKS: Final = slice(11, 15)  # and those of the children that have ended
 _PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
@@ -77,6 +78,15 @@ def processor_seconds(pid: int) -> float:
 
 def tree_seconds(root: int) -> float:
     """Return the processor seconds of a process and all its descendants, ended ones as well."""
+    return sum(_tree(root, _ALL_TICKS).values())
+
+
+def tree_times(root: int) -> dict[int, float]:
+    """Return the processor seconds of a process and its living descendants, each its own."""
+    return _tree(root, _OWN_TICKS)
+
+
+def _tree(root: int, ticks: slice) -> dict[int, float]:
     parents: dict[int, int] = {}
     seconds: dict[int, float] = {}
     for folder in Path("/proc").iterdir():
@@ -87,11 +97,11 @@ def tree_seconds(root: int) -> float:
                 continue  # it has ended meanwhile
             pid = int(folder.name)
             parents[pid] = int(fields[_PARENT])
-            seconds[pid] = sum(map(int, fields[_ALL_TICKS])) / os.sysconf("SC_CLK_TCK")
+            seconds[pid] = sum(map(int, fields[ticks])) / os.sysconf("SC_CLK_TCK")
 
     def is_in_tree(pid: int) -> bool:
         while pid and pid != root:
             pid = parents.get(pid, 0)
         return pid == root
 
-    return sum(spent for pid, spent in seconds.items() if is_in_tree(pid))
+    return {pid: spent for pid, spent in seconds.items() if is_in_tree(pid)}

@@ -13,6 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from app.client.connection import Connection
+from bench.documents import COMMITTED
 from bench.figures import Figure, parse_measures, report
 from bench.measures import Bench
 from bench.peers.http import http
@@ -39,7 +40,7 @@ def main() -> None:
             console.status(f"measuring: {name}"),
         ):
             figures += _measured(name, Path(made).absolute(), arguments)
-    report(figures, console, arguments.json)
+    report(figures, console, arguments.json, COMMITTED / "peers.json")
 
 
 def _measured(name: str, folder: Path, arguments: argparse.Namespace) -> list[Figure]:

@@ -44,7 +44,7 @@ def _shape(bench: Bench, logs: list[HttpLog], count: int, connections: int) -> l
         theirs = bench.load([log.append(values)], connections, log.program)
         figures.append(
             Figure(
-                name,
+                f"{name}; {log.name.split()[0]}",
                 own.per_second * count,
                 "records/s",
                 target=theirs.per_second * count,
@@ -59,7 +59,7 @@ def _shape(bench: Bench, logs: list[HttpLog], count: int, connections: int) -> l
 def _memory(own_bytes: int, log: HttpLog) -> Figure:
     theirs = resident_bytes(log.program.pid) / _MIB
     return Figure(
-        "memory after all that, at its peak",
+        f"memory after all that, at its peak; {log.name.split()[0]}",
         own_bytes / _MIB,
         "MiB",
         target=theirs,
