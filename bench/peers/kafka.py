@@ -33,6 +33,23 @@ log.retention.ms=-1
 """
 
 
+def run_tool(jars: Path, *words: str, given: str | None = None) -> str:
+    """Run one of Kafka's tools, `given` on its standard input; return what it prints.
+
+    Raises SystemExit with its last words if it fails.
+    """
+    command = [*_java(jars), *words]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{words[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+def _java(jars: Path, *options: str) -> list[str]:
+    java = find_java(os.environ).path / "bin" / "java"
+    return [str(java), *options, "-cp", class_path(jars)]
+
+
 class Broker(Program):
     """One broker, its own controller, while the `with` block runs. Its heap is the usual 1 GiB.
 
@@ -40,8 +57,7 @@ class Broker(Program):
     """
 
     def __init__(self, jars: Path, folder: Path) -> None:
-        self._class_path = class_path(jars)
-        self._java = str(find_java(os.environ).path / "bin" / "java")
+        self._jars = jars
         self.data = folder / "kafka"
         self._properties = folder / "server.properties"
         broker, controller = free_ports(2)
@@ -49,8 +65,7 @@ class Broker(Program):
         self._properties.write_text(
             _PROPERTIES.format(broker=broker, controller=controller, data=self.data)
         )
-        heap = ("-Xms1g", "-Xmx1g")
-        command = [self._java, *heap, "-cp", self._class_path, _BROKER, str(self._properties)]
+        command = [*_java(jars, "-Xms1g", "-Xmx1g"), _BROKER, str(self._properties)]
         super().__init__(command, folder / "kafka.txt", f"kafka://{self.address}")
 
     def __enter__(self) -> Self:
@@ -98,11 +113,8 @@ class Broker(Program):
         return self.data / f"{topic}-{partition}" / f"{0:020d}.log"
 
     def tool(self, name: str, *arguments: str, given: str | None = None) -> str:
-        """Run one of Kafka's tools, `given` on its standard input; return what it prints."""
-        command = [self._java, "-cp", self._class_path, name, *arguments]
-        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(
-                f"{name} failed:\n{(done.stdout + done.stderr)[-2000:]}\n{self.told()}"
-            )
-        return done.stdout
+        """Run a tool as `run_tool` does; if it fails, the broker's last words are told, too."""
+        try:
+            return run_tool(self._jars, name, *arguments, given=given)
+        except SystemExit as error:
+            raise SystemExit(f"{error}\n{self.told()}") from None

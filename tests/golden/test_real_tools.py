@@ -4,14 +4,12 @@ Maven fetches them, so these are long tests.
 """
 
 import random
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from bench.peers.kafka import TOOLS
-from bench.peers.packages import class_path, jars_of
+from bench.peers.kafka import TOOLS, run_tool
+from bench.peers.packages import jars_of
 from engine.config import CleanerConfig, EngineConfig
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
@@ -40,14 +38,6 @@ public class Tell {
     }
 }
 """
-
-
-def java(*words: str, folder: Path) -> str:
-    program = shutil.which("java")
-    assert program is not None, "the mark sees to it"
-    command = [program, "-cp", class_path(jars_of("kafka")), *words]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
-    return done.stdout
 
 
 def fill(log: Log) -> None:
@@ -120,9 +110,8 @@ def test_kafkas_dump_of_our_files_is_ours(tmp_path: Path) -> None:
     files = sorted(path for path in tmp_path.glob("*-0/*") if path.suffix in DUMPED)
     assert {path.suffix for path in files} == set(DUMPED)
     listed = ",".join(map(str, files))
-    theirs = java(
-        f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--files", listed, folder=tmp_path
-    )
+    dump = f"{TOOLS}.DumpLogSegments"
+    theirs = run_tool(jars_of("kafka"), dump, "--deep-iteration", "--files", listed)
     ours = [
         render(entry)
         for path in files
@@ -136,8 +125,9 @@ def test_kafkas_dump_of_our_files_is_ours(tmp_path: Path) -> None:
 @NEEDS_KAFKA
 def test_topic_configurations_and_their_defaults_are_those_of_the_broker(tmp_path: Path) -> None:
     """No option of Kafka's is unknown, none is made up, and each has the same default."""
-    (tmp_path / "Tell.java").write_text(TELL_CONFIGURATIONS)
-    lines = java("Tell.java", folder=tmp_path).splitlines()
+    source = tmp_path / "Tell.java"
+    source.write_text(TELL_CONFIGURATIONS)
+    lines = run_tool(jars_of("kafka"), str(source)).splitlines()
     theirs = dict(line.split("=") for line in lines)
     ours = {name: value.value for name, value in effective({}).items()}
     lists = {name: value.strip("[]") for name, value in theirs.items()}
