@@ -22,7 +22,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from app.client.connection import Connection, Request, topic_path
+from app.client.connection import Connection, topic_path
 from bench.crowd import Crowd, run_crowd
 from bench.documents import write_document
 from bench.figures import parse_measures
@@ -95,9 +95,7 @@ def partitions(bench: Bench, count: int) -> Point:
 def segments(bench: Bench, count: int) -> Point:
     """A read of a kilobyte, by 32 connections, each at a place of its own in so many segments."""
     topic = f"segments-{count}"
-    config = {"retention.ms": "-1", "segment.bytes": str(_SEGMENT_BYTES)}
-    body = msgspec.json.encode({"partitions": 1, "config": config})
-    _ask(bench, "PUT", topic_path(topic), _JSON, body)
+    bench.create_topic(topic, partitions=1, segment_bytes=str(_SEGMENT_BYTES))
     return _of(count, _small_reads(bench, topic, _batch(_SEGMENT_BYTES - 1_000), count))
 
 
@@ -197,15 +195,7 @@ def _batch(size_bytes: int) -> bytes:
 def _append(bench: Bench, topic: str, batch: bytes) -> int:
     """Append a batch without waiting for the disk; return the log end."""
     path = topic_path(topic, 0, "batches") + "?acks=1"
-    return int(_ask(bench, "POST", path, _BATCHES, batch)["log_end_offset"])
-
-
-def _ask(bench: Bench, method: str, path: str, content_type: str, body: bytes) -> dict[str, int]:
-    headers = {"Content-Type": content_type}
-    answer: dict[str, int] = bench.connection.json(
-        Request(method, path, headers=headers, content=body)
-    )
-    return answer
+    return int(bench.ask("POST", path, _BATCHES, batch)["log_end_offset"])
 
 
 def _small_reads(bench: Bench, topic: str, batch: bytes, times: int) -> Loaded:

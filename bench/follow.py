@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app.client.connection import Request, topic_path
+from app.client.connection import topic_path
 from bench.figures import Figure
 from bench.memory import processor_seconds, tree_times
 from demo.children import Child
@@ -73,10 +73,7 @@ def follow(bench: Bench) -> list[Figure]:
 
 def _append(bench: Bench, number: int) -> None:
     body = msgspec.json.encode({"records": [{"value": number}]})
-    headers = {"Content-Type": "application/json"}
-    bench.connection.json(
-        Request("POST", topic_path(_TOPIC, 0, "records"), headers=headers, content=body)
-    )
+    bench.ask("POST", topic_path(_TOPIC, 0, "records"), "application/json", body)
 
 
 def _seen_after_s(lake: Path, number: int) -> float:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from app.client.connection import Connection, Request, topic_path
+from app.client.connection import Connection, JsonObject, Request, topic_path
 from bench.appends import ndjson, raw, single
 from bench.figures import Figure
 from bench.follow import follow
@@ -46,11 +46,16 @@ class Bench:
     folder: Path
     seconds: float
 
-    def create_topic(self, topic: str, partitions: int = _PARTITIONS) -> None:
-        body = msgspec.json.encode({"partitions": partitions, "config": {"retention.ms": "-1"}})
-        self.connection.json(
-            Request("PUT", topic_path(topic), headers={"Content-Type": _JSON}, content=body)
-        )
+    def ask(self, method: str, path: str, content_type: str, body: bytes) -> JsonObject:
+        """Make one request, and return what a success says."""
+        headers = {"Content-Type": content_type}
+        return self.connection.json(Request(method, path, headers=headers, content=body))
+
+    def create_topic(self, topic: str, partitions: int = _PARTITIONS, **config: str) -> None:
+        """Create a topic that keeps everything; in the names of its settings `_` stands for `.`."""
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        wanted = {"partitions": partitions, "config": {"retention.ms": "-1", **settings}}
+        self.ask("PUT", topic_path(topic), _JSON, msgspec.json.encode(wanted))
 
     def load(
         self,

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from app.client.connection import Connection, Request, topic_path
+from app.client.connection import Connection, topic_path
 from bench.download import Download, DownloadResult, run_download
 from bench.figures import Figure
 from bench.memory import MemoryWatch, processor_seconds
@@ -81,14 +81,9 @@ def _fill(bench: Bench) -> None:
     bench.create_topic(_TOPIC, partitions=1)
     chance = random.Random(5)
     lines = [b'{"key":"key-%d","value":%s}' % (n % 97, _value(chance)) for n in range(_RECORDS)]
-    request = Request(
-        "POST",
-        topic_path(_TOPIC, 0, "records"),
-        headers={"Content-Type": "application/x-ndjson"},
-        content=b"\n".join(lines),
-    )
+    path, body = topic_path(_TOPIC, 0, "records"), b"\n".join(lines)
     for _ in range(_REQUESTS):
-        bench.connection.json(request)
+        bench.ask("POST", path, "application/x-ndjson", body)
 
 
 def _value(chance: random.Random) -> bytes:
