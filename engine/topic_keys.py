@@ -51,6 +51,8 @@ class TopicKey:
 
 _INT: Final = INT32_MAX
 _LONG: Final = INT64_MAX
+_ONE_REPLICA: Final = "accepted for Kafka's tools; there is one replica"
+_NO_TIERS: Final = "accepted for Kafka's tools; there is no tiered storage"
 
 TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
     key.name: key
@@ -151,25 +153,25 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
             "min.insync.replicas",
             1,
             integer(1, _INT),
-            "accepted for Kafka's tools; there is one replica",
+            _ONE_REPLICA,
         ),
         TopicKey(
             "unclean.leader.election.enable",
             False,
             boolean,
-            "accepted for Kafka's tools; there is one replica",
+            _ONE_REPLICA,
         ),
         TopicKey(
             "leader.replication.throttled.replicas",
             (),
             throttled_replicas,
-            "accepted for Kafka's tools; there is one replica",
+            _ONE_REPLICA,
         ),
         TopicKey(
             "follower.replication.throttled.replicas",
             (),
             throttled_replicas,
-            "accepted for Kafka's tools; there is one replica",
+            _ONE_REPLICA,
         ),
         TopicKey(
             "remote.storage.enable",
@@ -181,25 +183,25 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
             "local.retention.ms",
             -2,
             integer(-2, _LONG),
-            "accepted for Kafka's tools; there is no tiered storage",
+            _NO_TIERS,
         ),
         TopicKey(
             "local.retention.bytes",
             -2,
             integer(-2, _LONG),
-            "accepted for Kafka's tools; there is no tiered storage",
+            _NO_TIERS,
         ),
         TopicKey(
             "remote.log.copy.disable",
             False,
             boolean,
-            "accepted for Kafka's tools; there is no tiered storage",
+            _NO_TIERS,
         ),
         TopicKey(
             "remote.log.delete.on.disable",
             False,
             boolean,
-            "accepted for Kafka's tools; there is no tiered storage",
+            _NO_TIERS,
         ),
     )
 }

@@ -6,6 +6,7 @@ from engine.config import LogConfig
 from engine.errors import InvalidConfig
 from engine.topic_keys import TOPIC_KEYS, canonical, effective, parse_overrides
 from tests.support.builders import EVENTS, World
+from tests.support.topic_defaults import KAFKA_4_3_DEFAULTS
 
 NO_NUMBER = ("not_a_number", "", "1.5", "0x10", "1e3", None, True, "9" * 30)
 NO_CHOICE = ("not_a_choice", "", 1, None)
@@ -61,42 +62,6 @@ LEGAL: dict[str, dict[object, str]] = {
     "compression.zstd.level": {-131_072: "-131072", 22: "22"},
     "preallocate": {True: "true", "FALSE": "false"},
     "message.timestamp.type": {"LogAppendTime": "LogAppendTime"},
-}
-
-KAFKA_4_3_DEFAULTS = {
-    "segment.bytes": "1073741824",
-    "segment.ms": "604800000",
-    "segment.jitter.ms": "0",
-    "segment.index.bytes": "10485760",
-    "index.interval.bytes": "4096",
-    "flush.messages": "9223372036854775807",
-    "flush.ms": "9223372036854775807",
-    "retention.bytes": "-1",
-    "retention.ms": "604800000",
-    "max.message.bytes": "1048588",
-    "delete.retention.ms": "86400000",
-    "min.compaction.lag.ms": "0",
-    "max.compaction.lag.ms": "9223372036854775807",
-    "min.cleanable.dirty.ratio": "0.5",
-    "file.delete.delay.ms": "60000",
-    "cleanup.policy": "delete",
-    "compression.type": "producer",
-    "compression.gzip.level": "-1",
-    "compression.lz4.level": "9",
-    "compression.zstd.level": "3",
-    "preallocate": "false",
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": "9223372036854775807",
-    "message.timestamp.after.max.ms": "3600000",
-    "min.insync.replicas": "1",
-    "unclean.leader.election.enable": "false",
-    "leader.replication.throttled.replicas": "",
-    "follower.replication.throttled.replicas": "",
-    "remote.storage.enable": "false",
-    "local.retention.ms": "-2",
-    "local.retention.bytes": "-2",
-    "remote.log.copy.disable": "false",
-    "remote.log.delete.on.disable": "false",
 }
 
 

@@ -14,47 +14,12 @@ from engine.topic_keys import (
 )
 from engine.topic_values import ConfigValue
 from engine.types import INT32_MAX, INT64_MAX
-
-KAFKA_DEFAULTS = {
-    "cleanup.policy": "delete",
-    "compression.gzip.level": "-1",
-    "compression.lz4.level": "9",
-    "compression.type": "producer",
-    "compression.zstd.level": "3",
-    "delete.retention.ms": "86400000",
-    "file.delete.delay.ms": "60000",
-    "follower.replication.throttled.replicas": "",
-    "flush.messages": "9223372036854775807",
-    "flush.ms": "9223372036854775807",
-    "index.interval.bytes": "4096",
-    "leader.replication.throttled.replicas": "",
-    "local.retention.bytes": "-2",
-    "local.retention.ms": "-2",
-    "max.compaction.lag.ms": "9223372036854775807",
-    "max.message.bytes": "1048588",
-    "message.timestamp.after.max.ms": "3600000",
-    "message.timestamp.before.max.ms": "9223372036854775807",
-    "message.timestamp.type": "CreateTime",
-    "min.cleanable.dirty.ratio": "0.5",
-    "min.compaction.lag.ms": "0",
-    "min.insync.replicas": "1",
-    "preallocate": "false",
-    "remote.log.copy.disable": "false",
-    "remote.log.delete.on.disable": "false",
-    "remote.storage.enable": "false",
-    "retention.bytes": "-1",
-    "retention.ms": "604800000",
-    "segment.bytes": "1073741824",
-    "segment.index.bytes": "10485760",
-    "segment.jitter.ms": "0",
-    "segment.ms": "604800000",
-    "unclean.leader.election.enable": "false",
-}
+from tests.support.topic_defaults import KAFKA_4_3_DEFAULTS
 
 
 def test_names_and_defaults_are_kafkas() -> None:
     """What `kafka-configs --describe --all` prints for a topic of 4.3."""
-    assert {name: value.value for name, value in effective({}).items()} == KAFKA_DEFAULTS
+    assert {name: value.value for name, value in effective({}).items()} == KAFKA_4_3_DEFAULTS
 
 
 @pytest.mark.parametrize(
