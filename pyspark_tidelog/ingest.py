@@ -162,7 +162,7 @@ class _Run:
 
     def _watch(self, query: StreamingQuery) -> None:
         """Tell of every micro-batch as it is done, until the query ends or is to end."""
-        while query.isActive and not self._stop.wait(self._pause_s()):
+        while query.isActive and not self._stop.wait(self._next_look_s()):
             self._tally.add(query)
         # The micro-batch under way is brought to its end, and Spark is given the time to note that.
         waited_s = 0.0
@@ -174,8 +174,8 @@ class _Run:
             time.sleep(_POLL_S)
         self._tally.add(query)
 
-    def _pause_s(self) -> float:
-        """Return when to look at the query again: seldom while it has nothing to do."""
+    def _next_look_s(self) -> float:
+        """Return in how long to look at the query again: seldom while it has nothing to do."""
         is_idle = self._job.follow and not self._writer.is_writing and not self._writer.written
         return _IDLE_POLL_S if is_idle else _POLL_S
 
