@@ -13,14 +13,16 @@ from app.kafka_rest_v2 import metadata
 from app.kafka_rest_v2.media import BINARY_V2, JSON_V2, V2
 from app.kafka_rest_v2.produce import produce
 from app.kafka_rest_v2.read import read_records
-from app.routes.shared import ExchangeDep, Responses, TopicPath
+from app.routes.shared import IDENTIFIED, ExchangeDep, Responses, TopicPath
 from app.translate.calls import PARTITION as PARTITION_NUMBER
 from app.translate.receipts import Place, to_json
 from engine.errors import PartitionNotFound
 from engine.types import INT32_MAX
 from schemas.kafka_rest_v2 import KafkaRestReadParameters
 
-router = APIRouter(tags=["kafka-rest-v2"], default_response_class=Response)
+router = APIRouter(
+    tags=["kafka-rest-v2"], default_response_class=Response, dependencies=[IDENTIFIED]
+)
 
 TOPIC: Final = "/topics/{topic}"
 PARTITION: Final = "/topics/{topic}/partitions/{partition}"

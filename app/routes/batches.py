@@ -9,12 +9,20 @@ from fastapi import APIRouter, Query, Request, Response
 from app.answers import AnswerResponse
 from app.operations import append, read
 from app.routes.records import APPENDED
-from app.routes.shared import APPEND_HEADERS, READ_HEADERS, ExchangeDep, PlaceDep, body_of, problems
+from app.routes.shared import (
+    APPEND_HEADERS,
+    IDENTIFIED,
+    READ_HEADERS,
+    ExchangeDep,
+    PlaceDep,
+    body_of,
+    problems,
+)
 from app.translate.calls import AppendCall, read_call
 from schemas.fetch import ReadParameters
 from schemas.produce import AppendParameters
 
-router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}")
+router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", dependencies=[IDENTIFIED])
 
 MEDIA_TYPE = "application/vnd.kafka.recordbatch.v2"
 BYTES = {"type": "string", "format": "binary"}

@@ -7,10 +7,10 @@ from fastapi import APIRouter
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import directories as operations
-from app.routes.shared import ExchangeDep, PlaceDep, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems
 from schemas.directories import DataDirectoryList, MovePartition, MoveReport, ScrubReport
 
-router = APIRouter(prefix="/v1", tags=["maintenance"])
+router = APIRouter(prefix="/v1", tags=["maintenance"], dependencies=[IDENTIFIED])
 
 
 @router.get(

@@ -9,10 +9,10 @@ from fastapi import APIRouter
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations.fetch_many import fetch_many as run_fetch
-from app.routes.shared import ExchangeDep, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, body_of, problems
 from schemas.fetch_many import FetchPage, FetchRequest
 
-router = APIRouter(prefix="/v1", tags=["consume"])
+router = APIRouter(prefix="/v1", tags=["consume"], dependencies=[IDENTIFIED])
 
 EXAMPLE: Final = {
     "partitions": [

@@ -10,7 +10,7 @@ from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.groups.records import CursorKey
 from app.operations import groups as operations
-from app.routes.shared import ExchangeDep, TopicPath, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, TopicPath, answers, body_of, problems
 from schemas.common import PageParameters, PartitionNumber
 from schemas.groups import (
     GroupLag,
@@ -22,7 +22,7 @@ from schemas.groups import (
     PutGroupOffset,
 )
 
-router = APIRouter(prefix="/v1/groups", tags=["groups"])
+router = APIRouter(prefix="/v1/groups", tags=["groups"], dependencies=[IDENTIFIED])
 
 OFFSET = "/{group}/offsets/{topic}/{partition}"
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Response
 
 from app.admission import Phase
 from app.answers import NO_STORE, Answer, AnswerResponse, json_answer
-from app.routes.shared import ServiceDep, answers, problems
+from app.routes.shared import IDENTIFIED, ServiceDep, answers, problems
 from app.translate.receipts import to_json
 from schemas.health import Limits, Liveness, Readiness
 
-router = APIRouter(tags=["service"])
+router = APIRouter(tags=["service"], dependencies=[IDENTIFIED])
 
 _METRICS: Final = """\
 # HELP tidelog_log_end_offset End of the log, exclusive (Kafka's LogEndOffset)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import maintenance as operations
-from app.routes.shared import ExchangeDep, PlaceDep, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems
 from schemas.maintenance import (
     CompactionReport,
     DeleteRecords,
@@ -22,7 +22,7 @@ from schemas.maintenance import (
     TruncateReport,
 )
 
-router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}")
+router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", dependencies=[IDENTIFIED])
 
 
 @router.post(

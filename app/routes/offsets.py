@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 
 from app.answers import AnswerResponse
 from app.operations import offsets as operations
-from app.routes.shared import ExchangeDep, PlaceDep, TopicPath, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, TopicPath, problems
 from schemas.offsets import OffsetAtTime, OffsetParameters, Offsets, TopicOffsets
 
-router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"])
+router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[IDENTIFIED])
 
 
 @router.get(

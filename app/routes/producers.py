@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import producers as operations
-from app.routes.shared import ExchangeDep, PlaceDep, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems
 from schemas.producers import (
     AppendOutcome,
     EndTransaction,
@@ -22,7 +22,7 @@ from schemas.producers import (
     TransactionEnd,
 )
 
-router = APIRouter(prefix="/v1", tags=["producers"])
+router = APIRouter(prefix="/v1", tags=["producers"], dependencies=[IDENTIFIED])
 
 PARTITION = "/topics/{topic}/partitions/{partition}"
 

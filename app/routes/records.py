@@ -10,6 +10,7 @@ from app.answers import AnswerResponse
 from app.operations import append, append_topic, read, stream_append
 from app.routes.shared import (
     APPEND_HEADERS,
+    IDENTIFIED,
     READ_HEADERS,
     TOPIC_APPEND_HEADERS,
     ExchangeDep,
@@ -27,7 +28,7 @@ from schemas.produce import (
     TopicAppendReceipt,
 )
 
-router = APIRouter(prefix="/v1/topics")
+router = APIRouter(prefix="/v1/topics", dependencies=[IDENTIFIED])
 
 EXAMPLE = {"records": [{"key": "AA", "value": {"flight": 1141, "arr_delay": 33}}]}
 RECORDS_BODY = {

@@ -8,12 +8,14 @@ from fastapi import APIRouter, Depends, Header, Path, Response
 
 from app.answers import AnswerResponse, StreamedAnswer, StreamedResponse
 from app.operations import maintenance, segments
-from app.routes.shared import ExchangeDep, PlaceDep, answers, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, problems
 from engine.log.files import FileKind
 from schemas.common import Offset
 from schemas.maintenance import SegmentList
 
-router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", tags=["segments"])
+router = APIRouter(
+    prefix="/v1/topics/{topic}/partitions/{partition}", tags=["segments"], dependencies=[IDENTIFIED]
+)
 
 CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 

@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 
 from app.auth.audit import CALLER_KEY
 from app.auth.principal import Principal
-from app.auth.security import peer_of, refuse_credentials_in
+from app.auth.security import Security, peer_of, refuse_credentials_in
 from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.problems import MalformedRequest
@@ -31,19 +31,27 @@ async def _service(request: Request) -> Service:
 ServiceDep = Annotated[Service, Depends(_service)]
 
 
-async def identify(request: Request, service: ServiceDep) -> Principal:
-    """Return who asks; raises what `Security.authorize` does. Every route depends on it.
+# Dependencies below take what they need from the request: FastAPI analyses those of a dependency
+# anew for every route that has it.
 
-    So it is also where a URL that says two things is refused.
+
+async def _identify(request: Request) -> None:
+    """Note who asks, for `_exchange` and the audit log; raises what `Security.authorize` does.
+
+    Every route depends on it, so it is also where a URL that says two things is refused.
     """
-    scope, security = request.scope, service.security
+    scope = request.scope
+    security: Security = request.app.state.service.security
     refuse_credentials_in(scope["query_string"])
     operation: str | None = scope["route"].operation_id
     caller = security.identify(operation, scope["headers"], peer_of(scope))
     scope[CALLER_KEY] = caller  # before it may be refused: the audit log tells who tried
     security.admit(caller, operation, request.path_params.get("topic"))
     _ensure_said_once(request.query_params)
-    return caller
+
+
+IDENTIFIED: Final = Depends(_identify)
+"""What each router begins with, so that nothing is asked before it."""
 
 
 def _ensure_said_once(parameters: QueryParams) -> None:
@@ -58,13 +66,10 @@ def _ensure_said_once(parameters: QueryParams) -> None:
         said.add(name)
 
 
-CallerDep = Annotated[Principal, Depends(identify)]
-
-
-async def _exchange(
-    request: Request, service: ServiceDep, caller: CallerDep
-) -> AsyncIterator[Exchange]:
+async def _exchange(request: Request) -> AsyncIterator[Exchange]:
     """Admit the request; what it holds is given back when its answer has been sent."""
+    service: Service = request.app.state.service
+    caller: Principal = request.scope[CALLER_KEY]
     exchange = Exchange(service, dict(request.scope["headers"]), request.receive, caller)
     try:
         yield exchange

@@ -7,10 +7,10 @@ from fastapi import APIRouter
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import splits as operations
-from app.routes.shared import ExchangeDep, TopicPath, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, TopicPath, answers, body_of, problems
 from schemas.splits import SplitPlan, SplitRequest
 
-router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"])
+router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[IDENTIFIED])
 
 
 @router.post(

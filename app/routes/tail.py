@@ -8,11 +8,13 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.answers import Receive, Scope, Send
 from app.operations.tailing import TailSession, open_tail
-from app.routes.shared import ExchangeDep, PlaceDep, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, problems
 from app.translate.calls import tail_call
 from schemas.tail import TailParameters
 
-router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", tags=["consume"])
+router = APIRouter(
+    prefix="/v1/topics/{topic}/partitions/{partition}", tags=["consume"], dependencies=[IDENTIFIED]
+)
 
 EVENT: Final = {
     "oneOf": [

@@ -9,7 +9,15 @@ from fastapi import APIRouter, Header, Query
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import topics as operations
-from app.routes.shared import ExchangeDep, PlaceDep, TopicPath, answers, body_of, problems
+from app.routes.shared import (
+    IDENTIFIED,
+    ExchangeDep,
+    PlaceDep,
+    TopicPath,
+    answers,
+    body_of,
+    problems,
+)
 from schemas.topics import (
     ListParameters,
     Partition,
@@ -20,7 +28,7 @@ from schemas.topics import (
     UpdateTopic,
 )
 
-router = APIRouter(prefix="/v1/topics", tags=["topics"])
+router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[IDENTIFIED])
 
 
 @router.get(
