@@ -151,23 +151,25 @@ class Directories:
         known = ", ".join(str(directory.path) for directory in self.all)
         raise InvalidRequestValue(f"{path} is not a data directory; they are {known}")
 
-    def by_load(self, paths: Iterable[Path]) -> list[DataDirectory]:
-        """Return the directories that are online, those with the fewest of the partitions first."""
-        counts = Counter(path.parent for path in paths)
-        return sorted(self.online, key=lambda directory: counts[directory.path])
+    def by_load(self, load: Mapping[Path, int]) -> list[DataDirectory]:
+        """Return the directories that are online, those that hold the fewest partitions first."""
+        return sorted(self.online, key=lambda directory: load.get(directory.path, 0))
 
-    def make(self, topic: Topic, log: TopicPartition, present: Iterable[Log]) -> Log:
+    def make(self, topic: Topic, log: TopicPartition, load: Counter[Path]) -> Log:
         """Make a partition where there are the fewest; a directory that fails is passed over.
 
-        Raises TopicConflict if something is in the way, StorageOffline or StorageFull if no
-        directory can take it.
+        `load` says how many there are in each directory, from here on with the new one. Raises
+        TopicConflict if something is in the way, StorageOffline or StorageFull if no directory can
+        take it.
         """
         for directory in self.online:
             directory.partitions.ensure_free(topic, log)
         failure: StorageError | None = None
-        for directory in self.by_load(one.directory for one in present):
+        for directory in self.by_load(load):
             try:
-                return directory.partitions.make(topic, log)
+                made = directory.partitions.make(topic, log)
+                load[directory.path] += 1
+                return made
             except (StorageOffline, StorageFull) as error:
                 _LOG.error("%s is not made in %s: %s", log, directory.path, error)
                 failure = failure or error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -406,11 +407,12 @@ class LogManager(Catalog):
         offline, and the next start completes what the topics file says.
         """
         self._directories.write_topics({**self._entries(self._topics), topic.name: topic.entry})
+        load = Counter(log.directory.parent for log in self.logs())
         made: dict[TopicPartition, Log] = {}
         try:
             for number in numbers:
                 log = TopicPartition(topic.name, number)
-                made[log] = self._directories.make(topic, log, (*self.logs(), *made.values()))
+                made[log] = self._directories.make(topic, log, load)
             for path in sorted({log.directory.parent for log in made.values()}):
                 self._directories.at(path).sync()
         except (Overloaded, StorageFull, StorageOffline, TopicConflict):

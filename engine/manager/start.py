@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,12 +73,14 @@ def _make_unmarked(
     directories: Directories, plan: Reconciled, live: dict[TopicPartition, Path], *, is_whole: bool
 ) -> None:
     """Complete the partitions that a crash left half-made; what is offline is not missing."""
+    load = Counter(path.parent for path in live.values())
     for log in plan.unmarked:
         if log not in live:
             if not is_whole:
                 continue
-            partitions = directories.by_load(live.values())[0].partitions
+            partitions = directories.by_load(load)[0].partitions
             live[log] = partitions.path_of(log)
+            load[live[log].parent] += 1
             partitions.begin_anew(live[log])
         path = live[log]
         directories.of(path).partitions.make_directory(plan.topics[log.topic], path)

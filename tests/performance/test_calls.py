@@ -1,9 +1,8 @@
 """What a hot request costs in functions written in Python: they are counted, time is not."""
 
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType
 
 import pytest
 
@@ -11,6 +10,7 @@ import app
 import engine
 from app.operations.service import Service
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch
+from tests.support.counting import counted
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
 from tests.support.wire import Connection, Listener, request, turn
@@ -48,28 +48,22 @@ async def prepared(service: Service) -> Connection:
     return connection
 
 
+def is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(OURS)
+
+
 async def calls_for(connection: Connection, pieces: list[bytes]) -> int:
     """The least number of calls until a request that came in these pieces is answered."""
     counts = []
     for _ in range(ROUNDS):
-        calls = 0
-
-        def count(frame: FrameType, event: str, _argument: object) -> None:
-            nonlocal calls
-            calls += event == "call" and frame.f_code.co_filename.startswith(OURS)
-
         connection.wire.writes.clear()
         connection._taken = 0  # noqa: SLF001  # what was answered is forgotten
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
+        with counted(is_ours) as calls:
             for piece in pieces:
                 connection.send(piece)
             await turn()
-        finally:
-            sys.setprofile(before)
         assert connection.written.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201"))
-        counts.append(calls)
+        counts.append(calls.count)
     return min(counts[1:])  # the first one is new to somebody
 
 

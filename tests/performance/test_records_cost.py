@@ -1,11 +1,9 @@
 """What records in JSON may cost on their way into a batch: calls are counted, time is not."""
 
-import sys
-from types import FrameType
-
 from app.translate.records_in import read_records
 from engine.config import LogConfig
 from engine.records.builder import build_batch
+from tests.support.counting import counted
 
 CONFIG = LogConfig()
 
@@ -13,20 +11,10 @@ CONFIG = LogConfig()
 def calls_for(records_count: int) -> int:
     """How many functions written in Python run until so many records of a body are a batch."""
     body = b"\n".join(b'{"key":"k%d","value":{"n":%d}}' % (n % 9, n) for n in range(records_count))
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with counted() as calls:
         made = read_records(body, is_ndjson=True, max_records=10_000, now_ms=1, config=CONFIG)
         build_batch(made)
-    finally:
-        sys.setprofile(before)
-    return calls
+    return calls.count
 
 
 def test_no_function_runs_for_a_record_of_usual_form() -> None:
