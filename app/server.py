@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -23,7 +24,7 @@ from app.middleware import App
 from app.operations.service import Service
 from app.protocol import Protocol
 from app.settings import Settings
-from app.tls import Certificates, CertifiedProtocol, tls_options
+from app.tls import Certificates, tls_options
 from engine.fs.filesystem import PosixFileSystem
 
 GRACE_SECONDS = 30
@@ -125,7 +126,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         certificates = Certificates(service.settings, PosixFileSystem())
         options["ssl_context_factory"] = certificates.context
     protocol = partial(
-        CertifiedProtocol if "ssl_ca_certs" in options else Protocol,
+        _protocol_of(options),
         hot_lane=HotLane(service),
         max_header_bytes=service.settings.max_header_bytes,
     )
@@ -148,3 +149,11 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
     )
     server = Server(config, service, certificates)
     return server
+
+
+def _protocol_of(tls: dict[str, Any]) -> type[Protocol]:
+    if "ssl_ca_certs" not in tls:
+        return Protocol
+    from app.tls_clients import CertifiedProtocol  # noqa: PLC0415  # loads cryptography
+
+    return CertifiedProtocol

@@ -1,4 +1,4 @@
-"""TLS: the service's certificate, renewed ones too, and clients who show one of their own."""
+"""TLS: the service's certificate, and renewed ones."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import uvicorn
-from cryptography import x509
 
-from app.auth.security import PEER_KEY
-from app.protocol import Protocol
 from app.settings import Settings
 from engine.errors import InvalidConfig
 from engine.fs.port import FileSystem
@@ -22,26 +19,6 @@ _LOG = logging.getLogger(__name__)
 
 Versions: TypeAlias = tuple[str, ...]
 """Of each file, or why it cannot be opened."""
-
-
-class CertifiedProtocol(Protocol):
-    """A connection whose client may have shown a certificate that the client CA signed.
-
-    uvicorn tells nothing of it, so it is taken from the connection, once. The whole subject counts.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
-        super().connection_made(transport)
-        certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        self._client_name: str | None = None
-        if certificate is not None:
-            subject = x509.load_der_x509_certificate(certificate).subject
-            self._client_name = subject.rfc4514_string()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        if self._client_name is not None:
-            cast("dict[str, Any]", self.scope)[PEER_KEY] = self._client_name
 
 
 class Certificates:

@@ -9,6 +9,10 @@ from app.auth.scopes import ANY_ACTION, EVERYTHING, Action, Grants
 from app.problems import Forbidden, Unauthenticated
 
 
+class InvalidToken(Exception):
+    """A token is not good; the sentence says why, as far as that helps its owner."""
+
+
 class Principal:
     """Whoever a request's credentials stand for. Belongs to the event loop."""
 

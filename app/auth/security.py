@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from app.auth.jwks import IssuerKeys, source_of
 from app.auth.key_ring import KeyRing
 from app.auth.keys import PREFIX, api_keys_path
-from app.auth.principal import ANONYMOUS, Principal, forbidden
+from app.auth.principal import ANONYMOUS, InvalidToken, Principal, forbidden
 from app.auth.quotas import Meters, Quota
 from app.auth.rules import RULES, Reach, Rule
 from app.auth.scopes import EVERYTHING, Grants, is_scope
-from app.auth.tokens import InvalidToken, Tokens
 from app.problems import MalformedRequest, Unauthenticated
 from app.settings import Settings
 from engine.clock import Clock
 from engine.errors import CorruptCheckpoint, InvalidConfig, Recovering
 from engine.fs.port import FileSystem
+
+if TYPE_CHECKING:
+    from app.auth.jwks import IssuerKeys
+    from app.auth.tokens import Tokens
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -58,6 +60,9 @@ class Security:
         self._issuer_keys: IssuerKeys | None = None
         self._tokens: Tokens | None = None
         if settings.jwks:
+            from app.auth.jwks import IssuerKeys, source_of  # noqa: PLC0415  # loads httpx and jwt
+            from app.auth.tokens import Tokens  # noqa: PLC0415  # the same
+
             self._issuer_keys = IssuerKeys(source_of(settings, fs), settings, clock)
             self._tokens = Tokens(self._issuer_keys, settings, self._meters)
         self._anybody = ANONYMOUS

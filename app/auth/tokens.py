@@ -12,7 +12,7 @@ from typing import Any, Final
 import jwt
 
 from app.auth.jwks import IssuerKeys
-from app.auth.principal import Principal
+from app.auth.principal import InvalidToken, Principal
 from app.auth.quotas import Meters
 from app.auth.scopes import Grants
 from app.settings import Settings
@@ -27,10 +27,6 @@ _CHECKS: Final[Any] = {
     "verify_nbf": False,
     "enforce_minimum_key_length": True,
 }
-
-
-class InvalidToken(Exception):
-    """The token is not good; the sentence says why, as far as that helps its owner."""
 
 
 class Tokens:

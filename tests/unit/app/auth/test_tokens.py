@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.auth.jwks import IssuerKeys
-from app.auth.principal import Principal
+from app.auth.principal import InvalidToken, Principal
 from app.auth.quotas import Meters, Quota
 from app.auth.scopes import Action
-from app.auth.tokens import InvalidToken, Tokens
+from app.auth.tokens import Tokens
 from app.settings import Settings
 from tests.support.issuer import AUDIENCE, ISSUER, Wanted, jwk, jwks, token
 from tests.support.time import START_MS, ManualClock
