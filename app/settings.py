@@ -30,9 +30,7 @@ SignatureAlgorithm = Literal[
 class Settings(BaseSettings):
     """What an operator may decide."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="TIDELOG_", frozen=True, extra="forbid", use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix="TIDELOG_", frozen=True, extra="forbid")
 
     data_directory: Path = Path("data")
     """Holds every log; one process owns it."""

@@ -1,4 +1,4 @@
-"""The conventions of every model: frozen, unknown fields refused."""
+"""The conventions of every model: frozen, unknown fields refused, built where it is first used."""
 
 from __future__ import annotations
 
@@ -8,4 +8,6 @@ from pydantic import BaseModel, ConfigDict
 class Model(BaseModel):
     """A value that crosses the wire."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, use_attribute_docstrings=True
+    )
