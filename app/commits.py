@@ -79,15 +79,17 @@ class Commits:
         waiters.append((end_offset, loop.time() + self._timeout_seconds, settle))
         if not self._asks:
             self._asks = True
-            loop.call_soon(self._ask)
+            loop.call_soon(self.ask)
         if self._sweeper is None:
             self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
         return True
 
-    def _ask(self) -> None:
-        self._asks = False
-        assert self._wake is not None, "whoever waits was let in after `attach`"
-        self._wake()
+    def ask(self) -> None:
+        """Ask for a flush now, not only when the turn ends, if somebody waits who has not asked."""
+        if self._asks:
+            self._asks = False
+            assert self._wake is not None, "whoever waits was let in after `attach`"
+            self._wake()
 
     def committed(self, moved: Sequence[tuple[Log, int]]) -> None:
         """Take one flush round from the flusher thread: these logs are on disk up to here."""

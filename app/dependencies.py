@@ -132,6 +132,11 @@ def media_type_of(header: bytes | None, accepted: tuple[bytes, ...]) -> bytes:
     return media_type
 
 
+def brings_ndjson(head: Mapping[bytes, bytes]) -> bool:
+    """Whether records come as NDJSON; raises UnsupportedMediaType if neither as that nor JSON."""
+    return media_type_of(head.get(b"content-type"), RECORD_TYPES) == NDJSON
+
+
 def negotiate(header: bytes | None, offered: tuple[bytes, ...]) -> bytes:
     """Return the offered media type the client likes best; the first one if it does not say.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,11 +18,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.answers import Body
 from app.hot_reads import HotReads
 from app.hot_request import Asked, HotRefusal, HotRequest, Lane
-from app.operations.append import Append, BatchesAppend, RecordsAppend
+from app.operations.append import Append, BatchesAppend, Judged, RecordsAppend
 from app.operations.exchange import Exchange
 from app.operations.service import MAX_PLACES, Service
 from app.operations.together import Together
-from app.problems import RequestTimedOut
+from app.problems import RequestTimedOut, ServiceError
 from app.translate.calls import FAST_APPEND_CALLS, AppendCall
 from app.translate.receipts import Place
 from engine.errors import Overloaded
@@ -67,6 +68,8 @@ class Known(NamedTuple):
     fields: Mapping[bytes, bytes]
     body_bytes: int
     task: _Task
+    judged: Judged | None
+    """None for one that is refused, each time anew."""
 
 
 class HotLane(Lane):
@@ -101,12 +104,11 @@ class HotLane(Lane):
 
     def admit(self, connection: HttpToolsProtocol, known: Known) -> HotAppend | HotRefusal | None:
         """Return the request with this head, let in or not; None if it is not one for here."""
-        task = known.task
-        admitted = self.let_in(connection, task.asked, known.fields)
+        admitted = self.let_in(connection, known.task.asked, known.fields)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
         place, exchange = admitted
-        request = HotAppend(self, connection, exchange, task)
+        request = HotAppend(self, connection, exchange, known)
         request.begin(place)
         return request
 
@@ -127,7 +129,10 @@ class HotLane(Lane):
         body_bytes = int(length)
         if body_bytes > self.service.settings.max_request_bytes:
             return None
-        return Known(url, headers, fields, body_bytes, task)
+        judged = None
+        with suppress(ServiceError):
+            judged = task.append.judge(fields, task.call)
+        return Known(url, headers, fields, body_bytes, task, judged)
 
     def _remember(self, head: bytes, known: Known) -> None:
         if len(self._known) >= MAX_KNOWN:
@@ -152,25 +157,27 @@ class HotLane(Lane):
 class HotAppend(HotRequest):
     """One append from its complete head to its answer."""
 
-    __slots__ = ("_append", "_body", "_has_body", "_task", "_timer")
+    __slots__ = ("_append", "_body", "_has_body", "_known", "_timer")
 
     _append: Append
     _exchange: Exchange
     _lane: HotLane
 
     def __init__(
-        self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, task: _Task
+        self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, known: Known
     ) -> None:
-        super().__init__(lane, connection, exchange, task.asked)
-        self._task = task
+        super().__init__(lane, connection, exchange, known.task.asked)
+        self._known = known
         self._body: Body = b""
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, place: Place) -> None:
-        """Judge the headers; a request that they spoil is answered before its body is there."""
+        """Make the append; what its headers spoil is answered before its body is there."""
+        known, task = self._known, self._known.task
         try:
-            self._append = self._task.append(self._exchange, place, self._task.call)
+            judged = known.judged or task.append.judge(known.fields, task.call)
+            self._append = task.append(self._lane.service, place, judged)
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 

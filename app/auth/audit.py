@@ -14,11 +14,12 @@ from app.auth.rules import RULES
 
 _AUDIT = logging.getLogger("tidelog.audit")
 
+_ADMINISTRATIVE = frozenset(name for name, rule in RULES.items() if rule.is_administrative)
+
 
 def audit(scope: Mapping[str, Any], operation: str, status: int) -> None:
     """Tell of a request that was answered, if it was administrative."""
-    rule = RULES.get(operation)
-    if rule is None or not rule.is_administrative:
+    if operation not in _ADMINISTRATIVE:
         return
     caller = scope.get(CALLER_KEY)
     _AUDIT.info(

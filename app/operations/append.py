@@ -9,12 +9,13 @@ flush round that carries it; no thread waits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import ClassVar, Final, NamedTuple
 
 from app.answers import Answer, Body
 from app.commits import CommitTimedOut
+from app.dependencies import BATCH_TYPES, brings_ndjson, media_type_of
 from app.operations.exchange import Exchange
 from app.operations.idempotency import Finish, fingerprint, key_of
 from app.operations.service import Service
@@ -57,10 +58,19 @@ class Receipt(NamedTuple):
         return Answer(self.status, header_list(self.head), self.body)
 
 
+class Judged(NamedTuple):
+    """What the head of an append asks for: the same whenever that head comes again."""
+
+    call: AppendCall
+    is_plain: bool
+    """Whether there is no producer and no condition for the log to judge."""
+    is_ndjson: bool = False
+
+
 class Append(ABC):
     """One append of one request, in steps that do not wait: who calls them, waits in between.
 
-    Making one judges the headers. `run` puts a body into the log, on this thread; when everything
+    `judge` judges the headers. `run` puts a body into the log, on this thread; when everything
     below `end_offset` is on disk, if `call` asks for that, `receipt` tells what was done.
     """
 
@@ -70,14 +80,19 @@ class Append(ABC):
     is_checked: ClassVar[bool]
     """Whether our own builder makes the batch, so that the log need not look into it."""
 
-    __slots__ = ("_appended", "_service", "call", "place")
+    __slots__ = ("_appended", "_is_ndjson", "_is_plain", "_service", "call", "place")
 
     _appended: Appended
 
-    def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
-        self._service = exchange.service
+    def __init__(self, service: Service, place: Place, judged: Judged) -> None:
+        self._service = service
         self.place = place
-        self.call = with_headers(call, exchange.head)
+        self.call, self._is_plain, self._is_ndjson = judged
+
+    @classmethod
+    @abstractmethod
+    def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
+        """Return what headers, by name, ask for besides the call; raises InvalidRequest."""
 
     def is_light(self, body: Body) -> bool:
         """Whether the body is small enough for the event loop; else it belongs on a worker."""
@@ -140,14 +155,16 @@ class RecordsAppend(Append):
     kind = b"records"
     is_checked = True
 
-    __slots__ = ("_is_ndjson",)
+    __slots__ = ()
 
-    def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
-        self._is_ndjson = exchange.brings_ndjson()
-        super().__init__(exchange, place, call)
+    @classmethod
+    def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
+        is_ndjson = brings_ndjson(head)
+        call = with_headers(call, head)
+        return Judged(call, call[1:] == _PLAIN, is_ndjson)
 
     def is_plain(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
-        return self.call[1:] == _PLAIN
+        return self._is_plain
 
     def batch(self, body: Body) -> bytearray:
         service = self._service
@@ -171,17 +188,19 @@ class BatchesAppend(Append):
 
     _data: Buffer
 
-    def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
-        exchange.ensure_batches()
-        super().__init__(exchange, place, call)
-        if self.call.producer_id != NO_PRODUCER_ID:
+    @classmethod
+    def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
+        media_type_of(head.get(b"content-type"), BATCH_TYPES)
+        call = with_headers(call, head)
+        if call.producer_id != NO_PRODUCER_ID:
             raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
+        return Judged(call, call[1:] == _PLAIN)
 
     def is_light(self, body: Body) -> bool:
         return not _is_compressed(body) and super().is_light(body)
 
     def is_plain(self, body: Body) -> bool:
-        if self.call[1:] != _PLAIN or len(body) < HEADER_BYTES or body[MAGIC_POSITION] != MAGIC_2:
+        if not self._is_plain or len(body) < HEADER_BYTES or body[MAGIC_POSITION] != MAGIC_2:
             return False
         header = parse_header(body)
         return header.size_bytes == len(body) and not header.has_producer_id
@@ -199,15 +218,16 @@ class BatchesAppend(Append):
 
 async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
     """Append the records of a JSON or NDJSON body as one batch."""
-    return await _serve(exchange, RecordsAppend(exchange, place, call))
+    return await _serve(exchange, place, RecordsAppend, call)
 
 
 async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
     """Append record batches exactly as the client encoded them: all of them, or none."""
-    return await _serve(exchange, BatchesAppend(exchange, place, call))
+    return await _serve(exchange, place, BatchesAppend, call)
 
 
-async def _serve(exchange: Exchange, append: Append) -> Answer:
+async def _serve(exchange: Exchange, place: Place, kind: type[Append], call: AppendCall) -> Answer:
+    append = kind(exchange.service, place, kind.judge(exchange.head, call))
     key = key_of(exchange.head, exchange.caller.name)
     body = await exchange.body()
     if key is not None:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from app.answers import Answer, Body, json_answer
 from app.commits import CommitTimedOut
+from app.dependencies import brings_ndjson
 from app.operations.append import STATUS, append_new
 from app.operations.exchange import Exchange
 from app.operations.idempotency import Finish, fingerprint, key_of
@@ -54,7 +55,7 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
     service = exchange.service
     partitions = service.topic(topic).partitions
     config = service.places(topic)[0].log.config
-    is_ndjson = exchange.brings_ndjson()
+    is_ndjson = brings_ndjson(exchange.head)
     ensure_no_conditions(exchange.head)
     key = key_of(exchange.head, exchange.caller.name)
     body = await exchange.body()

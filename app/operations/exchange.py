@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.admission import Ticket
-from app.answers import ARROW, JSON, NDJSON, Body, Message, Receive
+from app.answers import ARROW, JSON, Body, Message, Receive
 from app.auth.principal import ANONYMOUS, Principal
 from app.dependencies import (
     BATCH_TYPES,
@@ -107,14 +107,6 @@ class Exchange:
         if unpacked is not body:
             self._ticket.hold_body(len(unpacked))
         return unpacked
-
-    def brings_ndjson(self) -> bool:
-        """Whether the body is NDJSON; raises UnsupportedMediaType unless it is that or JSON."""
-        return media_type_of(self.head.get(b"content-type"), RECORD_TYPES) == NDJSON
-
-    def ensure_batches(self) -> None:
-        """Raise UnsupportedMediaType unless the body is said to be record batches."""
-        media_type_of(self.head.get(b"content-type"), BATCH_TYPES)
 
     def wanted_records(self) -> bytes:
         """Return the media type in which records are wanted; raises NotAcceptable if none is."""

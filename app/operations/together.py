@@ -57,6 +57,7 @@ class Together:
         self._bytes.clear()
         for (log, checked), members in gathered.items():
             self._append(log, members, checked=checked)
+        self._service.commits.ask()
 
     def _append(self, log: Log, members: Sequence[_Member], *, checked: bool) -> None:
         """Append all of them; if the log refuses that, one by one, to see which of them it is."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, NoReturn, Self
+from typing import Final, Literal, NoReturn
 
 import msgspec
 from msgspec import Raw
@@ -87,7 +87,7 @@ def read_records(
         _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
         if len(body) > _FEW_BYTES:
             plain = decode_plain(body, is_ndjson=is_ndjson)
-            bounds = _Rules.of(config, now_ms).bounds
+            bounds = _Rules(config, now_ms).bounds
             columns = plain_columns(plain, bounds, now_ms=now_ms, config=config)
             if columns is not None:
                 return columns
@@ -111,7 +111,7 @@ def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) 
     """
     made: list[NewRecord] = []
     faults: list[dict[str, object]] = []
-    rules = _Rules.of(config, now_ms)
+    rules = _Rules(config, now_ms)
     for index, record in enumerate(records):
         try:
             made.append(_new_record(record, rules))
@@ -124,18 +124,25 @@ def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) 
     return made
 
 
-class _Rules(NamedTuple):
+class _Rules:
     """What the topic asks of records, and the time of those that have none."""
 
-    now_ms: int
-    requires_keys: bool
-    bounds: TimestampBounds
+    __slots__ = ("_bounds", "_config", "now_ms", "requires_keys")
 
-    @classmethod
-    def of(cls, config: LogConfig, now_ms: int) -> Self:
-        is_timed = not config.uses_append_time
-        bounds = timestamp_bounds(config, now_ms) if is_timed else _UNBOUNDED
-        return cls(now_ms, config.is_compacted, bounds)
+    def __init__(self, config: LogConfig, now_ms: int) -> None:
+        self._config = config
+        self._bounds: TimestampBounds | None = None
+        self.now_ms = now_ms
+        self.requires_keys = config.is_compacted
+
+    @property
+    def bounds(self) -> TimestampBounds:
+        """The times that are taken; computed when the first record that has one asks."""
+        if self._bounds is None:
+            config = self._config
+            timed = timestamp_bounds(config, self.now_ms)
+            self._bounds = _UNBOUNDED if config.uses_append_time else timed
+        return self._bounds
 
 
 def _new_record(record: RecordIn, rules: _Rules) -> NewRecord:
@@ -148,8 +155,9 @@ def _new_record(record: RecordIn, rules: _Rules) -> NewRecord:
     timestamp = record.timestamp
     if timestamp is None:
         return rules.now_ms, key, value, headers
-    if not rules.bounds.earliest <= timestamp <= rules.bounds.latest:
-        _refuse_timestamp(timestamp, rules.bounds)
+    bounds = rules.bounds
+    if not bounds.earliest <= timestamp <= bounds.latest:
+        _refuse_timestamp(timestamp, bounds)
     return timestamp, key, value, headers
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from app.answers import RECORD_BATCH
 from app.operations.append import Append, BatchesAppend, RecordsAppend
-from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.operations.together import Together
 from app.translate.calls import AppendCall
@@ -52,10 +51,8 @@ def place_of(service: Service, topic: str = "events", **config: str) -> Place:
 
 
 def batches_append(service: Service, place: Place, call: AppendCall | None = None) -> BatchesAppend:
-    exchange = Exchange(service, {b"content-type": RECORD_BATCH})
-    append = BatchesAppend(exchange, place, call or AppendCall("1"))
-    exchange.close()
-    return append
+    judged = BatchesAppend.judge({b"content-type": RECORD_BATCH}, call or AppendCall("1"))
+    return BatchesAppend(service, place, judged)
 
 
 class Gathering:
@@ -68,9 +65,7 @@ class Gathering:
         self.outcomes: dict[int, Exception | None] = {}
 
     def add(self, place: Place, value_bytes: int = 1, *, acks: str = "1") -> None:
-        exchange = Exchange(self._service, {})
-        append = RecordsAppend(exchange, place, AppendCall(acks))
-        exchange.close()
+        append = RecordsAppend(self._service, place, RecordsAppend.judge({}, AppendCall(acks)))
         body = json.dumps({"records": [{"value": "x" * value_bytes}]}).encode()
         self._add(append, body)
 
