@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -70,7 +70,7 @@ class Marks(Model):
     log_end_offset: Count
 
 
-class PageParameters(Model):
+class PageParameters(Parameters):
     """Which page of a list in the order of names."""
 
     page_size: Annotated[int, Field(ge=1), DECIMAL] = 100

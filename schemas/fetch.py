@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 from schemas.common import DECIMAL, INT64_MAX, Int64, Offset, OffsetOrText, PartitionNumber
 from schemas.produce import Encoding
 
 OFFSET_PATTERN = r"^([0-9]{1,19}|earliest|latest|ts:[0-9]{1,19})$"
 
 
-class ReadParameters(Model):
+class ReadParameters(Parameters):
     """Where a read starts, how far it goes and how long it waits."""
 
     offset: Annotated[str, Field(pattern=OFFSET_PATTERN, examples=["0"])] = "earliest"

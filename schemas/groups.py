@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 from schemas.common import DECIMAL, INT32_MAX, Count, Offset, PartitionNumber, TimestampMs
 
 LONGEST_GROUP_NAME: Final = 255
@@ -63,7 +63,7 @@ class GroupList(Model):
     """Give it as `page_token` to go on; null at the end."""
 
 
-class LagParameters(Model):
+class LagParameters(Parameters):
     """Up to where the group reads."""
 
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 from schemas.common import DECIMAL, Count, Offset, PartitionNumber, TimestampMs
 
 
@@ -106,7 +106,7 @@ class KafkaRestRecord(Model):
     offset: Count
 
 
-class KafkaRestReadParameters(Model):
+class KafkaRestReadParameters(Parameters):
     """Where a read starts, how much it takes and how long it waits; as Redpanda's proxy has it."""
 
     offset: Offset

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 from schemas.common import DECIMAL, INT64_MAX, Count, Int64, Marks, Offset, PartitionNumber
 
 
@@ -65,7 +65,7 @@ class RemovedSegment(Model):
     reason: Literal["log_start", "size", "time"]
 
 
-class RetentionParameters(Model):
+class RetentionParameters(Parameters):
     """How a retention pass is run."""
 
     dry_run: Annotated[bool, BeforeValidator(lambda text: text == "" or text)] = False

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 from schemas.common import Count, Int64, Marks, PartitionNumber
 
 TIMESTAMP_PATTERN = r"^([0-9]{1,19}|earliest|latest|max_timestamp)$"
 
 
-class OffsetParameters(Model):
+class OffsetParameters(Parameters):
     """Which offset is asked for; without `timestamp` all marks of the log."""
 
     timestamp: Annotated[str, Field(pattern=TIMESTAMP_PATTERN)] | None = None

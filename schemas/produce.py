@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 from schemas.common import Count, Int64, Offset, PartitionNumber, TimestampMs
 
 Encoding = Literal["json", "utf8", "base64"]
 Acks = Literal["0", "1", "all"]
 
 
-class AppendParameters(Model):
+class AppendParameters(Parameters):
     """When an append is answered."""
 
     acks: Acks = "all"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 from schemas.common import DECIMAL, INT32_MAX, INT64_MAX, Count, Int64, Marks, PartitionNumber
 
 INT16_MAX = 2**15 - 1
@@ -25,7 +25,7 @@ class ProducerIdentity(Model):
     producer_epoch: int
 
 
-class ProducerParameters(Model):
+class ProducerParameters(Parameters):
     """Which page of producers."""
 
     page_size: Annotated[int, Field(ge=1), DECIMAL] = 100
@@ -57,7 +57,7 @@ class ProducerList(Model):
     """Give it as `page_token` to go on; null at the end."""
 
 
-class OutcomeParameters(Model):
+class OutcomeParameters(Parameters):
     """Of which epoch the append was."""
 
     producer_epoch: ProducerEpoch | None = None

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from schemas.base import Model
+from schemas.base import Model, Parameters
 from schemas.common import DECIMAL, INT64_MAX, Int64, OffsetOrText, PartitionNumber
 from schemas.fetch import OFFSET_PATTERN
 from schemas.problems import Problem
 from schemas.produce import Encoding
 
 
-class TailParameters(Model):
+class TailParameters(Parameters):
     """Where a tail begins, and how its records are shown."""
 
     offset: Annotated[str, Field(pattern=OFFSET_PATTERN, examples=["latest"])] = "earliest"
