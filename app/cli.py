@@ -3,31 +3,74 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from app.client import commands
-from app.key_commands import keys
 from engine.errors import EngineError
 from engine.fs.filesystem import PosixFileSystem
 
 if TYPE_CHECKING:
+    from typer._click import Command, Context
+
     from app.settings import Settings
 
-# What serves is loaded by the commands that serve: the client's commands answer at once.
+# What a command needs is loaded when it is asked for: what serves does not wait for what prints.
+
+_MODULES: Final[Mapping[str, str]] = {
+    "topics": "app.client.commands.topics",
+    "create": "app.client.commands.topics",
+    "append": "app.client.commands.append",
+    "read": "app.client.commands.read",
+    "tail": "app.client.commands.read",
+    "directories": "app.client.commands.move",
+    "move": "app.client.commands.move",
+    "dump": "app.client.commands.dump",
+    "verify": "app.client.commands.verify",
+    "repair": "app.client.commands.verify",
+    "ingest": "app.client.commands.ingest",
+    "lake": "app.client.commands.lake",
+    "keys": "app.key_commands",
+}
+"""Where the commands are that are not below: each, or a program of several, under its name."""
+
+
+class _Program(TyperGroup):
+    """The commands below, and those of other modules once they are asked for."""
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        if cmd_name not in self.commands:
+            # What is no command may be a slip: typer compares it with all there are.
+            self._load([cmd_name] if cmd_name in _MODULES else _MODULES)
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        self._load(_MODULES)
+        return super().list_commands(ctx)
+
+    def _load(self, names: Iterable[str]) -> None:
+        for name in names:
+            found = getattr(import_module(_MODULES[name]), name)
+            if not isinstance(found, typer.Typer):
+                one = typer.Typer(add_completion=False)
+                one.command(name)(found)
+                found = one
+            self.commands[name] = get_command(found)
+
 
 app = typer.Typer(
+    cls=_Program,
     name="tidelog",
     help="A durable commit log that speaks plain HTTP; on disk it is Apache Kafka's log.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-commands.register(app)
-app.add_typer(keys, name="keys")
 
 
 @app.command()

@@ -33,7 +33,9 @@ DATA: Final = Path("data")
 
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-keys = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+keys = typer.Typer(
+    name="keys", help="Make, list and revoke API keys.", no_args_is_help=True, add_completion=False
+)
 
 
 @keys.command()

@@ -1,6 +1,6 @@
 """The command line for people: an HTTP client of the service, and what it prints.
 
-    commands/     one module per command; `register` puts them all into the program
+    commands/     one module per command; the program loads it when the command is asked for
     appender      records to batches to idempotent requests, in order per partition
     reader        pages of one partition, up to an end or for ever
     record_lines  what a line of input means: a record, or a document with a field for the key

@@ -1,7 +1,7 @@
 """How a command gets in: an API key or token, whom it trusts, and the certificate it shows.
 
-The options are those of every command that talks to a service, so they are added to the commands
-in one place and found by `session`. A key is never printed, not even by an error.
+The options are those of every command that talks to a service, so they are added to each by
+`with_access` and found by `session`. A key is never printed, not even by an error.
 """
 
 from __future__ import annotations

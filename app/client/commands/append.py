@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
+from app.client.access import with_access
 from app.client.appender import DEFAULT_BATCH_RECORDS, Appender, AppendReport
 from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
 from app.client.connection import DEFAULT_SERVER
 from app.client.record_lines import Fields, RecordLine, read_documents, read_records
 
 
+@with_access
 def append(
     *,
     topic: TopicArgument,

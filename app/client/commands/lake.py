@@ -23,7 +23,7 @@ lake = typer.Typer(
     name="lake",
     help="Look after what `ingest` has filled.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    add_completion=False,
 )
 
 LakeArgument: TypeAlias = Annotated[

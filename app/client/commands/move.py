@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from app.client.access import with_access
 from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
 from app.client.connection import DEFAULT_SERVER, Connection, JsonObject, Request, topic_path
 from app.client.failures import Failure
@@ -21,6 +22,7 @@ class MoveFailed(Failure):
     code = "move_failed"
 
 
+@with_access
 def directories(*, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
     """List the data directories of the service, and how much lies in each.
 
@@ -41,6 +43,7 @@ def directories(*, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = 
         )
 
 
+@with_access
 def move(
     *,
     topic: TopicArgument,

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from app.client.access import with_access
 from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
 from app.client.connection import DEFAULT_SERVER, Connection, Request, topic_path
 from app.client.failures import Failure
@@ -41,6 +42,7 @@ MaxRecordsOption = Annotated[
 ]
 
 
+@with_access
 def read(
     *,
     topic: TopicArgument,
@@ -65,6 +67,7 @@ def read(
                 return
 
 
+@with_access
 def tail(
     *,
     topic: TopicArgument,

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from app.client.access import with_access
 from app.client.commands.session import (
     JsonOption,
     ServerOption,
@@ -21,6 +22,7 @@ from app.client.terminal import Terminal
 _CREATED = 201
 
 
+@with_access
 def topics(
     *,
     topic: Annotated[str | None, typer.Argument(help="Show one, with its partitions.")] = None,
@@ -39,6 +41,7 @@ def topics(
             _show(connection, terminal, topic)
 
 
+@with_access
 def create(
     *,
     topic: TopicArgument,

@@ -171,6 +171,13 @@ def test_the_program_prints_its_help(
     assert "serve" in capsys.readouterr().out
 
 
+def test_a_slip_is_compared_with_every_command(runner: CliRunner) -> None:
+    """Those that no one has loaded yet are among them; one that is there is found alone."""
+    result = runner.invoke(app, ["topic"])
+    assert (result.exit_code, "Did you mean 'topics'?" in result.output) == (2, True)
+    assert runner.invoke(app, ["topics", "--help"]).exit_code == 0
+
+
 def test_a_signal_ends_the_service_cleanly(tmp_path: Path) -> None:
     """SIGTERM drains, closes and leaves the marker that the next start believes."""
     command = [sys.executable, "-m", "app.cli", "serve", "--port", "0", "--data-dir", str(tmp_path)]
