@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from engine.clock import Clock
 from engine.config import ScrubConfig
-from engine.errors import LogReplaced, SegmentNotFound, StorageOffline, StoredDataCorrupt
+from engine.errors import (
+    LogReplaced,
+    Overloaded,
+    SegmentNotFound,
+    StorageOffline,
+    StoredDataCorrupt,
+)
 from engine.log.files import FileKind
 from engine.log.log import Log
 from engine.manager.manager import LogManager
@@ -97,7 +104,8 @@ class Scrubber:
     def run_pass(self) -> ScrubReport | None:
         """Verify every log from its start to its high watermark; return None if stopped meanwhile.
 
-        A log that is deleted, cut, closed or offline is left; the others go on.
+        A log that is deleted, cut, closed or offline is left; the others go on. So is one of which
+        too many files would be open.
         """
         start_ms = self._clock.now_ms()
         checked_bytes = 0
@@ -120,14 +128,12 @@ class Scrubber:
 
     def _check(self, log: Log, damage: list[Damage]) -> int:
         checked_bytes = 0
-        for segment in log.segments_info():
-            try:
-                checked_bytes += self._check_segment(log, segment.base_offset, damage)
-            except SegmentNotFound:
-                continue  # retention or compaction was quicker
-            except (LogReplaced, StorageOffline) as error:
-                _LOG.info("%s was not scrubbed to its end: %s", log.topic_partition, error)
-                break
+        try:
+            for segment in log.segments_info():
+                with suppress(SegmentNotFound):  # retention or compaction was quicker
+                    checked_bytes += self._check_segment(log, segment.base_offset, damage)
+        except (LogReplaced, StorageOffline, Overloaded) as error:
+            _LOG.info("%s was not scrubbed to its end: %s", log.topic_partition, error)
         return checked_bytes
 
     def _check_segment(self, log: Log, base_offset: int, damage: list[Damage]) -> int:

@@ -8,12 +8,12 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from mmap import ACCESS_READ, ACCESS_WRITE, MADV_RANDOM, mmap
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from engine.fs.port import DirectoryEntry, File, FileSystem, HeldLock, MappedFile
@@ -193,12 +193,7 @@ class PosixFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _cut_half_written(self, descriptor: _Descriptor | _Closed, position: int) -> None:
@@ -378,10 +373,10 @@ class PosixFileSystem:
         return PosixMappedFile(path, number, is_new=True, read_only=False)
 
     def exists(self, path: Path) -> bool:
-        return os.path.lexists(path)
+        return _mode(path, follow_symlinks=False) != 0
 
     def is_directory(self, path: Path) -> bool:
-        return os.path.isdir(path)
+        return stat.S_ISDIR(_mode(path))
 
     def size_bytes(self, path: Path) -> int:
         return os.stat(path).st_size
@@ -436,6 +431,13 @@ class PosixFileSystem:
 
     def lock(self, path: Path) -> HeldLock:
         return _PosixLock(path)
+
+
+def _mode(path: Path, *, follow_symlinks: bool = True) -> int:
+    """Return 0 for what is not there; `os.path` takes all that cannot be looked at for that."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return os.stat(path, follow_symlinks=follow_symlinks).st_mode
+    return 0
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from engine.errors import SegmentNotFound, StoredDataCorrupt
 from engine.log.read import readable_end
+from engine.log.results import SegmentInfo
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
@@ -44,6 +45,24 @@ class SegmentFile(NamedTuple):
     """Where what is shown of the segment ends; the base offset of the next one, if there is one."""
     truncations: int
     """What `LogState.truncations` was."""
+
+
+def listed(segments: SegmentSnapshot, marks: Watermarks) -> list[SegmentInfo]:
+    """Return all segments, oldest first; each ends where the next begins, the last with the log."""
+    active = segments.segments[-1]
+    ends = (*segments.base_offsets[1:], max(active.base_offset, marks.log_end_offset))
+    return [
+        SegmentInfo(
+            segment.base_offset,
+            end,
+            segment.size_bytes,
+            segment.largest_timestamp,
+            segment.modified_ms,
+            segment is active,
+            segment.indexes.has_transactions,
+        )
+        for segment, end in zip(segments.segments, ends, strict=True)
+    ]
 
 
 def open_file(

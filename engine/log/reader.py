@@ -24,6 +24,7 @@ from engine.log.files import (
     FileKind,
     SegmentFile,
     check_log,
+    listed,
     open_file,
     read_log,
 )
@@ -381,10 +382,14 @@ class LogReader(ABC):
 
         See `engine.log.lookup.segment_starts_before`.
         """
-        marks = self._state.watermarks
-        segments = self._state.local.segments.snapshot
         now_ms = self._context.clock.now_ms()
-        return lookup.segment_starts_before(timestamp_ms, max_count, segments, marks, now_ms=now_ms)
+
+        def look(segments: SegmentSnapshot, marks: Watermarks) -> list[int]:
+            return lookup.segment_starts_before(
+                timestamp_ms, max_count, segments, marks, now_ms=now_ms
+            )
+
+        return self._seen(self._state, look)
 
     def _looked_up(self, look_up: Callable[[], _Found]) -> _Found:
         def guarded() -> _Found:
@@ -401,5 +406,5 @@ class LogReader(ABC):
             return look_up()
 
     def segments_info(self) -> list[SegmentInfo]:
-        """Return all segments, oldest first."""
-        return self._state.describe_segments()
+        """Return all segments, oldest first. Raises StorageOffline, Overloaded."""
+        return self._mending(lambda: self._seen(self._state, listed))

@@ -20,7 +20,7 @@ from engine.log.loader import LoadedLog, LoadRequest
 from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_producers
 from engine.log.relocation import Standstill
-from engine.log.results import Appended, Fetched, LogTag, SegmentInfo
+from engine.log.results import Appended, Fetched, LogTag
 from engine.records.batch import OFFSET_LENGTH_EPOCH
 from engine.records.header import MAGIC_2, BatchHeader
 from engine.segment.roll_params import RollParams
@@ -261,24 +261,6 @@ class LogState:
                 if found is not None:
                     return OffsetMetadata(offset, segment.base_offset, found.position)
         return self.watermarks.end
-
-    def describe_segments(self) -> list[SegmentInfo]:
-        """Return all segments, oldest first. Needs no lock."""
-        log_end_offset = self.watermarks.log_end_offset
-        snapshot = self.local.segments.snapshot
-        ends = (*snapshot.base_offsets[1:], log_end_offset)
-        return [
-            SegmentInfo(
-                segment.base_offset,
-                end,
-                segment.size_bytes,
-                segment.largest_timestamp,
-                segment.modified_ms,
-                segment is snapshot.segments[-1],
-                segment.indexes.has_transactions,
-            )
-            for segment, end in zip(snapshot.segments, ends, strict=True)
-        ]
 
     # -- segments ----------------------------------------------------------------------------
 

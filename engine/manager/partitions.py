@@ -61,7 +61,9 @@ class Partitions:
     def ensure_free(self, topic: Topic, log: TopicPartition) -> None:
         """Raise TopicConflict if something is in the way of a new partition: it is not its own."""
         path = self.path_of(log)
-        if self._fs.exists(path):
+        with self._context.health.reading():
+            is_taken = self._fs.exists(path)
+        if is_taken:
             raise TopicConflict(
                 f"{path.name} exists and belongs to no topic; a restart would adopt it",
                 topic=topic.name,

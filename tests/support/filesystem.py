@@ -122,15 +122,19 @@ class ForgetfulDisk(Storage):
             return ForgetfulMap(self, path, inode, is_new=False, read_only=read_only)
 
     def exists(self, path: Path) -> bool:
+        self.enter("look", path)
         return self._look(path.parts) is not None
 
     def is_directory(self, path: Path) -> bool:
+        self.enter("look", path)
         return isinstance(self._look(path.parts), Directory)
 
     def size_bytes(self, path: Path) -> int:
+        self.enter("look", path)
         return len(self._inode(path).content)
 
     def modified_ms(self, path: Path) -> int:
+        self.enter("look", path)
         return self._inode(path).modified_ms
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
@@ -152,9 +156,9 @@ class ForgetfulDisk(Storage):
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         with self._lock:
-            if self.is_directory(path):
+            if isinstance(self._look(path.parts), Directory):
                 return
-            if parents and not self.exists(path.parent):
+            if parents and self._look(path.parent.parts) is None:
                 self.make_directory(path.parent, parents=True)
             if path.name in self._parent(path).names:
                 raise os_error(errno.EEXIST, path)
@@ -182,7 +186,7 @@ class ForgetfulDisk(Storage):
 
     def remove(self, path: Path, *, missing_ok: bool = False) -> None:
         with self._lock:
-            if missing_ok and not self.exists(path):
+            if missing_ok and self._look(path.parts) is None:
                 return
             inode = self._inode(path)
             self.enter("remove", path)
@@ -272,8 +276,7 @@ class ForgetfulDisk(Storage):
             if isinstance(node, Directory):
                 self._revive(node, power_cut=power_cut, random=random)
             elif power_cut:
-                node.durable, node.clean = node.after_power_cut(random), None
-                node.content = bytearray(node.durable)
+                node.lose_power(random)
             else:
                 node.content = bytearray(node.content)  # cut off from the maps of the old process
 

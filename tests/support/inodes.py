@@ -42,6 +42,8 @@ class Inode:
     """What the kernel takes for being on the disk, where that is not `durable`: a sync failed."""
     rewritten: set[int] = field(default_factory=set)
     """Pages written since then: dirty again, even if with the same bytes."""
+    shortest: int = UNLIMITED
+    """The least length it had since it was synced: what was behind it may be gone as well."""
     modified_ms: int = 0
     number: int = field(default_factory=itertools.count().__next__)
     changes: int = 0  # how often it was written or cut
@@ -49,6 +51,7 @@ class Inode:
     def sync(self) -> None:
         self.durable, self.clean = self._written(), None if self.clean is None else self._now()
         self.rewritten.clear()
+        self.shortest = UNLIMITED
 
     def write(self, position: int, data: bytes) -> None:
         """Change the page cache."""
@@ -56,6 +59,10 @@ class Inode:
         self.content[position:end] = data
         if self.clean is not None:
             self.rewritten.update(range(position // PAGE_BYTES, -(-end // PAGE_BYTES)))
+
+    def cut(self, size_bytes: int) -> None:
+        del self.content[size_bytes:]
+        self.shortest = min(self.shortest, size_bytes)
 
     def fail_to_sync(self) -> None:
         """The kernel tells of the failure once, and drops what it could not write."""
@@ -72,15 +79,31 @@ class Inode:
     def write_back(self, random: Random) -> None:
         """Write some pages without being asked to, as kernels do after a while."""
         if self.clean is None and self.durable != self.content:
-            self.durable = _mixed(self.durable, self._now(), PAGE_BYTES, random)
+            self.durable = self._mixed(self._now(), PAGE_BYTES, random)
 
-    def after_power_cut(self, random: Random | None) -> bytes:
-        """What is found: what was synced or, with `random`, newer bytes in some blocks."""
+    def lose_power(self, random: Random | None) -> None:
+        """Keep what was synced or, with `random`, newer bytes in some blocks."""
         written = self.durable if random is None else self._written()
-        if random is None or self.durable == written:
-            return self.durable
-        block_bytes = random.choice((SECTOR_BYTES, PAGE_BYTES))
-        return _mixed(self.durable, written, block_bytes, random)
+        if random is not None and self.durable != written:
+            block_bytes = random.choice((SECTOR_BYTES, PAGE_BYTES))
+            self.durable = self._mixed(written, block_bytes, random)
+        self.content, self.clean = bytearray(self.durable), None
+        self.shortest = UNLIMITED
+
+    def _mixed(self, new: bytes, block_bytes: int, random: Random) -> bytes:
+        """Take each block from before or from `new`, and any length that it had meanwhile.
+
+        Where it was cut and written again, neither may be there: zeros, as in a hole.
+        """
+        old = self.durable
+        size = random.randint(min(len(old), len(new), self.shortest), max(len(old), len(new)))
+        found = bytearray(size)
+        for start in range(0, size, block_bytes):
+            may_be_hole = start >= self.shortest
+            block = random.choice((old, new, b"") if may_be_hole else (old, new))
+            piece = block[start : min(start + block_bytes, size)]
+            found[start : start + len(piece)] = piece
+        return bytes(found)
 
     def _now(self) -> bytes:
         return bytes(self.content)
@@ -99,16 +122,6 @@ class Inode:
             if now[page] != clean[page] or start // PAGE_BYTES in self.rewritten:
                 found[page] = now[page]
         return bytes(found)
-
-
-def _mixed(old: bytes, new: bytes, block_bytes: int, random: Random) -> bytes:
-    """Take each block from either, and a length between both."""
-    size = random.randint(min(len(old), len(new)), max(len(old), len(new)))
-    found = bytearray(size)
-    for start in range(0, size, block_bytes):
-        block = random.choice((old, new))[start : min(start + block_bytes, size)]
-        found[start : start + len(block)] = block
-    return bytes(found)
 
 
 Entry: TypeAlias = "Inode | Directory"
@@ -241,7 +254,7 @@ class ForgetfulFile(_Open):
             raise ValueError(f"cannot cut {self.path} to {size_bytes}")
         if size_bytes < len(self._inode.content):
             self._enter("truncate")
-            del self._inode.content[size_bytes:]
+            self._inode.cut(size_bytes)
             self._inode.modified_ms = self._disk.now_ms
             self._inode.changes += 1
         self.size_bytes = size_bytes
@@ -258,9 +271,11 @@ class ForgetfulFile(_Open):
         self._inode.drop_cache()
 
     def modified_ms(self) -> int:
+        self._enter("look")
         return self._inode.modified_ms
 
     def version(self) -> str:
+        self._enter("look")
         return f"{self._inode.number:x}-{self._inode.changes:x}"
 
     def close(self) -> None:
@@ -310,7 +325,7 @@ class ForgetfulMap(_Open):
         self._enter("resize")
         self.buffer.release()
         content = self._inode.content
-        del content[size_bytes:]
+        self._inode.cut(size_bytes)
         content.extend(bytes(size_bytes - len(content)))
         self.reserved_bytes = min(self.reserved_bytes, size_bytes)
         self._map()

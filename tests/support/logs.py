@@ -130,7 +130,7 @@ def fill_segments(log: Log, *counts: int) -> list[bytes]:
 
 def segment_bases(log: Log) -> list[int]:
     """The base offsets of all segments."""
-    return [segment.base_offset for segment in log.segments_info()]
+    return [segment.base_offset for segment in log.segments]
 
 
 def log_path(base_offset: int = 0, *, suffix: str = ".log", log: TopicPartition = EVENTS) -> Path:

@@ -300,6 +300,8 @@ def truncate_to(simulation: Simulation, driven: DrivenLog, offset: int) -> None:
         if not simulation.is_offline:
             driven.may_have_been_cut(offset)
         raise
+    finally:
+        simulation.threads.waiting.pop(driven.log, None)  # the service answers them before it cuts
     driven.was_cut(offset, end)
     checkpoints_were_written(simulation, driven)
 

@@ -48,11 +48,9 @@ class Threads:
 
     def was_committed(self, moved: Sequence[tuple[Log, int]]) -> None:
         for log, high_watermark in moved:
-            marks = log.watermarks
-            if high_watermark > marks.high_watermark:
+            if high_watermark > log.watermarks.high_watermark:
                 self.wrong.append(f"{log.topic_partition} is not committed to {high_watermark}")
-            end = min(self.waiting.get(log, 0), marks.log_end_offset)  # the rest was truncated
-            if end <= high_watermark:
+            if self.waiting.get(log, 0) <= high_watermark:
                 self.waiting.pop(log, None)
 
     def was_not_committed(self, logs: Sequence[Log], error: StorageError) -> None:

@@ -1,7 +1,10 @@
 """The scrubber verifies every committed byte, and tells where damage is; it changes nothing."""
 
+import errno
 import threading
 from collections.abc import Callable
+
+import pytest
 
 from engine.background.scrubber import CHUNK_BYTES, MAX_REPORTED, Scrubber
 from engine.clock import SystemClock
@@ -201,6 +204,21 @@ def test_a_log_that_is_cut_meanwhile_is_left_for_the_next_pass() -> None:
     other = scene.manager.log(OTHER)
     assert report.checked_bytes >= other.size_bytes
     assert scene.watcher.scrubbed_bytes > LARGE_BYTES
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("name", ["look", "read"])
+def test_a_log_that_cannot_be_read_now_is_left_for_the_next_pass(name: str, error: int) -> None:
+    """Too many open files, or a disk that fails, end neither the pass nor the thread."""
+    scene = Scene()
+    scene.world.disk.fail(name, error=error)
+    report = scene.scrubber.run_pass()
+    assert report is not None
+    assert report.damaged_count == 0
+    assert report.checked_bytes < scene.size_bytes()
+    again = scene.scrubber.run_pass()
+    assert again is not None
+    assert (again.checked_bytes == scene.size_bytes()) == (error == errno.EMFILE)
 
 
 def test_a_stop_ends_the_pass() -> None:

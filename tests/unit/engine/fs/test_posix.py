@@ -253,3 +253,12 @@ def test_failure_to_lock_is_not_taken_for_a_lock(
     monkeypatch.setattr(fcntl, "lockf", out_of_locks)
     with pytest.raises(OSError, match="no locks available"):
         DirectoryLock(fs, tmp_path)
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(
+    fs: PosixFileSystem, tmp_path: Path
+) -> None:
+    """Only what is surely not there is not there; here a name is longer than any can be."""
+    for look in (fs.exists, fs.is_directory):
+        with pytest.raises(OSError, match="too long"):
+            look(tmp_path / ("x" * 1_000))

@@ -1,0 +1,76 @@
+"""What cannot be looked at is not taken for what is not there, and who asked is told.
+
+`os.path.lexists` and `isdir` answer no to every error, and on the simulated disk no look failed.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from engine.errors import Overloaded, StorageOffline
+from engine.fs import names
+from engine.types import FetchIsolation
+from tests.support.builders import EVENTS, World
+from tests.support.logs import CONFIG, append_values, read_values
+from tests.support.time import START_MS
+from tests.unit.engine.log.test_transactions import ABORT, Producer
+
+COMMITTED = FetchIsolation.TXN_COMMITTED
+
+
+def test_aborted_records_are_not_shown_if_their_index_cannot_be_looked_for() -> None:
+    """Without its file a segment has no aborted transactions: that has to be sure."""
+    world = World()
+    log = world.open_log(CONFIG)
+    producer = Producer(log, 7)
+    producer.write(b"never")
+    producer.end(ABORT)
+    log.roll()
+    append_values(log, b"shown")
+    end = log.flush()
+    log.close()
+    log = world.open_uncommitted(CONFIG, recovery_point=end, was_clean=True)
+    assert read_values(log) == [b"never", b"shown"]
+    world.disk.fail("look", path_end=names.TXN_INDEX_SUFFIX)
+    with pytest.raises(StorageOffline):
+        read_values(log, isolation=COMMITTED)
+
+
+def test_a_topic_is_not_made_where_nobody_can_look() -> None:
+    """Its directory may be there and hold something: a bare OSError was told of it."""
+    world = World()
+    manager = world.open_manager()
+    world.disk.fail("look", path_end=names.partition_directory_name(EVENTS))
+    with pytest.raises(StorageOffline):
+        manager.create_topic(EVENTS.topic, 1, {})
+    (health,) = manager.directories
+    assert health.is_offline
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(errno.EIO, StorageOffline), (errno.EMFILE, Overloaded)]
+)
+def test_an_index_that_cannot_be_opened_is_told_to_who_lists_segments(
+    error: int, told: type[Exception]
+) -> None:
+    """A listing tells the largest time of each segment; what failed there was a bare OSError."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"one")
+    log.roll()
+    log.commit()
+    world.disk.fail("open_map", error=error)
+    with pytest.raises(told):
+        log.segments_info()
+    assert world.health.is_offline == (told is StorageOffline)
+
+
+def test_a_log_that_was_closed_lists_nothing() -> None:
+    """A topic may be deleted while somebody asks: it was a bare ValueError."""
+    log = World().open_log(CONFIG)
+    log.close()
+    for ask in (log.segments_info, lambda: log.offsets_before(START_MS, 1)):
+        with pytest.raises(StorageOffline, match="is closed"):
+            ask()
