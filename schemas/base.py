@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 
 
-class Model(BaseModel):
-    """A value that crosses the wire."""
+def _strings_below(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, inspect.cleandoc(text)
+            case _:
+                pass
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", defer_build=True, use_attribute_docstrings=True
-    )
+
+@cache
+def _strings_of(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return for each class of a module, by name, the strings below its fields.
+
+    None where the source was not brought along.
+    """
+    tree = ast.parse("".join(linecache.getlines(sys.modules[module].__file__ or "")))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {node.name: dict(_strings_below(node.body)) for node in classes}
+
+
+class Model(BaseModel):
+    """A value that crosses the wire; the string below a field describes it in the document."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:  # noqa: ANN401  # pydantic's
+        """Take the descriptions over.
+
+        `use_attribute_docstrings` does the same, and searches all modules for the source of each
+        class: a tenth of the time that a service takes to start.
+        """
+        for name, text in _strings_of(cls.__module__).get(cls.__name__, {}).items():
+            cls.model_fields[name].description = text
 
 
 class Parameters(Model):
