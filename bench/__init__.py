@@ -14,6 +14,7 @@
     spark.py      the Spark side: into nothing, into Parquet
     flame.py      where the service's time goes during a measure: `make flame MEASURE=single`
     curves.py     what a request costs while one thing grows: `python -m bench.curves`
+    stock.py      data directories that are filled before a service is started on them
     documents.py  results as JSON, and what has moved since the committed ones
     page.py       `docs/performance.md` from the committed results: `python -m bench.page`
     cleaner.py    compaction, without the service: `python -m bench.cleaner`

@@ -1,7 +1,8 @@
 """`python -m bench.curves [CURVE…]`: what one request costs while one thing grows, and why it does.
 
 python -m bench.curves                              all curves, small
-python -m bench.curves partitions --most 10000      one of them, further
+python -m bench.curves partitions --most 5000       one of them, further
+python -m bench.curves --full                       all of them as far as they go
 python -m bench.curves --json FILE                  and the points for the page
 
 Each point is the processor time of the service for one request beside the rate at which requests
@@ -12,17 +13,22 @@ from __future__ import annotations
 
 import argparse
 import random
+import resource
+import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from app.client.connection import Connection, topic_path
+from app.client.connection import Connection, Request, topic_path
+from bench import stock
 from bench.crowd import Crowd, run_crowd
 from bench.documents import write_document
 from bench.figures import parse_measures
@@ -36,11 +42,16 @@ _JSON: Final = "application/json"
 _BATCHES: Final = "application/vnd.kafka.recordbatch.v2"
 _RECORD: Final = b'{"records":[{"key":"AA","value":{"flight":1141,"arr_delay":33}}]}'
 _SEGMENT_BYTES: Final = 64 * 1024
-_FILLING_BYTES: Final = 1_000_000
-_USUAL_BATCH_BYTES: Final = 10_000
+_MB: Final = 1_000_000
+_USUAL_BATCH_BYTES: Final = 64_000
 _SMALL_READ_BYTES: Final = 1_000
 _PLACES: Final = 32
 _COMMITS: Final = 5
+
+_LOOK_EVERY_S: Final = 0.05
+_OTHER_FILES: Final = 500
+_FULL_BYTES: Final = 30_000_000_000
+"""What the whole length of all curves takes of a disk, and some more."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -61,6 +72,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 Measure = Callable[[Bench, int], Point]
+Prepare = Callable[[Path, int], None]
 
 
 def _of(x: int, loaded: Loaded) -> Point:
@@ -85,26 +97,38 @@ def bodies(bench: Bench, size_bytes: int) -> Point:
 
 def partitions(bench: Bench, count: int) -> Point:
     """One JSON record a request, flushed, from 64 connections, each to a partition of its own."""
-    topic = f"partitions-{count}"
-    bench.create_topic(topic, partitions=count)
     chosen = random.Random(1).sample(range(count), min(count, 64))
-    paths = [topic_path(topic, number, "records") for number in chosen]
+    paths = [topic_path("partitions", number, "records") for number in chosen]
+    for path in paths:  # the first append to a log opens what the others find open
+        bench.ask("POST", path, _JSON, _RECORD)
     return _of(count, bench.load([post(path, _JSON, _RECORD) for path in paths], 64))
+
+
+def have_partitions(folder: Path, count: int) -> None:
+    """Have the partitions for that curve."""
+    stock.have_partitions(folder, "partitions", count)
 
 
 def segments(bench: Bench, count: int) -> Point:
     """A read of a kilobyte, by 32 connections, each at a place of its own in so many segments."""
-    topic = f"segments-{count}"
-    bench.create_topic(topic, partitions=1, segment_bytes=str(_SEGMENT_BYTES))
-    return _of(count, _small_reads(bench, topic, _batch(_SEGMENT_BYTES - 1_000), count))
+    return _of(count, _small_reads(bench, "segments"))
+
+
+def have_segments(folder: Path, count: int) -> None:
+    """Have the segments for that curve, of one batch each."""
+    batch = _batch(_SEGMENT_BYTES - 1_000)
+    size_bytes = count * len(batch)
+    stock.have_bytes(folder, "segments", batch, size_bytes, segment_bytes=str(_SEGMENT_BYTES))
 
 
 def log_megabytes(bench: Bench, megabytes: int) -> Point:
     """A read of a kilobyte, by 32 connections, each at a place of its own in so many megabytes."""
-    topic = f"log-{megabytes}"
-    bench.create_topic(topic, partitions=1)
-    batches = _batch(_USUAL_BATCH_BYTES) * (_FILLING_BYTES // _USUAL_BATCH_BYTES)
-    return _of(megabytes, _small_reads(bench, topic, batches, megabytes))
+    return _of(megabytes, _small_reads(bench, "log"))
+
+
+def have_megabytes(folder: Path, megabytes: int) -> None:
+    """Have the log for that curve."""
+    stock.have_bytes(folder, "log", _batch(_USUAL_BATCH_BYTES), megabytes * _MB)
 
 
 def waiting_readers(bench: Bench, count: int) -> Point:
@@ -131,29 +155,64 @@ def waiting_readers(bench: Bench, count: int) -> Point:
     return Point(count, 1 / slowest[len(slowest) // 2], used_s / (_COMMITS + 1) / count * 1e6)
 
 
-CURVES: Final[Mapping[str, tuple[str, Measure, Sequence[int]]]] = {
-    "connections": ("connections", connections, (1, 4, 16, 64, 256)),
-    "bodies": ("bytes of a body", bodies, (100, 1_000, 10_000, 100_000, 1_000_000)),
-    "partitions": ("partitions", partitions, (1, 10, 100, 1_000)),
-    "segments": ("segments", segments, (1, 10, 100, 1_000)),
-    "log": ("megabytes of log", log_megabytes, (10, 100, 1_000)),
-    "waiting": ("waiting readers", waiting_readers, (1, 10, 100, 1_000)),
+class Course(NamedTuple):
+    """What grows along a curve, where points are measured, usually and if asked, and how.
+
+    `prepare` puts what a point needs into the data directory, beside what the last one needed.
+    `files_each` is how many open files each of what grows takes, if they may be too many.
+    """
+
+    grows: str
+    usual: Sequence[int]
+    further: Sequence[int]
+    point: Measure
+    prepare: Prepare = lambda _folder, _place: None
+    files_each: int = 0
+
+
+_DECADES: Final = (1, 10, 100, 1_000)
+
+CURVES: Final[Mapping[str, Course]] = {
+    "connections": Course("connections", (1, 4, 16, 64, 256), (), connections),
+    "bodies": Course("bytes of a body", (100, 1_000, 10_000, 100_000, _MB), (), bodies),
+    "partitions": Course("partitions", _DECADES, (3_000, 10_000), partitions, have_partitions, 6),
+    "segments": Course("segments", _DECADES, (3_000, 10_000), segments, have_segments, 5),
+    "log": Course(
+        "megabytes of log", (10, 100, 1_000), (10_000, 20_000), log_megabytes, have_megabytes
+    ),
+    "waiting": Course("waiting readers", _DECADES, (5_000,), waiting_readers),
 }
 
 
-def measure(name: str, folder: Path, seconds: float, most: int | None) -> Curve:
-    """Measure a curve, against a service of its own; `most` goes on beyond its last point."""
-    grows, point, usual = CURVES[name]
-    places = [x for x in usual if most is None or x <= most]
-    if most is not None and most not in places:
-        places.append(most)
-    with (
-        Server(serve_arguments(folder / name), folder / f"{name}.txt") as service,
-        Connection(service.url) as connection,
-    ):
-        bench = Bench(service, connection, folder, seconds)
-        work = (point.__doc__ or "").rstrip(".")
-        return Curve(name, grows, work, [point(bench, x) for x in places])
+def places_of(course: Course, most: int | None, *, full: bool) -> list[int]:
+    """Return where to measure: as far as `most` and there, if it is given, else as usual."""
+    if full:
+        return [*course.usual, *course.further]
+    if most is None:
+        return list(course.usual)
+    return sorted({most, *(x for x in course.usual if x <= most)})
+
+
+def can_open(files: int) -> bool:
+    """Whether a process may have so many files open, and some hundreds for all else."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit == resource.RLIM_INFINITY or files + _OTHER_FILES <= limit
+
+
+def measure(name: str, folder: Path, seconds: float, places: Sequence[int]) -> Curve:
+    """Measure a curve at these places, ascending, each against a service that was just started."""
+    course = CURVES[name]
+    points = []
+    for place in places:
+        course.prepare(folder / "log", place)
+        with (
+            Server(serve_arguments(folder / "log"), folder / "service.txt") as service,
+            Connection(service.url) as connection,
+        ):
+            while httpx.get(f"{service.url}/readyz").is_error:
+                time.sleep(_LOOK_EVERY_S)
+            points.append(course.point(Bench(service, connection, folder, seconds), place))
+    return Curve(name, course.grows, (course.point.__doc__ or "").rstrip("."), points)
 
 
 def show(curve: Curve, console: Console) -> None:
@@ -171,16 +230,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.curves", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the points here, too")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each point")
-    parser.add_argument("--most", type=int, help="the last point of each curve")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--most", type=int, help="the last point of each curve")
+    length.add_argument("--full", action="store_true", help="all points: minutes, 25 GB")
     arguments = parse_measures(parser, CURVES)
+    if arguments.full and shutil.disk_usage(arguments.folder).free < _FULL_BYTES:
+        parser.error(f"the whole length takes {_FULL_BYTES / 1e9:.0f} GB of disk")
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     console = Console(stderr=True)
     curves = []
-    with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=arguments.folder) as folder:
-        for name in arguments.measures:
-            with console.status(f"measuring: {name}"):
-                curve = measure(name, Path(folder), arguments.seconds, arguments.most)
-            show(curve, Console(highlight=False))
-            curves.append(curve)
+    for name in arguments.measures:
+        course = CURVES[name]
+        wanted = places_of(course, arguments.most, full=arguments.full)
+        places = [place for place in wanted if can_open(place * course.files_each)]
+        for place in wanted[len(places) :]:
+            console.print(f"{place:,} {course.grows} need more open files than {files:,}: left out")
+        with (
+            tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=arguments.folder) as folder,
+            console.status(f"measuring: {name}"),
+        ):
+            curve = measure(name, Path(folder), arguments.seconds, places)
+        show(curve, Console(highlight=False))
+        curves.append(curve)
     if arguments.json:
         write_document({"curves": curves}, arguments.json)
 
@@ -192,17 +264,10 @@ def _batch(size_bytes: int) -> bytes:
     return bytes(build_batch([(1_700_000_000_000, None, value, ())] * count))
 
 
-def _append(bench: Bench, topic: str, batch: bytes) -> int:
-    """Append a batch without waiting for the disk; return the log end."""
-    path = topic_path(topic, 0, "batches") + "?acks=1"
-    return int(bench.ask("POST", path, _BATCHES, batch)["log_end_offset"])
-
-
-def _small_reads(bench: Bench, topic: str, batch: bytes, times: int) -> Loaded:
-    """Fill a log with a batch so many times, and read all over it; the same places in every run."""
-    end_offset = 0
-    for _ in range(times):
-        end_offset = _append(bench, topic, batch)
+def _small_reads(bench: Bench, topic: str) -> Loaded:
+    """Read all over a log; at the same places in every run."""
+    described = bench.connection.json(Request("GET", topic_path(topic, 0, "offsets")))
+    end_offset = int(described["log_end_offset"])
     chance = random.Random(1)
     path = topic_path(topic, 0, "batches")
     reads = [

@@ -1,5 +1,6 @@
 """The benchmark runs and its figures add up; how large they are is not a test."""
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from bench.curves import CURVES
+from bench.curves import CURVES, can_open, places_of
 from bench.figures import Figure, show, write_json
 from bench.load import post
 
@@ -82,6 +83,26 @@ def test_a_prepared_request_is_complete() -> None:
     assert head.startswith(b"POST /v1/x HTTP/1.1\r\n")
     assert b"Content-Length: 3" in head
     assert body == b"abc"
+
+
+def test_a_curve_goes_as_far_as_it_is_asked_to() -> None:
+    """Usually to its last usual place, to the one that is given, or all the way."""
+    course = CURVES["log"]
+    assert places_of(course, None, full=False) == [10, 100, 1_000]
+    assert places_of(course, 300, full=False) == [10, 100, 300]
+    assert places_of(course, 5_000, full=False) == [10, 100, 1_000, 5_000]
+    assert places_of(course, None, full=True) == [10, 100, 1_000, 10_000, 20_000]
+
+
+def test_what_needs_more_open_files_than_there_may_be_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some hundreds stay for connections and all else."""
+    monkeypatch.setattr("resource.getrlimit", lambda _: (20_000, 20_000))
+    assert can_open(18_000)
+    assert not can_open(19_900)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert can_open(1_000_000)
 
 
 @pytest.mark.long

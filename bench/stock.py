@@ -1,0 +1,51 @@
+"""Data directories that are filled before a service is started on them, by the engine alone.
+
+What is there stays, more is added: a curve goes on where it was. Over HTTP it would take as long as
+all that is measured then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from engine.manager.manager import LogManager
+from engine.runtime import Runtime
+from engine.types import TopicPartition
+
+_KEEP: Final = {"retention.ms": "-1"}
+
+
+def have_partitions(folder: Path, topic: str, count: int) -> None:
+    """Have a topic with so many partitions in the data directory; it may have fewer."""
+    with _opened(folder) as manager:
+        if topic in manager.topics():
+            manager.update_topic(topic, partitions=count)
+        else:
+            manager.create_topic(topic, count, _KEEP)
+
+
+def have_bytes(folder: Path, topic: str, batch: bytes, size_bytes: int, **config: str) -> None:
+    """Have so many bytes of this batch in the one partition of a topic; it may have fewer.
+
+    In the names of its settings `_` stands for `.`.
+    """
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    with _opened(folder) as manager:
+        manager.create_topic(topic, 1, {**_KEEP, **settings})
+        log = manager.log(TopicPartition(topic, 0))
+        while log.size_bytes < size_bytes:
+            log.append(bytearray(batch), checked=True)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[LogManager]:
+    """Yield the manager of the data directory; afterwards it is flushed and stopped cleanly."""
+    runtime = Runtime(folder)
+    runtime.open()
+    try:
+        yield runtime.manager
+    finally:
+        runtime.close()
