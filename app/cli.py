@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
@@ -105,9 +107,10 @@ def serve(
     ] = False,
 ) -> None:
     """Run the service in the foreground."""
-    from app.auth.security import has_credentials
-    from app.logging_setup import configure_logging
-    from app.server import run
+    with _uncollected():
+        from app.auth.security import has_credentials
+        from app.logging_setup import configure_logging
+        from app.server import run
 
     tls = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     settings = _settings(data_dir, gone, tls)
@@ -132,6 +135,16 @@ def openapi() -> None:
     from app.factory import document_text
 
     typer.echo(document_text(), nl=False)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no cycles meanwhile: what is loaded stays, and would be walked again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def is_loopback(host: str) -> bool:

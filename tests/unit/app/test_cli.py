@@ -134,7 +134,7 @@ def test_a_clean_stop_ends_with_zero(
     monkeypatch.setattr(Server, "startup", start_and_stop)
     result = runner.invoke(app, ["serve", "--port", "0", "--data-dir", str(tmp_path)])
     assert (result.exit_code, "listens on http://127.0.0.1:" in result.output) == (0, True)
-    assert gc.get_threshold()[0] == 50_000
+    assert (gc.isenabled(), gc.get_threshold()[0]) == (True, 50_000)
 
 
 def test_data_directories_may_be_repeated(
