@@ -295,16 +295,16 @@ class _PosixLock:
                 return
             self._held_here.discard(self._identity)
             # Removed before it is released: the next owner must make a file of its own.
-            if self._is_in_place():  # else it is that of the next owner, who has one already
-                os.unlink(self._path)
+            with contextlib.suppress(OSError):  # or takes the one that cannot be removed
+                if self._is_in_place():  # else it is that of the next owner, who has one already
+                    os.unlink(self._path)
             os.close(self._number)
             self._number = None
 
     def _is_in_place(self) -> bool:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return _identity(os.stat(self._path)) == self._identity
-        except FileNotFoundError:
-            return False
+        return False
 
     def _acquire(self) -> int:
         while True:

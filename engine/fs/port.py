@@ -135,7 +135,10 @@ class HeldLock(Protocol):
         """Raise OSError if the lock's file is gone or another one: then others can get in."""
 
     def release(self) -> None:
-        """Let the next owner in, and remove the lock's file if it still is it. May be repeated."""
+        """Let the next owner in, and remove the lock's file if it still is it. May be repeated.
+
+        A disk that fails does not stop it: a file that stays keeps nobody out.
+        """
 
 
 class DirectoryEntry(NamedTuple):

@@ -388,3 +388,15 @@ def test_a_full_index_is_trimmed_to_the_cut_before_it_is_synced() -> None:
     log = world.open_log(config, recovery_point=9)
     assert log.recovery.damage is None
     assert log.watermarks.log_end_offset == 9
+
+
+def test_a_lock_file_that_cannot_be_removed_does_not_stop_a_stop() -> None:
+    """Everything is on the disk by then; a bare OSError came of it, and the other lock stayed held."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic(EVENTS.topic, 1, {})
+    world.disk.fail("remove", path_end=names.LOCK_FILE)
+    manager.close()
+    again = opened(world)
+    assert [directory.is_offline for directory in again.directories] == [False, False]
+    assert again.log(EVENTS).recovery.was_clean

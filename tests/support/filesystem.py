@@ -13,6 +13,7 @@ After LevelDB's `fault_injection_test`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -223,7 +224,8 @@ class ForgetfulDisk(Storage):
         with self._lock:
             self._held_locks.discard(path)
             if self.is_at(path, inode):
-                self.remove(path)
+                with contextlib.suppress(OSError):
+                    self.remove(path)
 
     # ---------------------------------------------------------------------------- insides
 

@@ -255,6 +255,24 @@ def test_failure_to_lock_is_not_taken_for_a_lock(
         DirectoryLock(fs, tmp_path)
 
 
+def test_a_lock_file_that_cannot_be_removed_keeps_nobody_out(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that fails, or was turned read-only, a stop is none the less a stop."""
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    lock = DirectoryLock(fs, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", read_only)
+        lock.release()
+    assert (tmp_path / LOCK_FILE).exists()
+    with DirectoryLock(fs, tmp_path):
+        pass
+    assert not (tmp_path / LOCK_FILE).exists()
+
+
 def test_what_cannot_be_looked_at_is_not_taken_for_missing(
     fs: PosixFileSystem, tmp_path: Path
 ) -> None:
