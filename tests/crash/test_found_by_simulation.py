@@ -391,7 +391,7 @@ def test_a_full_index_is_trimmed_to_the_cut_before_it_is_synced() -> None:
 
 
 def test_a_lock_file_that_cannot_be_removed_does_not_stop_a_stop() -> None:
-    """Everything is on the disk by then; a bare OSError came of it, and the other lock stayed held."""
+    """All is on the disk by then; a bare OSError came of it, and the other lock stayed held."""
     world = World()
     manager = opened(world)
     manager.create_topic(EVENTS.topic, 1, {})
