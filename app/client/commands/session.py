@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from app.client.access import given_access
-from app.client.connection import Connection
 from app.client.failures import Failure
 from app.client.terminal import Terminal
+
+if TYPE_CHECKING:
+    from app.client.connection import Connection
 
 EXIT_REFUSED: Final = 3  # trying again changes nothing: something else has to be changed first
 EXIT_STOPPED: Final = 130  # what a shell reports for Ctrl-C
@@ -43,6 +45,8 @@ def terminal_session(*, as_json: bool) -> Iterator[Terminal]:
 @contextmanager
 def session(server: str, *, as_json: bool) -> Iterator[tuple[Connection, Terminal]]:
     """The same with a connection to the service, closed at the end."""
+    from app.client.connection import Connection  # noqa: PLC0415 - it loads httpx
+
     with (
         terminal_session(as_json=as_json) as terminal,
         Connection(server, access=given_access(), notice=terminal.notice) as connection,
