@@ -55,7 +55,8 @@ def loaded(process: subprocess.Popen[str]) -> dict[str, Any]:
     """Wait for a command to end; return what it told."""
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    return json.loads(output.splitlines()[-1])  # type: ignore[no-any-return]
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
 
 
 def test_a_start_loads_what_it_needs_and_no_more(tmp_path: Path) -> None:
