@@ -1,0 +1,244 @@
+"""What one request of each hot kind may cost: calls, syncs, writes, memory, copies; no time.
+
+A budget is what the request takes today, with little room: whoever needs more has a reason for it.
+"""
+
+import os
+import sys
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from app.bodies import BodyReceiver
+from app.operations.service import Service
+from engine.fs import filesystem
+from engine.fs.filesystem import PosixFile, PosixFileSystem
+from engine.types import Buffer
+from tests.support.builders import DATA, SMALL_INDEXES, new_batch
+from tests.support.filesystem import ForgetfulDisk
+from tests.support.service import BATCHES, NDJSON, RAW, RECORDS, open_service
+from tests.support.watched import WatchedFileSystem
+from tests.support.wire import Connection, Listener, request, turn
+
+pytestmark = pytest.mark.anyio
+
+KIB = 1024
+REPEATED = 150
+POLLS = 10
+RECEIVED_BYTES = 64 * KIB
+"""What one read of a socket brings."""
+
+DURABLE = ["file.append", "file.sync"]
+FOUND = ["file.read_cached"] * 3
+"""Both ends are looked for within an index interval, and what lies between is read once."""
+
+ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
+MANY = b"\n".join(b'{"key":"k%d","value":{"a":%d}}' % (n % 9, n) for n in range(1_000))
+SMALL = bytes(new_batch(10, value=b"x" * 100))
+LARGE = bytes(new_batch(400, value=b"x" * 1_000))
+
+
+class Budget(NamedTuple):
+    """A request, and what it may cost."""
+
+    sent: bytes
+    calls: Sequence[str]
+    """Of the file system, by whatever thread, in their order."""
+    writes: int
+    """Of the socket."""
+    peak_bytes: int
+    """The most memory that it takes at one time, its body and its answer with it."""
+
+
+BUDGETS = {
+    "one record": Budget(request("POST", RECORDS, ONE), DURABLE, 1, 14 * KIB),
+    "1,000 records": Budget(request("POST", RECORDS, MANY, NDJSON), DURABLE, 1, 10 * len(MANY)),
+    "a small batch": Budget(request("POST", BATCHES, SMALL, RAW), DURABLE, 1, 16 * KIB),
+    "a large batch": Budget(
+        request("POST", BATCHES, LARGE, RAW), DURABLE, 1, 2 * len(LARGE) + 32 * KIB
+    ),
+    "a small read": Budget(request("GET", f"{BATCHES}?max_bytes=1000"), FOUND, 1, 16 * KIB),
+    "a small read as JSON": Budget(request("GET", f"{RECORDS}?max_bytes=1000"), FOUND, 1, 24 * KIB),
+    "a large read": Budget(
+        request("GET", f"{BATCHES}?max_bytes={len(LARGE) + 4 * KIB}"),
+        FOUND,
+        2,
+        len(LARGE) + 32 * KIB,
+    ),
+}
+
+
+async def prepared(service: Service) -> Connection:
+    """A connection to a topic with more than a large read, whose paths are known."""
+    connection = Listener(service).connect()
+    for setting_up in (
+        request("PUT", "/v1/topics/events", b"{}"),
+        request("GET", RECORDS),
+        request("GET", BATCHES),
+    ):
+        connection.send(setting_up)
+        assert (await connection.answer()).status in {200, 201}
+    log = service.place("events", 0).log
+    for batch in (SMALL, LARGE, LARGE, LARGE):
+        log.append(bytearray(batch))
+    log.commit()
+    return connection
+
+
+def send(connection: Connection, sent: bytes) -> None:
+    """Let a request arrive as a socket brings it: its head with the beginning of its body."""
+    for start in range(0, len(sent), RECEIVED_BYTES):
+        connection.send(sent[start : start + RECEIVED_BYTES])
+
+
+async def do(connection: Connection, sent: bytes) -> int:
+    """Have a request answered; return the number of writes."""
+    connection.wire.writes.clear()
+    connection._taken = 0  # noqa: SLF001  # what was answered is forgotten
+    send(connection, sent)
+    assert (await connection.answer()).status in {200, 201}
+    await turn()  # who asks in the same turn shares what was found
+    return len(connection.wire.writes)
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+async def test_a_request_asks_the_system_for_so_much(name: str) -> None:
+    """Each call of the file system, and each write of the socket, is one of the system's."""
+    disk = ForgetfulDisk()
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    fs = WatchedFileSystem(disk)
+    budget = BUDGETS[name]
+    async with open_service(DATA, fs=fs, default_topic_config=dict(SMALL_INDEXES)) as service:
+        connection = await prepared(service)
+        await do(connection, budget.sent)
+        fs.asked.clear()
+        writes = await do(connection, budget.sent)
+        assert [asked.name for asked in fs.asked] == budget.calls
+        assert writes == budget.writes
+
+
+async def peak_of(connection: Connection, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The most memory that is taken at one time for a request whose answer nobody keeps."""
+    with monkeypatch.context() as patch:
+        for write in ("write", "writelines"):
+            patch.setattr(connection.wire, write, lambda _: None)
+        tracemalloc.start()
+        try:
+            send(connection, sent)
+            while not connection.protocol.cycle.response_complete:
+                await turn()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+async def test_a_request_takes_so_much_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large answer is there once, and a large body with what its check looks through."""
+    budget = BUDGETS[name]
+    async with open_service(tmp_path) as service:
+        connection = await prepared(service)
+        await do(connection, budget.sent)
+        peaks = [await peak_of(connection, budget.sent, monkeypatch) for _ in range(3)]
+    assert 0 < min(peaks) <= budget.peak_bytes
+
+
+@pytest.mark.parametrize("name", ["one record", "a small batch"])
+async def test_appends_leave_nothing_behind(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After hundreds of them as many objects are alive as before."""
+    monkeypatch.setattr(filesystem, "_sync_data", lambda _: None)  # disks have nothing to do here
+    async with open_service(tmp_path) as service:
+        connection = await prepared(service)
+        kept = []
+        for _ in range(3):  # timers of the test's own add to the first
+            before = sys.getallocatedblocks()
+            for _ in range(REPEATED):
+                await do(connection, BUDGETS[name].sent)
+            connection.wire.writes.clear()
+            kept.append(sys.getallocatedblocks() - before)
+    assert min(kept) < REPEATED / 2
+
+
+async def test_long_polls_are_one_look_and_a_write_each() -> None:
+    """What a commit brings is looked up and read once for all who wait for it there."""
+    disk = ForgetfulDisk()
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    fs = WatchedFileSystem(disk)
+    async with open_service(DATA, fs=fs, default_topic_config=dict(SMALL_INDEXES)) as service:
+        connection = await prepared(service)
+        await do(connection, BUDGETS["one record"].sent)
+        listener = Listener(service)
+        polls = [listener.connect() for _ in range(POLLS)]
+        end_offset = service.place("events", 0).log.watermarks.high_watermark
+        for poll in polls:
+            poll.send(request("GET", f"{RECORDS}?offset={end_offset}&max_wait_ms=60000"))
+        fs.asked.clear()
+        await do(connection, BUDGETS["one record"].sent)
+        for poll in polls:
+            assert (await poll.answer()).status == 200
+        assert [asked.name for asked in fs.asked] == [*DURABLE, *FOUND]
+        assert [len(poll.wire.writes) for poll in polls] == [1] * POLLS
+
+
+async def test_a_large_body_is_written_from_where_it_was_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The socket, the checks, the stamps and the log's file all have the same buffer."""
+    written: list[Buffer] = []
+    append = PosixFile.append
+
+    def noted(file: PosixFile, data: Buffer) -> int:
+        written.append(data)
+        return append(file, data)
+
+    async with open_service(tmp_path) as service:
+        connection = await prepared(service)
+        sent = request("POST", BATCHES, LARGE, RAW)
+        await do(connection, sent)  # a head that came before
+        monkeypatch.setattr(PosixFile, "append", noted)
+        connection.send(sent[:RECEIVED_BYTES])
+        receiver = connection.wire.receiver
+        assert isinstance(receiver, BodyReceiver)
+        received = receiver.get_buffer(1).obj
+        connection.send(sent[RECEIVED_BYTES:])
+        await connection.answer()
+        assert [data is received for data in written] == [True]
+
+
+def test_a_call_of_the_port_is_one_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is given the caller's own buffers, all of them at once."""
+    called: list[tuple[str, Any]] = []
+    for name in ("pwrite", "pwritev", "preadv", "pread"):
+        real = getattr(os, name)
+
+        def noted(
+            number: int, about: object, *more: int, name: str = name, real: Any = real
+        ) -> Any:
+            called.append((name, about))
+            return real(number, about, *more)
+
+        monkeypatch.setattr(os, name, noted)
+    monkeypatch.setattr(filesystem, "_sync_data", lambda _: called.append(("fdatasync", None)))
+    with PosixFileSystem().open(tmp_path / "file", create=True) as file:
+        one, many = bytearray(b"one"), [bytearray(b"two"), bytearray(b"three")]
+        file.append(one)
+        file.append_many(many)
+        file.sync()
+        file.read_at(0, 11)
+        cached = file.read_cached(0, 11)
+    assert [name for name, _ in called] == ["pwrite", "pwritev", "fdatasync", "pread", "preadv"]
+    assert called[0][1] is one
+    assert all(given is own for given, own in zip(called[1][1], many, strict=True))
+    if cached is not None:  # the system may say "not now" of what is cached
+        assert called[4][1][0] is cached
