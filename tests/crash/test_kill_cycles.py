@@ -1,6 +1,7 @@
 """The service in a process of its own, under load from all sides, and killed hundreds of times."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -59,43 +60,57 @@ def appends(sent: list[Sent], truth: list[str]) -> list[Appended]:
     ]
 
 
+class Lives:
+    """Who wrote and read while the service was killed again and again, and what they were told."""
+
+    def __init__(self, directory: Path, seed: int, cycles: int) -> None:
+        first_id = made(directory)
+        service = MortalService(directory, Random(seed))
+        self.idempotent = [
+            IdempotentWriter(service, SHARED, f"w{n}", producer_id=first_id + n) for n in range(3)
+        ]
+        self.conditional = [ConditionalWriter(service, CONTENDED, f"c{n}") for n in range(3)]
+        self.readers = [
+            Reader(service, partition, "r") for partition in (SHARED, CONTENDED, SHARED)
+        ]
+        self._failures: list[BaseException] = []
+        clients: list[Client] = [*self.idempotent, *self.conditional, *self.readers]
+        threads = [threading.Thread(target=self._run, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(cycles):
+                service.live_once()
+                assert not self._failures, self._failures
+        finally:
+            service.end()
+            for thread in threads:
+                thread.join()
+        assert not self._failures, self._failures
+
+    def _run(self, client: Client) -> None:
+        try:
+            client()
+        except BaseException as failure:  # noqa: BLE001 - whatever it is, the test must see it
+            self._failures.append(failure)
+
+    def writers(self, partition: int) -> Sequence[IdempotentWriter | ConditionalWriter]:
+        return self.idempotent if partition == SHARED else self.conditional
+
+    def readers_of(self, partition: int) -> Sequence[Reader]:
+        return [reader for reader in self.readers if reader.partition == partition]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_killed_again_and_again_it_has_told_nobody_anything_untrue(
     tmp_path: Path, seed: int
 ) -> None:
     """All acknowledged is there once and in order, and one log explains what everybody saw."""
-    first_id = made(tmp_path)
-    service = MortalService(tmp_path, Random(seed))
-    idempotent = [
-        IdempotentWriter(service, SHARED, f"w{n}", producer_id=first_id + n) for n in range(3)
-    ]
-    conditional = [ConditionalWriter(service, CONTENDED, f"c{n}") for n in range(3)]
-    readers = [Reader(service, partition, "r") for partition in (SHARED, CONTENDED, SHARED)]
-    clients: list[Client] = [*idempotent, *conditional, *readers]
-    failures: list[BaseException] = []
-
-    def run(client: Client) -> None:
-        try:
-            client()
-        except BaseException as failure:  # noqa: BLE001 - whatever it is, the test must see it
-            failures.append(failure)
-
-    threads = [threading.Thread(target=run, args=(client,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(CYCLES):
-            service.live_once()
-            assert not failures, failures
-    finally:
-        service.end()
-        for thread in threads:
-            thread.join()
-    assert not failures, failures
-
-    for partition, writers in ((SHARED, idempotent), (CONTENDED, conditional)):
+    lives = Lives(tmp_path, seed, CYCLES)
+    for partition in (SHARED, CONTENDED):
         truth = everything(tmp_path, partition)
+        writers = lives.writers(partition)
         history = appends([one for writer in writers for one in writer.sent], truth)
         assert len(history) == len(truth) > 0, "there are records that nobody sent"
         for writer in writers:
@@ -104,7 +119,6 @@ def test_killed_again_and_again_it_has_told_nobody_anything_untrue(
             assert mine == [one.value for one in writer.sent if one.value in present]
         told = [one for writer in writers for one in writer.observed]
         assert contradiction(history, told) is None
-        for reader in readers:
-            if reader.partition == partition:
-                assert reader.transcript == truth[: len(reader.transcript)]
-                assert contradiction(history, reader.observed) is None
+        for reader in lives.readers_of(partition):
+            assert reader.transcript == truth[: len(reader.transcript)]
+            assert contradiction(history, reader.observed) is None

@@ -77,6 +77,8 @@ class Sent:
     begin: float
     end: float = inf
     offset: int | None = None
+    expected: int | None = None
+    """The end of the log at which alone it was to be appended."""
 
 
 @dataclass
@@ -151,7 +153,7 @@ class ConditionalWriter(Client):
     def work(self) -> None:
         expected = 0
         for number in itertools.count():
-            one = Sent(f"{self.name} {number}", monotonic())
+            one = Sent(f"{self.name} {number}", monotonic(), expected=expected)
             try:
                 answer = self.post(one.value, {"Expected-Offset": str(expected)})
             except httpx.TransportError:
