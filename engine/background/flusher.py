@@ -55,6 +55,8 @@ class FlushQueue(Generic[LogT]):
 
     def take_round(self, now_ms: int) -> list[LogT]:
         """Take the logs of the next round: the urgent ones, then those past their deadline."""
+        if not self._deadlines and len(self._urgent) <= URGENT_PER_ROUND:
+            return self.take_all()
         chosen = list(self._urgent)[:URGENT_PER_ROUND]
         overdue = [log for log, deadline in self._deadlines.items() if deadline <= now_ms]
         overdue.sort(key=self._deadlines.__getitem__)

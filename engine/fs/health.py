@@ -43,6 +43,7 @@ class DirectoryHealth:
         self._held: HeldLock | None = None
         self._looked_ms = 0
         self._writing = _WriteGuard(self)
+        self._syncing = _SyncGuard(self)
         self._appending = _AppendGuard(self)
         self._reading = _ReadGuard(self)
 
@@ -105,6 +106,13 @@ class DirectoryHealth:
         """
         return self._writing
 
+    def syncing(self) -> _SyncGuard:
+        """Guard a block that only syncs what has been written.
+
+        As `writing`, but the lock is looked at afterwards alone: what is synced is nobody's loss.
+        """
+        return self._syncing
+
     def appending(self) -> _AppendGuard:
         """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
 
@@ -161,12 +169,8 @@ class _Guard:
             raise self._health.fail(error) from error
 
 
-class _WriteGuard(_Guard):
+class _SyncGuard(_Guard):
     __slots__ = ()
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        self._health.ensure_held()
 
     def __exit__(
         self,
@@ -177,6 +181,14 @@ class _WriteGuard(_Guard):
         super().__exit__(kind, error, trace)
         if error is None:
             self._health.ensure_held()  # else nobody will find what was synced
+
+
+class _WriteGuard(_SyncGuard):
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._health.ensure_held()
 
 
 class _AppendGuard(_Guard):

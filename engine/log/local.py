@@ -166,8 +166,9 @@ class LocalLog:
 
     def synced(self, order: SyncOrder) -> None:
         """Note that `order` ran; what was appended or rolled since is still unsynced."""
-        done = set(map(id, order.segments))
-        self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
+        if self._unsynced:
+            done = set(map(id, order.segments))
+            self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
         if order.directory is not None and self.segments.active is order.segments[-1]:
             self._has_new_names = False
 

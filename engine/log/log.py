@@ -183,7 +183,7 @@ class Log(LogReader):
             target = state.watermarks.end
             truncations = state.truncations
         started = perf_counter()
-        with self._syncing, context.health.writing():
+        with self._syncing, context.health.syncing():
             order.run(self._sync_directory)
         duration_ms = (perf_counter() - started) * 1000
         self._context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,11 +45,11 @@ def write(runtime: Runtime, log: Log, writer: int) -> list[tuple[int, bytes]]:
     return written
 
 
-def read_all(log: Log, end_offset: int, *, start: int = 0) -> dict[int, bytes | None]:
-    """Read like a consumer that polls, from the start up to an offset."""
+def read_all(log: Log, end_offset: int, given_up: threading.Event) -> dict[int, bytes | None]:
+    """Read like a consumer that polls, up to an offset, or until a writer has failed."""
     found: dict[int, bytes | None] = {}
-    offset = start
-    while offset < end_offset:
+    offset = 0
+    while offset < end_offset and not given_up.is_set():
         try:
             fetched = log.read(offset, max_bytes=2_000)
         except OffsetBelowLogStart:
@@ -63,6 +64,15 @@ def read_all(log: Log, end_offset: int, *, start: int = 0) -> dict[int, bytes | 
             position += batch.header.size_bytes
         offset = fetched.next_offset
     return found
+
+
+@contextmanager
+def ending(done: threading.Event) -> Iterator[None]:
+    """Set the event at the end, however it comes: else what failed would be a test that hangs."""
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def repeat(work: Callable[[], object], until: threading.Event) -> int:
@@ -81,9 +91,10 @@ def test_readers_see_every_record_once_while_segments_roll(
     runtime.manager.create_topic("events", 1, {"segment.bytes": 4096, "retention.ms": -1})
     log = runtime.manager.log(TopicPartition("events", 0))
     total = WRITERS * APPENDS
-    with ThreadPoolExecutor(WRITERS + 2) as pool:
+    done = threading.Event()
+    with ThreadPoolExecutor(WRITERS + 2) as pool, ending(done):
         writers = [pool.submit(write, runtime, log, number) for number in range(WRITERS)]
-        readers = [pool.submit(read_all, log, total) for _ in range(2)]
+        readers = [pool.submit(read_all, log, total, done) for _ in range(2)]
         written = dict(pair for writer in writers for pair in writer.result(PATIENCE_SECONDS))
         runtime.committer.request_flush(log)
         found = [reader.result(PATIENCE_SECONDS) for reader in readers]
@@ -111,16 +122,16 @@ def test_retention_and_topics_come_and_go_beside_appends(
         runtime.manager.delete_topic(name)
 
     with ThreadPoolExecutor(WRITERS + 4) as pool:
-        writers = [pool.submit(write, runtime, log, number) for number in range(WRITERS)]
-        beside = [
-            pool.submit(repeat, work, done)
-            for work in (come_and_go, log.run_retention, runtime.manager.checkpoint, log.flush)
-        ]
-        reader = pool.submit(read_all, log, WRITERS * APPENDS)
-        written = dict(pair for writer in writers for pair in writer.result(PATIENCE_SECONDS))
-        runtime.committer.request_flush(log)
-        found = reader.result(PATIENCE_SECONDS)
-        done.set()
+        with ending(done):
+            writers = [pool.submit(write, runtime, log, number) for number in range(WRITERS)]
+            beside = [
+                pool.submit(repeat, work, done)
+                for work in (come_and_go, log.run_retention, runtime.manager.checkpoint, log.flush)
+            ]
+            reader = pool.submit(read_all, log, WRITERS * APPENDS, done)
+            written = dict(pair for writer in writers for pair in writer.result(PATIENCE_SECONDS))
+            runtime.committer.request_flush(log)
+            found = reader.result(PATIENCE_SECONDS)
         assert all(worker.result(PATIENCE_SECONDS) > 0 for worker in beside)
     assert found.items() <= written.items()
     assert log.watermarks.log_start_offset > 0

@@ -152,6 +152,19 @@ def test_a_released_lock_is_none_that_could_be_lost(health: DirectoryHealth) -> 
     assert lock.looks == 0
 
 
+def test_who_syncs_looks_at_the_lock_afterwards(health: DirectoryHealth) -> None:
+    """Once, and nothing counts as synced if it was lost by then; an error is told as for writes."""
+    lock = Lock()
+    health.watch(lock)
+    with health.syncing():
+        assert lock.looks == 0
+    assert lock.looks == 1
+    with pytest.raises(StorageOffline, match="the disk said no"), health.syncing():
+        lock.is_lost = True
+    with pytest.raises(StorageOffline), health.syncing():
+        pytest.fail("the block must not run")
+
+
 def test_who_appends_looks_at_the_lock_once_a_second(health: DirectoryHealth) -> None:
     """After a second without a look, or if the clock went back, it is looked at again."""
     lock = Lock()
