@@ -210,9 +210,11 @@ def recover_after_a_power_cut(simulation: Simulation, random: Random) -> None:
 
 
 def cut_starts(simulation: Simulation, *troubles: Trouble) -> None:
-    """Have the coming starts meet these troubles, and the one after them none."""
-    coming = iter(troubles)
-    simulation.trouble_at_starts = lambda _random, _chance: next(coming, Trouble.none())
+    """Have the coming starts meet these troubles, and those after them what they were to meet."""
+    coming, before = iter(troubles), simulation.trouble_at_starts
+    simulation.trouble_at_starts = lambda random, chance: (
+        next(coming, None) or before(random, chance)
+    )
 
 
 def let_background_work(simulation: Simulation, milliseconds: int) -> None:
