@@ -257,8 +257,8 @@ class Log(LogReader):
     def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
         """Remove, or with `dry_run` name, the segments that size, age or the log start give up.
 
-        They go one after another, each durably before the next: no power cut leaves one without
-        those behind it.
+        They go one after another, each durably before the next, and what follows them is durable
+        first: no power cut leaves one without those behind it, or none at all.
         """
         now_ms = self._context.clock.now_ms()
         with self._reshaping:
@@ -273,6 +273,8 @@ class Log(LogReader):
                 if len(removed) == len(segments):
                     state.roll(marks.log_end_offset)
                 state.raise_log_start(removed[-1].next_offset, LogStartReason.SEGMENT_DELETION)
+            with context.health.writing():
+                self._sync_directory(state.local.directory)
             for _ in removed:
                 with self._lock:
                     self._ensure_open()

@@ -21,6 +21,7 @@ from tests.support.logs import (
     DIRECTORY,
     append_values,
     fill,
+    log_path,
     read_records,
     read_values,
     with_config,
@@ -400,3 +401,23 @@ def test_a_lock_file_that_cannot_be_removed_does_not_stop_a_stop() -> None:
     again = opened(world)
     assert [directory.is_offline for directory in again.directories] == [False, False]
     assert again.log(EVENTS).recovery.was_clean
+
+
+def test_a_log_that_expires_as_a_whole_keeps_its_end() -> None:
+    """The name of the segment that goes on is on the disk before the others lose theirs.
+
+    A power cut kept the new names of those alone: the log began at 0 again, and gave out offsets
+    that readers had seen.
+    """
+    world = World()
+    log = world.open_log(with_config(retention_ms=1))
+    append_values(log, b"one", b"two")
+    log.flush()
+    world.clock.advance(10)
+    before = len(world.disk.changes)
+    assert [one.next_offset for one in log.run_retention()] == [2]
+    changes = world.disk.changes[before:]
+    begun = changes.index(Operation("create", log_path(2)))
+    synced = changes.index(Operation("sync_directory", DIRECTORY))
+    removed = changes.index(Operation("rename", log_path(0)))
+    assert begun < synced < removed
