@@ -180,8 +180,7 @@ class Log(LogReader):
             context, state = self._context, self._state
             self._ensure_open()
             order = state.local.sync_order()
-            target = state.watermarks.end
-            truncations = state.truncations
+            target, truncations = state.watermarks.end, state.truncations
         started = perf_counter()
         with self._syncing, context.health.syncing():
             order.run(self._sync_directory)
