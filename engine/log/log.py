@@ -256,8 +256,8 @@ class Log(LogReader):
     def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
         """Remove, or with `dry_run` name, the segments that size, age or the log start give up.
 
-        They go one after another, each durably before the next, and what follows them is durable
-        first: no power cut leaves one without those behind it, or none at all.
+        They go one after another, each durably before the next, and what stays before all of them:
+        no power cut leaves one without those behind it.
         """
         now_ms = self._context.clock.now_ms()
         with self._reshaping:
