@@ -29,12 +29,15 @@ def adopt_cleaned(
     newest = _newest(model, 0, sealed_end)
     replaced = {} if report is None else _newest(model, report.first_dirty_offset, sealed_end)
     stays: list[Stored] = []
+    for batch in model.batches:  # first of all: what stays below takes over how it ended
+        if batch.base_offset >= surely_there_below and batch.base_offset not in found:
+            model.reopen_transactions(batch)
     for batch in model.batches:
         base_offset = batch.base_offset
         data = found.pop(base_offset, None)
         if data is None and base_offset >= surely_there_below:
-            model.reopen_transactions(batch)
-        elif data is None and batch.next_offset <= model.log_start:
+            continue
+        if data is None and batch.next_offset <= model.log_start:
             stays.append(batch)  # nobody can read it, but its transaction may be undecided
         elif not first_base <= base_offset < sealed_end:
             assert base_offset < first_base or data == batch.data

@@ -50,6 +50,15 @@ class Stored:
     def is_data_of_transaction(self) -> bool:
         return self.header.is_transactional and not self.header.is_control
 
+    def is_marker_of(self, producer_id: int) -> bool:
+        return self.header.is_control and self.header.producer_id == producer_id
+
+    @property
+    def is_abort(self) -> bool:
+        """Whether a marker aborts; the type is in the key of its record, behind a version."""
+        _, _, key, _ = self.records[0]
+        return key == b"\0\0\0\0"
+
     @property
     def horizon_ms(self) -> int | None:
         """When its tombstones, or its marker, may go."""
@@ -134,10 +143,13 @@ class LogModel:
             self.reopen_transactions(batch)
 
     def reopen_transactions(self, lost: Stored) -> None:
-        """Take a transaction for open whose marker is lost."""
+        """Let a transaction whose marker is lost end with its producer's next, if there is one."""
+        later = [one for one in self.batches if one.base_offset > lost.base_offset]
+        marker = next((one for one in later if one.is_marker_of(lost.header.producer_id)), None)
         for batch in (*self.batches, *self.compacted_away):
             if batch.ended_at == lost.base_offset:
-                batch.ended_at, batch.is_aborted = None, False
+                batch.ended_at = None if marker is None else marker.base_offset
+                batch.is_aborted = marker is not None and marker.is_abort
 
     def forget_producers(self) -> None:
         """Remember what snapshots and the batches above the log start tell for sure."""
