@@ -230,7 +230,10 @@ class PartitionCheck:
         self._is_whole = False
         is_truncation = any(next_offset == entry.start_offset for entry in self._epochs)
         is_noted = SegmentGap(missing, next_offset) in self._gaps
-        if not (self._scope.may_have_gaps or is_truncation or is_noted):
+        is_below = (
+            next_offset <= self._scope.log_start_offset
+        )  # what told of it may be gone as well
+        if not (self._scope.may_have_gaps or is_truncation or is_noted or is_below):
             what = f"offsets {missing} to {next_offset - 1} are missing"
             yield Finding(Severity.DAMAGE, path, what, offset=missing)
 
