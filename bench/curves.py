@@ -16,7 +16,6 @@ import random
 import resource
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,6 +34,7 @@ from bench.figures import parse_measures
 from bench.load import post
 from bench.measures import Bench, Loaded
 from bench.memory import processor_seconds
+from bench.start import wait_until_ready
 from demo.children import Server, serve_arguments
 from engine.records.builder import build_batch
 
@@ -48,7 +48,6 @@ _SMALL_READ_BYTES: Final = 1_000
 _PLACES: Final = 32
 _COMMITS: Final = 5
 
-_LOOK_EVERY_S: Final = 0.05
 _OTHER_FILES: Final = 500
 _FULL_BYTES: Final = 30_000_000_000
 """What the whole length of all curves takes of a disk, and some more."""
@@ -208,9 +207,9 @@ def measure(name: str, folder: Path, seconds: float, places: Sequence[int]) -> C
         with (
             Server(serve_arguments(folder / "log"), folder / "service.txt") as service,
             Connection(service.url) as connection,
+            httpx.Client() as client,
         ):
-            while httpx.get(f"{service.url}/readyz").is_error:
-                time.sleep(_LOOK_EVERY_S)
+            wait_until_ready(service, client)
             points.append(course.point(Bench(service, connection, folder, seconds), place))
     return Curve(name, course.grows, (course.point.__doc__ or "").rstrip("."), points)
 

@@ -63,6 +63,12 @@ def start(bench: Bench) -> list[Figure]:
     ]
 
 
+def wait_until_ready(service: Server, client: httpx.Client) -> None:
+    """Return once the service has opened its logs."""
+    while client.get(f"{service.url}/readyz").is_error:
+        time.sleep(_LOOK_EVERY_S)
+
+
 class _Start(NamedTuple):
     passed_s: float
     processor_s: float
@@ -76,8 +82,7 @@ def _ready(bench: Bench, data: Path) -> _Start:
     with httpx.Client() as client:  # it takes a while to make, which is none of the service's
         started = time.perf_counter()
         with Server(serve_arguments(data), bench.folder / "start.txt") as service:
-            while client.get(f"{service.url}/readyz").is_error:
-                time.sleep(_LOOK_EVERY_S)
+            wait_until_ready(service, client)
             return _Start(time.perf_counter() - started, processor_seconds(service.pid))
 
 

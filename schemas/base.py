@@ -30,7 +30,7 @@ def _strings_below(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 def _strings_of(module: str) -> Mapping[str, Mapping[str, str]]:
     """Return for each class of a module, by name, the strings below its fields.
 
-    None where the source was not brought along.
+    Of no class, where the source was not brought along.
     """
     tree = ast.parse("".join(linecache.getlines(sys.modules[module].__file__ or "")))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]

@@ -64,7 +64,14 @@ class Judged(NamedTuple):
     call: AppendCall
     is_plain: bool
     """Whether there is no producer and no condition for the log to judge."""
-    is_ndjson: bool = False
+    is_ndjson: bool
+
+    @classmethod
+    def of(
+        cls, head: Mapping[bytes, bytes], call: AppendCall, *, is_ndjson: bool = False
+    ) -> Judged:
+        call = with_headers(call, head)
+        return cls(call, call[1:] == _PLAIN, is_ndjson)
 
 
 class Append(ABC):
@@ -92,7 +99,10 @@ class Append(ABC):
     @classmethod
     @abstractmethod
     def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
-        """Return what headers, by name, ask for besides the call; raises InvalidRequest."""
+        """Return the call with what the headers, by name, ask for besides.
+
+        Raises UnsupportedMediaType, and what `with_headers` raises.
+        """
 
     def is_light(self, body: Body) -> bool:
         """Whether the body is small enough for the event loop; else it belongs on a worker."""
@@ -159,9 +169,7 @@ class RecordsAppend(Append):
 
     @classmethod
     def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
-        is_ndjson = brings_ndjson(head)
-        call = with_headers(call, head)
-        return Judged(call, call[1:] == _PLAIN, is_ndjson)
+        return Judged.of(head, call, is_ndjson=brings_ndjson(head))
 
     def is_plain(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
         return self._is_plain
@@ -191,10 +199,10 @@ class BatchesAppend(Append):
     @classmethod
     def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
         media_type_of(head.get(b"content-type"), BATCH_TYPES)
-        call = with_headers(call, head)
-        if call.producer_id != NO_PRODUCER_ID:
+        judged = Judged.of(head, call)
+        if judged.call.producer_id != NO_PRODUCER_ID:
             raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
-        return Judged(call, call[1:] == _PLAIN)
+        return judged
 
     def is_light(self, body: Body) -> bool:
         return not _is_compressed(body) and super().is_light(body)

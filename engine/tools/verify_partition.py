@@ -230,9 +230,8 @@ class PartitionCheck:
         self._is_whole = False
         is_truncation = any(next_offset == entry.start_offset for entry in self._epochs)
         is_noted = SegmentGap(missing, next_offset) in self._gaps
-        is_below = (
-            next_offset <= self._scope.log_start_offset
-        )  # what told of it may be gone as well
+        # What told of it may be gone as well: the epochs go with what lies below the log start.
+        is_below = next_offset <= self._scope.log_start_offset
         if not (self._scope.may_have_gaps or is_truncation or is_noted or is_below):
             what = f"offsets {missing} to {next_offset - 1} are missing"
             yield Finding(Severity.DAMAGE, path, what, offset=missing)

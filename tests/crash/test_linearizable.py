@@ -69,7 +69,7 @@ def test_one_log_explains_what_a_killed_service_told(
     for partition in (SHARED, CONTENDED):
         writers, readers = lives.writers(partition), lives.readers_of(partition)
         sent = [Call.append(n, one) for n, writer in enumerate(writers) for one in writer.sent]
-        refused = told_to(writers, 0)
+        refused = told_to(writers)
         seen = [
             Call.look(len(writers) + number, one, reader.transcript)
             for number, reader in enumerate(readers)

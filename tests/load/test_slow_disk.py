@@ -6,12 +6,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from app.operations.service import Service
-from tests.support.builders import DATA
+from tests.support.builders import DATA, with_data
 from tests.support.service import RECORDS, client_of, fast, open_service
 from tests.support.wire import Connection, Listener, Reply, request
 from tests.unit.engine.background.listeners import SlowDisk
@@ -25,10 +24,7 @@ READ = request("GET", f"{RECORDS}?offset=0")
 
 def new_disk() -> SlowDisk:
     """A disk that is fast as yet, and holds the data directory."""
-    disk = SlowDisk()
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
-    return disk
+    return with_data(SlowDisk())
 
 
 async def asked(listener: Listener, sent: bytes) -> Reply:

@@ -17,7 +17,7 @@ from app.operations.service import Service
 from engine.fs import filesystem
 from engine.fs.filesystem import PosixFile, PosixFileSystem
 from engine.types import Buffer
-from tests.support.builders import DATA, SMALL_INDEXES, new_batch
+from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, NDJSON, RAW, RECORDS, open_service
 from tests.support.watched import WatchedFileSystem
@@ -107,10 +107,7 @@ async def do(connection: Connection, sent: bytes) -> int:
 @pytest.mark.parametrize("name", BUDGETS)
 async def test_a_request_asks_the_system_for_so_much(name: str) -> None:
     """Each call of the file system, and each write of the socket, is one of the system's."""
-    disk = ForgetfulDisk()
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
-    fs = WatchedFileSystem(disk)
+    fs = WatchedFileSystem(with_data(ForgetfulDisk()))
     budget = BUDGETS[name]
     async with open_service(DATA, fs=fs, default_topic_config=dict(SMALL_INDEXES)) as service:
         connection = await prepared(service)
@@ -169,10 +166,7 @@ async def test_appends_leave_nothing_behind(
 
 async def test_long_polls_are_one_look_and_a_write_each() -> None:
     """What a commit brings is looked up and read once for all who wait for it there."""
-    disk = ForgetfulDisk()
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
-    fs = WatchedFileSystem(disk)
+    fs = WatchedFileSystem(with_data(ForgetfulDisk()))
     async with open_service(DATA, fs=fs, default_topic_config=dict(SMALL_INDEXES)) as service:
         connection = await prepared(service)
         await do(connection, BUDGETS["one record"].sent)

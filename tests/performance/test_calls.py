@@ -9,7 +9,7 @@ import pytest
 import app
 import engine
 from app.operations.service import Service
-from tests.support.builders import DATA, SMALL_INDEXES, new_batch
+from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.counting import counted
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
@@ -25,9 +25,7 @@ OURS = (*(str(Path(room.__file__ or "").parent) for room in (app, engine)), "<st
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
     """An open service on a disk in memory, which looks and flushes only when it is told to."""
-    disk = ForgetfulDisk()
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
+    disk = with_data(ForgetfulDisk())
     config = {**SMALL_INDEXES, "index.interval.bytes": "100000000"}
     async with open_service(
         DATA, fs=disk, default_topic_config=config, commit_interval_ms=600_000

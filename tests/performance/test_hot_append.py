@@ -1,11 +1,10 @@
 """What one append over HTTP may cost the system: calls are counted, time is not."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from tests.support.builders import DATA, SMALL_INDEXES
+from tests.support.builders import DATA, SMALL_INDEXES, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import OFFSETS, RECORDS, open_service
 from tests.support.wire import Listener, request
@@ -18,9 +17,7 @@ CLIENTS = 16
 
 async def test_appends_of_one_turn_share_one_write_and_one_sync() -> None:
     """Sixteen clients: one write of the disk for all of them, one sync, and an answer each."""
-    disk = ForgetfulDisk()
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
+    disk = with_data(ForgetfulDisk())
     async with open_service(DATA, fs=disk, default_topic_config=dict(SMALL_INDEXES)) as service:
         listener = Listener(service)
         first = listener.connect()

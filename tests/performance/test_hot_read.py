@@ -10,7 +10,7 @@ import pytest
 
 from app.operations.service import Service
 from engine.segment.file_records import WALK_CHUNK_BYTES
-from tests.support.builders import DATA, SMALL_INDEXES, new_batch
+from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, RECORDS, open_service
 from tests.support.watched import Asked, WatchedFileSystem
@@ -25,10 +25,7 @@ POLLS = 100
 @pytest.fixture
 async def fs() -> WatchedFileSystem:
     """A disk in memory: on a real one the kernel may say "not now" of bytes that are cached."""
-    disk = ForgetfulDisk()
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
-    return WatchedFileSystem(disk)
+    return WatchedFileSystem(with_data(ForgetfulDisk()))
 
 
 @pytest.fixture

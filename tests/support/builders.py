@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.config import EngineConfig, LogConfig
 from engine.fs.health import DirectoryHealth
@@ -29,6 +29,8 @@ SMALL_CONFIG = EngineConfig(default_topic_config=SMALL_INDEXES)
 DATA = Path("/data")
 """The data directory of every world in memory."""
 
+DiskT = TypeVar("DiskT", bound=FileSystem)
+
 TOPIC_ID = "S6g8ZPZuQWap3C72_08X5Q"
 EVENTS = TopicPartition("events", 0)
 
@@ -43,6 +45,13 @@ def new_batch(
 def values_of(records: Iterable[bytes], *, timestamp: int = START_MS, **options: Any) -> bytearray:
     """A batch with these values, without keys."""
     return build_batch([(timestamp, None, value, ()) for value in records], **options)
+
+
+def with_data(disk: DiskT) -> DiskT:
+    """The disk, with a folder for the data that a power cut does not take."""
+    disk.make_directory(DATA, parents=True)
+    disk.sync_directory(Path("/"))
+    return disk
 
 
 @dataclass

@@ -68,12 +68,10 @@ def bare(appends: Sequence[Appended], observations: Sequence[Observed]) -> list[
     ]
 
 
-def told_to(clients: Sequence[Client], first: int) -> list[Call]:
-    """What the lengths were that these clients were told; they get numbers from `first` on."""
+def told_to(clients: Sequence[Client]) -> list[Call]:
+    """What the lengths were that these clients were told; their numbers are their places."""
     return [
-        Call.look(number, one)
-        for number, client in enumerate(clients, first)
-        for one in client.observed
+        Call.look(number, one) for number, client in enumerate(clients) for one in client.observed
     ]
 
 

@@ -17,7 +17,7 @@ from engine.clock import Clock
 from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.types import TopicPartition
-from tests.support.builders import DATA, SMALL_INDEXES
+from tests.support.builders import DATA, SMALL_INDEXES, with_data
 from tests.support.filesystem import ForgetfulDisk
 
 RECORDS = "/v1/topics/events/partitions/0/records"
@@ -89,9 +89,7 @@ async def open_service(
 @asynccontextmanager
 async def open_in_memory(**settings: Any) -> AsyncIterator[Service]:
     """An open service on a disk in memory, whose answers above 4 KiB are made by workers."""
-    disk = ForgetfulDisk()  # what is cached is up to the test
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
+    disk = with_data(ForgetfulDisk())  # what is cached is up to the test
     async with open_service(
         DATA,
         fs=disk,

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from app.translate.calls import AppendCall
 from app.translate.receipts import Place
 from engine.errors import CorruptBatch, StorageOffline, TooLarge
 from engine.fs.port import FileSystem
-from tests.support.builders import DATA, SMALL_INDEXES, new_batch
+from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import open_service
 from tests.support.time import ManualClock
@@ -27,10 +26,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def disk() -> ForgetfulDisk:
     """An empty disk in memory with a folder for the data."""
-    disk = ForgetfulDisk()
-    disk.make_directory(DATA, parents=True)
-    disk.sync_directory(Path("/"))
-    return disk
+    return with_data(ForgetfulDisk())
 
 
 @pytest.fixture
