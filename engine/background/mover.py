@@ -52,7 +52,7 @@ class MoveReport:
     copied_offset: int = -1
     end_offset: int = -1
     problem: str | None = None
-    """Why it failed; the partition is where it was."""
+    """Why it failed; the partition is where it was, or where the next start finds it."""
 
     @property
     def is_over(self) -> bool:

@@ -89,8 +89,10 @@ class LocalLog:
     def roll(self, base_offset: int) -> Segment:
         """Seal the active segment and open one at `base_offset`; return the new one.
 
-        An empty active segment of that base offset is replaced, which happens when its indexes
-        report that they are full. Raises InvalidRequestValue below the active segment.
+        An empty active segment of that base offset stays and has its indexes emptied, which happens
+        when they report that they are full. Kafka replaces its files; then a power cut may leave
+        neither the old name nor the new one, and only that name tells where an empty log ends.
+        Raises InvalidRequestValue below the active segment.
         """
         active = self.segments.active
         if base_offset < active.base_offset or (
@@ -101,9 +103,8 @@ class LocalLog:
                 f"{active.base_offset} with {active.size_bytes} bytes"
             )
         if base_offset == active.base_offset:
-            _LOG.warning("%s: replacing the empty active segment %d", self.directory, base_offset)
-            self.retire(active)
-            return self.open_segment(base_offset)
+            active.reset_for_recovery()
+            return active
         self._remove_leftovers(base_offset)
         active.seal()
         segment = self.open_segment(base_offset)  # may find no space: then nothing has happened

@@ -226,12 +226,12 @@ class Log(LogReader):
             self._context.fs.sync_directory(self._state.local.directory)
 
     def roll(self, base_offset: int = 0) -> RollResult:
-        """Seal the active segment, and go on there or at the log end; an empty one stays."""
+        """Seal the active segment, and go on there or at the log end; an empty one there stays."""
         with self._lock:
             state = self._state
             self._ensure_open()
             old = state.local.active.base_offset
-            if state.local.active.size_bytes == 0:
+            if state.local.active.size_bytes == 0 and base_offset <= old:
                 return RollResult(False, old, old)
             state.roll(base_offset)
             new = state.local.active.base_offset
@@ -400,15 +400,15 @@ class Log(LogReader):
     def relocate(
         self,
         retired: Path,
-        complete: Callable[[Standstill], None],
-        open_there: Callable[[Standstill], Log],
+        complete: Callable[[Standstill], Log],
+        give_name: Callable[[Log], None],
     ) -> Callable[[], None]:
         """Go on in another data directory; whoever holds the log notices nothing but a pause.
 
-        Nothing changes the log while `complete` completes the copy there. Then its own directory is
-        renamed, durably, to `retired`, and `open_there` opens the copy. Returns what lets go of the
-        old files, which readers may still be in. If `open_there` fails, the copy is the log at the
-        next start, and until then this one takes no more writes. Raises StorageError.
+        Nothing changes the log while `complete` completes the copy there and opens it. Then its own
+        directory is renamed, durably, to `retired`, and `give_name` names that of the copy. Returns
+        what lets go of the old files, which readers may still be in. If `give_name` fails, the copy
+        is the log at the next start; until then this one takes no more writes. StorageError.
         """
         with self._reshaping, self._naming, self._lock:
             self._ensure_open()
@@ -419,13 +419,13 @@ class Log(LogReader):
                     ReadRequest(offset, max_bytes, FetchIsolation.LOG_END)
                 )
             )
-            complete(still)
+            there = complete(still)
             with context.health.writing():
                 context.fs.rename(old.local.directory, retired)
                 old.move_to(retired)
                 context.fs.sync_directory(retired.parent)
             try:
-                there = open_there(still)
+                give_name(there)
             except BaseException:
                 self._is_closed = True
                 raise

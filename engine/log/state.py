@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from engine.errors import PreconditionFailed, UnexpectedAppendOffset
-from engine.fs import names
 from engine.guard import WouldWait
 from engine.log.analysis import Incoming
 from engine.log.context import LogContext
@@ -392,14 +391,14 @@ class LogState:
 
     def stand_still(self, read: Callable[[int, int], Fetched]) -> Standstill:
         """Return all that a copy needs, while nobody can change the log; `read` reads it."""
-        context, marks = self._context, self.watermarks
-        with context.health.writing():
-            self.producers.take_snapshot(sync=False)
-        path = self.local.directory / names.snapshot_name(marks.log_end_offset)
-        with context.health.reading():
-            snapshot = context.fs.read_bytes(path) if context.fs.exists(path) else b""
-        epochs = self.epochs.entries
-        return Standstill(marks.log_start_offset, marks.log_end_offset, epochs, snapshot, read)
+        marks = self.watermarks
+        return Standstill(
+            marks.log_start_offset,
+            marks.log_end_offset,
+            self.epochs.entries,
+            self.producers.encoded(),  # not a file: this disk may be left for want of space
+            read,
+        )
 
     def go_on_from(self, before: LogState) -> None:
         """Take over what was asked of the log while it was in another directory."""

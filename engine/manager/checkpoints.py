@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.errors import CorruptCheckpoint
+from engine.errors import CorruptCheckpoint, Overloaded, StorageFull
 from engine.fs import names
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem
@@ -104,7 +104,12 @@ class Checkpoints:
             try:
                 return log.truncate_to(offset, expected_tag=expected_tag)
             finally:
-                self._write(logs())
+                try:
+                    self._write(logs())
+                except (Overloaded, StorageFull) as error:
+                    _LOG.warning(
+                        "%s was cut, and less is noted of it: %s", log.topic_partition, error
+                    )
 
     def _write(self, logs: Iterable[Log], cut: _Cut | None = None) -> None:
         """Write the promises, with none above what is going to be left of a log that is cut."""

@@ -22,7 +22,7 @@ from engine.checkpoint.directory_set import (
 from engine.checkpoint.producer_ids import ProducerIds
 from engine.checkpoint.topics_file import TopicEntry, TopicsCopy, TopicsFile
 from engine.config import LogConfig
-from engine.errors import CorruptCheckpoint, InvalidDataDirectory
+from engine.errors import CorruptCheckpoint, InvalidDataDirectory, Overloaded, StorageError
 from engine.fs import names
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_directory
@@ -179,6 +179,16 @@ class DataDirectory:
     def write_checkpoints(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write down the offsets of the logs that lie here; see `Checkpoints.write`."""
         self.checkpoints.write(lambda: self._here(logs()))
+
+    def try_to_write_checkpoints(self, logs: Callable[[], Iterable[Log]]) -> None:
+        """As `write_checkpoints`, where something is done already whether it is noted or not.
+
+        The next checkpoint notes it; until then a start has more to look at, or a line of no log.
+        """
+        try:
+            self.write_checkpoints(logs)
+        except (Overloaded, StorageError) as error:
+            _LOG.warning("the offsets in %s are not noted yet: %s", self.path, error)
 
     def truncate(
         self,

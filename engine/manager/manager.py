@@ -210,12 +210,7 @@ class LogManager(Catalog):
             if existing is not None:
                 return ensure_same(existing, wanted), False
             if name in self._deleted:
-                path = self._directories.offline[0].path
-                raise TopicConflict(
-                    f"a deleted topic {name!r} may still have partitions in {path}, which is "
-                    "offline: they are removed when it is back",
-                    topic=name,
-                )
+                self._forget(name)
             if len(self._topics) >= self._config.max_topics:
                 raise PolicyViolation(
                     f"there are {self._config.max_topics} topics already, which is the limit",
@@ -268,16 +263,17 @@ class LogManager(Catalog):
 
         First the topics file says so, then directories are renamed and checkpoints forget them,
         then the topics file forgets the topic: a crash in between is finished by the next start.
-        Raises TopicNotFound, PolicyViolation for an internal topic, StorageError.
+        For want of space the last two wait until a topic of that name is made. Raises
+        TopicNotFound, PolicyViolation for an internal topic, StorageError.
         """
         with self._admin:
             self._ensure_open()
             topic = self.topic(name)
             ensure_may_be_changed(topic)
             remaining = {other: kept for other, kept in self._topics.items() if other != name}
-            entries = self._entries(remaining)
-            tombstone = replace(topic.entry, deleted=True)
-            self._directories.write_topics({**entries, name: tombstone})
+            deleted = {**self._deleted, name: replace(topic.entry, deleted=True)}
+            self._directories.write_topics({**self._entries(remaining), **deleted})
+            self._deleted = deleted
             leaving = [log for log in self.logs() if log.topic_partition.topic == name]
             gone = {log.topic_partition for log in leaving}
             self._moves.give_up(gone - {self._under_way})  # that one finds out by itself
@@ -286,11 +282,27 @@ class LogManager(Catalog):
             for log in leaving:
                 self._retire(log)
             self._directories.each_online(lambda directory: directory.sync())
-            self.checkpoint()
-            if self._directories.offline:
-                self._deleted = {**self._deleted, name: tombstone}
-                return
-            self._directories.write_topics(entries)
+            try:
+                self._forget(name)
+            except (Overloaded, StorageFull, TopicConflict) as error:
+                _LOG.warning("topic %s is deleted, and still noted as such: %s", name, error)
+
+    def _forget(self, name: str) -> None:
+        """Note nothing more of a deleted topic; TopicConflict if a part of it may still be there.
+
+        Its lines in the checkpoints go first: they would be believed of one that is made anew.
+        """
+        self.checkpoint()
+        if self._directories.offline:
+            path = self._directories.offline[0].path
+            problem = (
+                f"a deleted topic {name!r} may still have partitions in {path}, which is offline"
+            )
+            raise TopicConflict(f"{problem}: they are removed when it is back", topic=name)
+        entries = self._entries(self._topics)
+        del entries[name]
+        self._directories.write_topics(entries)
+        self._deleted = {key: entry for key, entry in self._deleted.items() if key != name}
 
     def _retire(self, log: Log) -> None:
         """Rename its directory; on a disk that is offline the next start does it."""
@@ -374,7 +386,7 @@ class LogManager(Catalog):
                 raise TopicNotFound(f"{log.topic_partition} was deleted while it was moved")
             move.finish()
             for directory in between:
-                directory.write_checkpoints(self.logs)
+                directory.try_to_write_checkpoints(self.logs)
 
     def allocate_producer(self) -> tuple[int, int]:
         """Return a producer id that was never given out and is above all in the logs, and epoch 0.

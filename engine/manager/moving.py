@@ -90,11 +90,11 @@ class Move:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._target.arriving = ()
-        if self._is_decided or (error is not None and not isinstance(error, Exception)):
-            return  # finished, by us or by the next start
+        if error is not None and not isinstance(error, Exception):
+            return
         self._let_go()
-        if self._stopping.is_set():
-            return  # the next start goes on with it
+        if self._is_decided or self._stopping.is_set():
+            return  # finished, by us or by the next start, or the next start goes on with it
         try:
             self._target.partitions.discard(self._path)
         except StorageError:
@@ -137,8 +137,9 @@ class Move:
         retired = self._source.path / names.delete_directory_name(
             self._log.topic_partition, self._unique_id
         )
-        release = self._log.relocate(retired, self._complete, self._open_in_place)
+        release = self._log.relocate(retired, self._complete, self._give_name)
         self._target.arriving = ()
+        self._copy = None  # it is the log now
         self._source.deletion.remove_later(retired, release)
         _LOG.info("%s lies in %s now", self._log.topic_partition, self._target.path)
 
@@ -200,7 +201,7 @@ class Move:
 
     # -- while the log stands still --------------------------------------------------------------
 
-    def _complete(self, still: Standstill) -> None:
+    def _complete(self, still: Standstill) -> Log:
         """Copy the rest, and what the log knows beyond its batches: epochs and producers."""
         copy = self._copy
         assert copy is not None, "copied before"
@@ -214,21 +215,26 @@ class Move:
         copy.close()
         fs = self._target.context.fs
         with self._target.health.writing():
-            if still.snapshot:
-                path = self._path / names.snapshot_name(still.end_offset)
-                replace_atomically(fs, path, still.snapshot)
+            path = self._path / names.snapshot_name(still.end_offset)
+            replace_atomically(fs, path, still.snapshot)
             write_epochs(fs, self._path / names.LEADER_EPOCH_CHECKPOINT, still.epochs)
+        self._copy = there = self._open_complete(still)
         self._is_decided = True  # from here on only a start can tell which one is the log
+        return there
 
-    def _open_in_place(self, still: Standstill) -> Log:
-        """Give the copy the partition's name and open it as what a clean stop left."""
-        path = self._target.partitions.give_name(self._log.topic_partition, self._path)
+    def _open_complete(self, still: Standstill) -> Log:
+        """Open the copy as what a clean stop left; for want of space or files nothing has moved."""
         end = still.end_offset
         config = self._log.config
         is_gapless = self._topic.is_gapless(config)
         request = LoadRequest(
-            path, config, end, still.log_start_offset, True, end, is_gapless=is_gapless
+            self._path, config, end, still.log_start_offset, True, end, is_gapless=is_gapless
         )
         context = self._target.context
-        with context.health.writing():
+        with context.health.appending():
             return Log.open(context, self._log.topic_partition, self._log.topic_id, request)
+
+    def _give_name(self, there: Log) -> None:
+        """Have the copy lie under the partition's name, durably."""
+        there.rename_directory(self._target.partitions.path_of(self._log.topic_partition))
+        self._target.sync()

@@ -253,10 +253,13 @@ class ProducerStates:
         """
         if self.map_end_offset <= self.last_snapshot_offset:
             return None
-        content = encode_snapshot(in_table_order(self._entries.values()))
-        self._files.write(self.map_end_offset, content, sync=sync)
+        self._files.write(self.map_end_offset, self.encoded(), sync=sync)
         self.last_snapshot_offset = self.map_end_offset
         return self.last_snapshot_offset
+
+    def encoded(self) -> bytes:
+        """Return the state as a snapshot has it."""
+        return encode_snapshot(in_table_order(self._entries.values()))
 
     def sync_snapshot(self, offset: int) -> None:
         """Make a snapshot survive a power cut, if it still exists. Needs no lock."""
