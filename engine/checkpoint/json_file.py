@@ -60,5 +60,26 @@ def write_json(fs: FileSystem, path: Path, version: int, fields: Mapping[str, ob
     replace_atomically(fs, path, f"{msgspec.json.format(content, indent=2)}\n".encode())
 
 
+def write_texts(fs: FileSystem, path: Path, version: int, texts: Mapping[str, str]) -> None:
+    """As `write_json`, of fields whose values are `canonical` already.
+
+    For whoever keeps the texts of thousands of values of which one has changed.
+    """
+    fields = sorted({**texts, VERSION_FIELD: canonical(version)}.items())
+    stored = ", ".join(f'"{name}": {text}' for name, text in fields)
+    checksum = _checksum_of(f"{{{stored}}}")
+    content = f'{{{stored}, "{CHECKSUM_FIELD}": "{checksum}"}}'
+    replace_atomically(fs, path, f"{msgspec.json.format(content, indent=2)}\n".encode())
+
+
+def canonical(value: object) -> str:
+    """Return the one spelling of a value that checksums are of."""
+    return json.dumps(value, sort_keys=True)
+
+
 def _checksum(stored: Mapping[str, object]) -> str:
-    return f"{zlib.crc32(json.dumps(stored, sort_keys=True).encode()):08x}"
+    return _checksum_of(canonical(stored))
+
+
+def _checksum_of(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from engine.checkpoint.json_file import read_json, write_json
+from engine.checkpoint.json_file import canonical, read_json, write_texts
 from engine.checkpoint.lines import corrupt
 from engine.checkpoint.partition_metadata import is_topic_id
 from engine.errors import InvalidConfig
@@ -56,6 +56,13 @@ class TopicsCopy:
     topics: dict[str, TopicEntry] = field(default_factory=dict)
 
 
+class _Written(NamedTuple):
+    """An entry, and how the file has it with its name."""
+
+    entry: TopicEntry
+    text: str
+
+
 class TopicsFile:
     """The file of one data directory. Thread-safe; a reader sees a whole write or none of it."""
 
@@ -63,6 +70,7 @@ class TopicsFile:
         self.path = directory / TOPICS_FILE
         self._fs = fs
         self._write_lock = threading.Lock()
+        self._written: dict[str, _Written] = {}
 
     def read(self) -> dict[str, TopicEntry]:
         """Return the topics by name; none if there is no file. CorruptCheckpoint if damaged."""
@@ -82,11 +90,18 @@ class TopicsFile:
         return TopicsCopy(generation, entries)
 
     def write(self, topics: Mapping[str, TopicEntry], generation: int = 0) -> None:
-        """Replace the whole content, durably."""
-        stored = {name: _stored(topics[name]) for name in sorted(topics)}
-        counted = {"generation": generation} if generation else {}
+        """Replace the whole content, durably; the same entries as before cost little."""
+        counted = {"generation": canonical(generation)} if generation else {}
         with self._write_lock:
-            write_json(self._fs, self.path, VERSION, {**counted, "topics": stored})
+            self._written = {name: self._text_of(name, topics[name]) for name in sorted(topics)}
+            stored = ", ".join(one.text for one in self._written.values())
+            write_texts(self._fs, self.path, VERSION, {**counted, "topics": f"{{{stored}}}"})
+
+    def _text_of(self, name: str, entry: TopicEntry) -> _Written:
+        known = self._written.get(name)
+        if known is not None and known.entry is entry:
+            return known
+        return _Written(entry, canonical({name: _stored(entry)})[1:-1])
 
     def _entry(self, name: str, stored: object) -> TopicEntry:
         fields = stored if isinstance(stored, dict) else {}

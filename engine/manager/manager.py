@@ -419,7 +419,7 @@ class LogManager(Catalog):
         offline, and the next start completes what the topics file says.
         """
         self._directories.write_topics({**self._entries(self._topics), topic.name: topic.entry})
-        load = Counter(log.directory.parent for log in self.logs())
+        load = Counter(log.health.directory for log in self.logs())
         made: dict[TopicPartition, Log] = {}
         try:
             for number in numbers:

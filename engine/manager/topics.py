@@ -45,6 +45,16 @@ class Topic:
     """Whether it was found in a broker's directory; its configuration was never known."""
     was_compacted: bool = False
     """Whether an earlier configuration had it compacted, or the defaults have."""
+    entry: TopicEntry = field(init=False, repr=False, compare=False)
+    """The topic as the topics file has it. Always the same object: the entries of all topics are
+    written for each change of one."""
+
+    def __post_init__(self) -> None:
+        compacted = self.was_compacted or self._asks_for_compaction
+        entry = TopicEntry(
+            self.topic_id, self.partitions, self.overrides, self.adopted, compacted=compacted
+        )
+        object.__setattr__(self, "entry", entry)
 
     @property
     def may_have_gaps(self) -> bool:
@@ -53,7 +63,6 @@ class Topic:
 
     @property
     def _asks_for_compaction(self) -> bool:
-        # Not `log_config`: for each change the entries of all topics are made.
         return "compact" in self.overrides.get("cleanup.policy", "")
 
     def under(self, defaults: Mapping[str, str]) -> Self:
@@ -78,14 +87,6 @@ class Topic:
         """Return what the topic's logs work with: its overrides over those of every topic."""
         adopted = ADOPTED_DEFAULTS if self.adopted else {}
         return LogConfig.of({**defaults, **adopted, **self.overrides})
-
-    @property
-    def entry(self) -> TopicEntry:
-        """The topic as the topics file has it."""
-        compacted = self.was_compacted or self._asks_for_compaction
-        return TopicEntry(
-            self.topic_id, self.partitions, self.overrides, self.adopted, compacted=compacted
-        )
 
     @classmethod
     def of_entry(cls, name: str, entry: TopicEntry) -> Self:

@@ -1,6 +1,8 @@
 """The topics of a data directory, as stored by us."""
 
 import json
+from collections import UserDict
+from collections.abc import Iterator
 
 import pytest
 
@@ -44,6 +46,43 @@ def test_file_is_for_people_too(place: Place, topics_file: TopicsFile) -> None:
     )
     assert content.index('"a"') < content.index('"b"')
     assert content.endswith("}\n")
+
+
+def test_what_is_kept_of_one_write_for_the_next_changes_nothing(
+    place: Place, topics_file: TopicsFile
+) -> None:
+    """Whatever was added, changed or removed since: the bytes are those of who writes once."""
+    old, new, other = (TopicEntry(TOPIC_ID, count, {"retention.ms": "é"}) for count in (1, 2, 3))
+    for generation, topics in enumerate(
+        [{"b": old}, {"b": old, "a": other}, {"b": new, "a": other}, {"a": other}, {}, {"b": old}]
+    ):
+        topics_file.write(topics, generation)
+        kept = place.fs.read_bytes(topics_file.path)
+        TopicsFile(place.fs, place.directory).write(topics, generation)
+        assert kept == place.fs.read_bytes(topics_file.path)
+        assert json.loads(kept)["topics"].keys() == topics.keys()
+
+
+class Watched(UserDict[str, str]):
+    """A configuration that counts how often it was read as a whole."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_a_change_of_one_topic_encodes_no_other(topics_file: TopicsFile) -> None:
+    """Beside thousands of topics one more costs what it is, and the copying of their texts."""
+    config = Watched({"retention.ms": "-1"})
+    kept = TopicEntry(TOPIC_ID, 1, config)
+    topics_file.write({"kept": kept})
+    first = config.reads
+    assert first > 0
+    topics_file.write({"kept": kept, "new": TopicEntry(TOPIC_ID, 2)})
+    assert config.reads == first
+    assert topics_file.read().keys() == {"kept", "new"}
 
 
 @pytest.mark.parametrize(
