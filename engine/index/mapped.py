@@ -5,6 +5,9 @@ on roll and on a clean close they are trimmed to their entries. After a crash th
 says nothing about the number of entries: an existing file is believed here (every whole entry
 counts), and recovery resets the indexes of whatever was not flushed.
 
+An index that nobody needs may rest: it knows its count and its last entry, and has no file open.
+The next look, or the next append, opens it again.
+
 Threads: one writer at a time (the log's lock), any number of readers beside it. A reader holds the
 index's own lock while it searches, because memory must not be unmapped or cut under it; an append
 does not take that lock, since an entry becomes visible only when the count has moved.
@@ -14,12 +17,14 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Final
 
 from engine.errors import CorruptIndex, SegmentOverflow
-from engine.fs.filesystem import FileSystem
+from engine.fs.filesystem import FileSystem, MappedFile
 from engine.types import INT32_MAX
 
 WARM_BYTES: Final = 8192
@@ -27,6 +32,8 @@ WARM_BYTES: Final = 8192
 
 Plain bisection would visit other pages whenever the index grows by one, and wait for the disk.
 """
+
+_NOTHING: Final = memoryview(b"")
 
 
 class MappedIndex(ABC):
@@ -56,27 +63,41 @@ class MappedIndex(ABC):
         self._read_only = read_only
         self._remap_lock = threading.Lock()
         self._is_closed = False
-        self._map = fs.open_map(path, self._max_size_bytes, read_only=read_only)
-        self._max_entries = self._map.size_bytes // self._entry_bytes
-        self._count = 0 if self._map.is_new else self._max_entries
+        self._path = path
+        self._map: MappedFile | None = None
+        mapped = fs.open_map(path, self._max_size_bytes, read_only=read_only)
+        self._take(mapped)
+        self._max_entries = mapped.size_bytes // self._entry_bytes
+        self._count = 0 if mapped.is_new else self._max_entries
         self._refresh_last()
 
     # ------------------------------------------------------------------------------- life
 
     def sync(self) -> None:
         """Return once every entry would survive a power cut. Needs no lock."""
-        self._map.sync()
+        mapped = self._map
+        if mapped is not None:
+            mapped.sync()
+        elif self._is_closed:
+            raise self._closed()
 
     def resize(self, size_bytes: int) -> bool:
-        """Make the file as long as whole entries within `size_bytes`; return whether it changed."""
+        """Make the file as long as whole entries within `size_bytes`; return whether it changed.
+
+        The file of an index that rests grows when it is opened again.
+        """
         size_bytes = self._round_down(size_bytes)
         if size_bytes < self.size_bytes:
             raise ValueError(f"{self._count} entries of {self.path} do not fit in {size_bytes}")
-        if size_bytes == self._map.size_bytes:
-            return False
         with self._remap_lock:
-            self._ensure_open()
-            self._map.resize(size_bytes)
+            if self._map is None and size_bytes >= self._length_bytes and not self._is_closed:
+                self._max_entries = size_bytes // self._entry_bytes
+                return False
+            if size_bytes == self._length_bytes:
+                return False
+            mapped = self._mapped()
+            mapped.resize(size_bytes)
+            self._take(mapped)
             self._max_entries = size_bytes // self._entry_bytes
         return True
 
@@ -93,6 +114,22 @@ class MappedIndex(ABC):
         self._keep(0)
         self.restore_max_size()
 
+    def rest(self) -> None:
+        """Let go of the file until it is needed again; no effect on one that is closed.
+
+        The log lock is held. What was stored must be on the disk, or nobody would sync it.
+        """
+        with self._remap_lock:
+            # Not closed: a sync may be under way. The file goes with the last who uses it.
+            self._map = None
+            self._buffer = _NOTHING
+
+    def wake(self) -> None:
+        """Have the file at hand again. The log lock is held. OSError, CorruptIndex, ValueError."""
+        if self._map is None:
+            with self._remap_lock:
+                self._mapped()
+
     def close(self) -> None:
         """Trim the file, sync it and let go of it. May be repeated.
 
@@ -107,13 +144,22 @@ class MappedIndex(ABC):
         """Let go of the file as it is. May be repeated; any use afterwards is a ValueError."""
         with self._remap_lock:
             self._is_closed = True
-            self._map.close()
+            mapped, self._map, self._buffer = self._map, None, _NOTHING
+            if mapped is not None:
+                mapped.close()
 
     def rename(self, target: Path) -> None:
         """Give the file another name. The new path counts even if this raises, as in Kafka."""
-        source = self.path
-        self.path = target
-        self._fs.rename(source, target)
+        with self.renaming():
+            source = self.path
+            self.path = target
+            self._fs.rename(source, target)
+
+    @contextmanager
+    def renaming(self) -> Iterator[None]:
+        """Guard a block in which the file gets another name and `path` is set: nobody opens it."""
+        with self._remap_lock:
+            yield
 
     def delete(self) -> None:
         """Let go of the file and remove it, if it is there."""
@@ -124,12 +170,19 @@ class MappedIndex(ABC):
 
     @property
     def path(self) -> Path:
-        """Where the file lies; set it when a directory above was renamed."""
-        return self._map.path
+        """Where the file lies; set it inside `renaming` when a directory above was renamed."""
+        return self._path
 
     @path.setter
     def path(self, path: Path) -> None:
-        self._map.path = path
+        self._path = path
+        if self._map is not None:
+            self._map.path = path
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the next look or append has to open the file."""
+        return self._map is None
 
     @property
     def count(self) -> int:
@@ -149,7 +202,7 @@ class MappedIndex(ABC):
     @property
     def length_bytes(self) -> int:
         """The length of the file."""
-        return self._map.size_bytes
+        return self._length_bytes
 
     def can_append_offset(self, offset: int) -> bool:
         """Whether the offset can be expressed relative to the base offset, in 31 bits."""
@@ -173,18 +226,22 @@ class MappedIndex(ABC):
 
     def reserve_next(self) -> None:
         """Make the disk set aside what the next entry needs, so that storing it cannot fail."""
+        self.wake()
         end = (self._count + 1) * self._entry_bytes
-        if self._map.reserved_bytes < end <= self._map.size_bytes:
-            self._map.reserve(end)
+        if end <= self._length_bytes:
+            self._reserve(end)
 
     def _store(self, first: int, second: int) -> None:
         """Put one entry behind the last; there must be room."""
         position = self._count * self._entry_bytes
-        end = position + self._entry_bytes
-        if end > self._map.reserved_bytes:
-            self._map.reserve(end)
-        self.ENTRY.pack_into(self._map.buffer, position, first, second)
+        self._reserve(position + self._entry_bytes)
+        self.ENTRY.pack_into(self._buffer, position, first, second)
         self._count += 1  # last, because from here on readers see the entry
+
+    def _reserve(self, end: int) -> None:
+        mapped = self._map
+        if mapped is not None and end > mapped.reserved_bytes:
+            mapped.reserve(end)
 
     def _count_at_or_below(self, target: int, field: Struct, field_position: int) -> int:
         """How many entries have at most `target` in one field. The caller holds the remap lock.
@@ -192,8 +249,8 @@ class MappedIndex(ABC):
         The result is that of a plain bisection; the warm tail is tried first. Kafka's
         `AbstractIndex.indexSlotRangeFor`.
         """
-        self._ensure_open()
-        buffer = self._map.buffer
+        self._mapped()
+        buffer = self._buffer
         entry_bytes = self._entry_bytes
         key_at = field.unpack_from
         high = self._count
@@ -211,31 +268,59 @@ class MappedIndex(ABC):
     def _keep(self, count: int) -> None:
         """Drop all but the first `count` entries; the file keeps its length."""
         with self._remap_lock:
-            self._ensure_open()
+            self._mapped()
             self._count = count
             self._refresh_last()
 
     def _raw_entries(self) -> bytes:
         """Copy all entries out."""
         with self._remap_lock:
-            self._ensure_open()
+            self._mapped()
             return self._first_entries(self._count)
 
     def _first_entries(self, count: int) -> bytes:
         """Copy so many entries out. The caller holds the remap lock."""
-        return bytes(self._map.buffer[: count * self._entry_bytes])
+        return bytes(self._buffer[: count * self._entry_bytes])
 
     def _ensure_slot(self, slot: int) -> None:
         if not 0 <= slot < self._count:
             raise IndexError(f"{self.path} has {self._count} entries, no slot {slot}")
 
-    def _ensure_open(self) -> None:
+    def _mapped(self) -> MappedFile:
+        """Return the open file, opened again if it rested. The caller holds the remap lock."""
+        mapped = self._map
+        if mapped is None:
+            mapped = self._open_again()
+        return mapped
+
+    def _open_again(self) -> MappedFile:
         if self._is_closed:
-            raise ValueError(f"{self.path} is closed")
+            raise self._closed()
+        mapped = self._fs.open_map(self._path, read_only=self._read_only)
+        if mapped.size_bytes != self._length_bytes:
+            mapped.close()
+            raise self._corrupt(f"its length is {mapped.size_bytes}, and was {self._length_bytes}")
+        wanted_bytes = self._max_entries * self._entry_bytes
+        if wanted_bytes > mapped.size_bytes:
+            try:
+                mapped.resize(wanted_bytes)
+            except OSError:
+                mapped.close()
+                raise
+        self._take(mapped)
+        return mapped
+
+    def _take(self, mapped: MappedFile) -> None:
+        self._map = mapped
+        self._buffer = mapped.buffer
+        self._length_bytes = mapped.size_bytes
 
     def _ensure_whole_entries(self) -> None:
-        if self._map.size_bytes % self._entry_bytes:
-            raise self._corrupt(f"its length {self._map.size_bytes} is not a multiple of an entry")
+        if self._length_bytes % self._entry_bytes:
+            raise self._corrupt(f"its length {self._length_bytes} is not a multiple of an entry")
+
+    def _closed(self) -> ValueError:
+        return ValueError(f"{self.path} is closed")
 
     def _corrupt(self, what: str) -> CorruptIndex:
         return CorruptIndex(f"{self.path} is corrupt: {what}", file=str(self.path))

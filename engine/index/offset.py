@@ -37,7 +37,7 @@ class OffsetIndex(MappedIndex):
 
         IndexFull, OffsetsOutOfOrder or SegmentOverflow; then nothing has changed.
         """
-        self._ensure_open()
+        self.wake()
         if self._count >= self._max_entries:
             raise IndexFull(f"{self.path} is full", file=str(self.path), entries=self._count)
         if self._count and offset <= self._last.offset:
@@ -52,7 +52,7 @@ class OffsetIndex(MappedIndex):
     def lookup(self, target_offset: int) -> OffsetPosition:
         """Return the last entry at or before the target, else the segment's first byte."""
         with self._remap_lock:
-            self._ensure_open()
+            self._mapped()
             last = self._last
             if target_offset >= last.offset:
                 return last
@@ -78,7 +78,7 @@ class OffsetIndex(MappedIndex):
     def entry(self, slot: int) -> OffsetPosition:
         """Return the entry in one slot; IndexError if there is none."""
         with self._remap_lock:
-            self._ensure_open()
+            self._mapped()
             self._ensure_slot(slot)
             return self._entry(slot)
 
@@ -92,6 +92,11 @@ class OffsetIndex(MappedIndex):
         with self._remap_lock:
             count = self._count_at_or_below(position - 1, _FIELD, _POSITION_POSITION)
             return self._first_entries(count)
+
+    @property
+    def last_entry(self) -> OffsetPosition:
+        """The last entry, or the segment's first byte for an empty index."""
+        return self._last
 
     @property
     def last_offset(self) -> int:
@@ -123,7 +128,7 @@ class OffsetIndex(MappedIndex):
             raise self._corrupt(f"its last entry leads to {self._last.position}")
 
     def _entry(self, slot: int) -> OffsetPosition:
-        relative, position = ENTRY.unpack_from(self._map.buffer, slot * ENTRY.size)
+        relative, position = ENTRY.unpack_from(self._buffer, slot * ENTRY.size)
         if relative < 0 or position < 0:
             raise self._corrupt(f"slot {slot} holds ({relative}, {position})")
         return OffsetPosition(self.base_offset + relative, position)
@@ -132,5 +137,5 @@ class OffsetIndex(MappedIndex):
         if self._count == 0:
             self._last = OffsetPosition(self.base_offset, 0)
             return
-        relative, position = ENTRY.unpack_from(self._map.buffer, (self._count - 1) * ENTRY.size)
+        relative, position = ENTRY.unpack_from(self._buffer, (self._count - 1) * ENTRY.size)
         self._last = OffsetPosition(self.base_offset + relative, position)

@@ -41,7 +41,7 @@ class TimeIndex(MappedIndex):
         seals the segment: it may use the last slot. IndexFull, OffsetsOutOfOrder, SegmentOverflow,
         or ValueError for a timestamp that went back; then nothing has changed.
         """
-        self._ensure_open()
+        self.wake()
         last = self._last
         if self._count >= self._max_entries - 1 and not skip_full:
             raise self._full()
@@ -63,7 +63,7 @@ class TimeIndex(MappedIndex):
     def lookup(self, target_timestamp: int) -> TimestampOffset:
         """Return the last entry at or before the target, else (-1, base offset)."""
         with self._remap_lock:
-            self._ensure_open()
+            self._mapped()
             last = self._last
             if target_timestamp >= last.timestamp:
                 return last
@@ -73,7 +73,7 @@ class TimeIndex(MappedIndex):
     def entry(self, slot: int) -> TimestampOffset:
         """Return the entry in one slot; IndexError if there is none."""
         with self._remap_lock:
-            self._ensure_open()
+            self._mapped()
             self._ensure_slot(slot)
             return self._entry(slot)
 
@@ -111,7 +111,7 @@ class TimeIndex(MappedIndex):
         self._ensure_whole_entries()
         if self._count == 0:
             return
-        first_timestamp, _ = ENTRY.unpack_from(self._map.buffer, 0)
+        first_timestamp, _ = ENTRY.unpack_from(self._buffer, 0)
         if first_timestamp < 0:
             raise self._corrupt(f"its first entry is for time {first_timestamp}")
         if self._last.timestamp < first_timestamp:
@@ -125,7 +125,7 @@ class TimeIndex(MappedIndex):
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def _entry(self, slot: int) -> TimestampOffset:
-        timestamp, relative = ENTRY.unpack_from(self._map.buffer, slot * ENTRY.size)
+        timestamp, relative = ENTRY.unpack_from(self._buffer, slot * ENTRY.size)
         if relative < 0 or timestamp < 0:  # a record without a time makes no entry
             raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
         return TimestampOffset(timestamp, self.base_offset + relative)
@@ -134,7 +134,7 @@ class TimeIndex(MappedIndex):
         if self._count == 0:
             self._last = self._before_first()
             return
-        timestamp, relative = ENTRY.unpack_from(self._map.buffer, (self._count - 1) * ENTRY.size)
+        timestamp, relative = ENTRY.unpack_from(self._buffer, (self._count - 1) * ENTRY.size)
         self._last = TimestampOffset(timestamp, self.base_offset + relative)
 
     def _full(self) -> IndexFull:

@@ -109,6 +109,7 @@ class Compaction:
         with self.writing():
             output.seal()
             output.flush()
+            output.indexes.rest()
             self.context.fs.set_modified_ms(output.records.path, modified_ms)
 
     def replace(self, output: Segment, sources: Sequence[Segment]) -> None:

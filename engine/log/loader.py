@@ -272,6 +272,7 @@ class Loader:
             raise
         segment.records.sync()
         segment.indexes.finish_anew()
+        segment.indexes.rest()
         if producers.map_end_offset not in before:
             producers.take_snapshot(sync=True)
         self._look()
@@ -285,7 +286,9 @@ class Loader:
                 path = self._request.directory / name
                 raise CorruptIndex(f"there is no {name}", file=str(path))
         has_transactions = names.txn_index_name(base_offset) in self._found.names
-        return ensure_sane(segment, has_transactions=has_transactions)
+        next_offset = ensure_sane(segment, has_transactions=has_transactions)
+        segment.indexes.rest()
+        return next_offset
 
     def _report_shortened(self, segment: Segment) -> None:
         """Report a log file that has lost its end, where a gap alone would say nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -134,6 +135,7 @@ class LocalLog:
 
         Whoever still reads it goes on: the open files outlive their names.
         """
+        segment.indexes.outlive_names()
         segment.change_suffix(names.DELETED_SUFFIX)
         if segment in self._unsynced:
             self._unsynced.remove(segment)
@@ -172,6 +174,13 @@ class LocalLog:
             self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
         if order.directory is not None and self.segments.active is order.segments[-1]:
             self._has_new_names = False
+
+    def rest_sealed(self, segments: Sequence[Segment]) -> None:
+        """Let go of the indexes of those that take no appends; what they hold is on the disk."""
+        active = self.segments.active
+        for segment in segments:
+            if segment is not active and self.segments.floor(segment.base_offset) is segment:
+                segment.indexes.rest()
 
     def truncate_to_offset(self, offset: int) -> None:
         """Cut every batch that holds `offset` or more; the last segment left becomes active.
@@ -244,11 +253,15 @@ class LocalLog:
             self.retire(segment)
         self.segments.replace([self._create_segment(offset)], old)
 
-    def move_to(self, directory: Path) -> None:
-        """Note that the directory was renamed."""
-        self.directory = directory
-        for segment in self.segments:
-            segment.move_to(directory)
+    def rename_directory(self, directory: Path) -> None:
+        """Give the directory another name; readers find what they open under one of the two."""
+        with ExitStack() as held:
+            for segment in self.segments:
+                held.enter_context(segment.indexes.renaming())
+            self.context.fs.rename(self.directory, directory)
+            self.directory = directory
+            for segment in self.segments:
+                segment.move_to(directory)
 
     def close(self) -> None:
         """Trim the files to their content and let go of them."""

@@ -215,8 +215,9 @@ class Log(LogReader):
                 state.epochs.flush()
                 context.fs.sync_directory(state.local.directory)
         with self._lock:
-            if truncations == state.truncations and target > state.recovery_point:
-                state.recovery_point = target
+            if truncations == state.truncations:
+                state.recovery_point = max(target, state.recovery_point)
+                state.local.rest_sealed(segments)
             self._last_flush_ms = self._context.clock.monotonic_ms()
             return state.recovery_point
 
@@ -394,8 +395,7 @@ class Log(LogReader):
     def rename_directory(self, directory: Path) -> None:
         """Give the log's directory another name, durable once the parent is synced; go on there."""
         with self._reshaping, self._naming, self._lock, self._context.health.writing():
-            self._context.fs.rename(self._state.local.directory, directory)
-            self._state.move_to(directory)
+            self._state.rename_directory(directory)
 
     def relocate(
         self,
@@ -421,8 +421,7 @@ class Log(LogReader):
             )
             there = complete(still)
             with context.health.writing():
-                context.fs.rename(old.local.directory, retired)
-                old.move_to(retired)
+                old.rename_directory(retired)
                 context.fs.sync_directory(retired.parent)
             try:
                 give_name(there)

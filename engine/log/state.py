@@ -95,8 +95,7 @@ class LogState:
     def _crc_of_last_batch(self) -> int:
         for segment in reversed(self.local.segments.snapshot.segments):
             if segment.size_bytes:
-                index = segment.indexes.offset
-                start = index.lookup(index.last_offset).position
+                start = segment.indexes.offset.last_entry.position
                 return [header.crc for _, header in segment.headers(start)][-1]
         return NO_BATCH_CRC
 
@@ -406,9 +405,9 @@ class LogState:
         verifies = before.producers.transaction_verification
         self.producers.transaction_verification = verifies
 
-    def move_to(self, directory: Path) -> None:
-        """Note that the directory was renamed."""
-        self.local.move_to(directory)
+    def rename_directory(self, directory: Path) -> None:
+        """Give the directory another name, not yet durably."""
+        self.local.rename_directory(directory)
         self.producers.move_to(directory)
         self.epochs.move_to(directory)
 

@@ -1,12 +1,15 @@
-"""The three indexes of one segment, each opened when it is first used.
+"""The three indexes of one segment, each opened when it is used.
 
-A segment that nobody reads or appends to costs one file descriptor and no map. The transaction
-index is only made when a segment records an aborted transaction. Mirrors Kafka's `LazyIndex`.
+A segment that nobody reads or appends to costs one file descriptor and no map: a start lets its
+indexes rest behind the look at them, a flush those of a sealed segment. The transaction index is
+only made when a segment records an aborted transaction. Mirrors Kafka's `LazyIndex`.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from engine.errors import CorruptIndex
@@ -107,12 +110,17 @@ class SegmentIndexes:
     @property
     def is_offset_open(self) -> bool:
         """Whether the offset index has been used: then no look into it opens a file."""
-        return self._offset is not None
+        return self._offset is not None and not self._offset.is_resting
+
+    @property
+    def are_known(self) -> bool:
+        """Whether both sparse indexes have been used: then only a new entry may open one."""
+        return self._offset is not None and self._time is not None
 
     @property
     def are_open(self) -> bool:
         """Whether both sparse indexes are: then no append opens one."""
-        return self.is_offset_open and self._time is not None
+        return self.is_offset_open and self._time is not None and not self._time.is_resting
 
     @property
     def is_full(self) -> bool:
@@ -123,6 +131,25 @@ class SegmentIndexes:
         """Make sure that the next entries find space on the disk."""
         self.offset.reserve_next()
         self.time.reserve_next()
+
+    def rest(self) -> None:
+        """Let go of the sparse indexes' files until they are used again; they must be on the disk.
+
+        The log lock is held, or nobody else knows the segment.
+        """
+        for index in (self._offset, self._time):
+            if index is not None:
+                index.rest()
+
+    def outlive_names(self) -> None:
+        """Open again what rests, if that can be: the files are about to lose their names.
+
+        Only a reader that looks between now and the end of the files could miss it.
+        """
+        for index in (self._offset, self._time):
+            with suppress(OSError, CorruptIndex):
+                if index is not None:
+                    index.wake()
 
     def resize(self) -> None:
         """Give the sparse indexes room for appends."""
@@ -177,7 +204,7 @@ class SegmentIndexes:
 
     def _last_position(self) -> int:
         """Where the batch begins that is the last in the index of offsets."""
-        return self.offset.lookup(self.offset.last_offset).position
+        return self.offset.last_entry.position
 
     def begin_anew(self) -> None:
         """Let go of the indexes and remove their files: they are made anew until `finish_anew`.
@@ -229,15 +256,26 @@ class SegmentIndexes:
     def change_suffix(self, new: str) -> None:
         """Rename those files that exist so that their names end in `new`."""
         old_paths = (self.offset_path, self.time_path, self.transaction_path)
-        self._suffix = new
-        new_paths = (self.offset_path, self.time_path, self.transaction_path)
-        for old, target in zip(old_paths, new_paths, strict=True):
-            if self._fs.exists(old):
-                self._fs.rename(old, target)
-        self._tell_paths()
+        with self.renaming():
+            self._suffix = new
+            new_paths = (self.offset_path, self.time_path, self.transaction_path)
+            for old, target in zip(old_paths, new_paths, strict=True):
+                if self._fs.exists(old):
+                    self._fs.rename(old, target)
+            self._tell_paths()
+
+    @contextmanager
+    def renaming(self) -> Iterator[None]:
+        """Guard a block in which files or their directory get other names: nobody opens them."""
+        with ExitStack() as held:
+            held.enter_context(self._opening)
+            for index in (self._offset, self._time):
+                if index is not None:
+                    held.enter_context(index.renaming())
+            yield
 
     def move_to(self, directory: Path) -> None:
-        """Note that the directory was renamed."""
+        """Note that the directory got another name; inside `renaming`."""
         self._directory = directory
         self._tell_paths()
 

@@ -61,7 +61,7 @@ def _check_last_time(segment: Segment) -> int:
         if first is not None and first.max_timestamp >= 0:
             what = f"does not know of the time {first.max_timestamp}"
             raise segment.proofs.disproved(indexes.time_path, what)
-    for _, header in segment.headers(indexes.offset.lookup(indexes.offset.last_offset).position):
+    for _, header in segment.headers(indexes.offset.last_entry.position):
         if header.max_timestamp > last.timestamp:
             what = f"does not know of the time {header.max_timestamp}"
             raise segment.proofs.disproved(indexes.time_path, what)

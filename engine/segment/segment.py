@@ -151,7 +151,9 @@ class Segment:
     def is_at_hand(self) -> bool:
         """Whether an append that rolls nothing would open, make and look at no file."""
         is_known = self._rolling_timestamp is not None or self.records.size_bytes == 0
-        return is_known and self.indexes.are_open
+        indexes = self.indexes
+        needs_entry = self._unindexed_bytes > self.index_interval_bytes
+        return is_known and (indexes.are_open if needs_entry else indexes.are_known)
 
     def _waited_ms(self, params: RollParams) -> int:
         """Return the record time since the first append; the wall clock where it had none."""
@@ -266,8 +268,7 @@ class Segment:
         One that goes back, which only damage makes, does not take the log with it.
         """
         next_offset = self.base_offset
-        start = self.indexes.offset.lookup(self.indexes.offset.last_offset).position
-        for _, header in self.headers(start):
+        for _, header in self.headers(self.indexes.offset.last_entry.position):
             next_offset = max(next_offset, header.next_offset)
         return next_offset
 
@@ -347,11 +348,11 @@ class Segment:
 
     def _note_maximum(self) -> None:
         maximum = self.maximum
-        if maximum.timestamp >= 0:
+        if maximum.timestamp > self.indexes.time.last_entry.timestamp:  # else it need not wake
             self.indexes.time.maybe_append(maximum.timestamp, maximum.offset, skip_full=True)
 
     def make_active(self) -> None:
-        """Give the indexes room for appends again."""
+        """Give the indexes room for appends again; those that rest, with the first append."""
         self.indexes.resize()
 
     def truncate_to_offset(self, offset: int, *, now_ms: int) -> int:
@@ -420,7 +421,7 @@ class Segment:
         self._fs.remove(self.records.path, missing_ok=True)
 
     def move_to(self, directory: Path) -> None:
-        """Note that the directory was renamed."""
+        """Note that the directory got another name; inside `indexes.renaming`."""
         self.directory = directory
         self.records.file.path = directory / self.records.path.name
         self.indexes.move_to(directory)

@@ -1,0 +1,146 @@
+"""An index at rest: it knows what it ends with, has no file open, and opens it when it is used."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.errors import CorruptIndex
+from engine.index.offset import OffsetIndex
+from engine.index.time import TimeIndex
+from engine.types import OffsetPosition, TimestampOffset
+from tests.support.filesystem import ForgetfulDisk
+from tests.support.machine import Operation
+
+BASE = 45
+ENTRIES = [OffsetPosition(BASE + delta, delta * 10) for delta in (1, 4, 9, 20)]
+MAX_BYTES = 30 * 8
+
+
+@pytest.fixture
+def resting(disk: ForgetfulDisk, path: Path) -> OffsetIndex:
+    """Four entries of a sealed segment, on the disk."""
+    index = OffsetIndex(disk, path, BASE, MAX_BYTES)
+    for entry in ENTRIES:
+        index.append(*entry)
+    index.trim()
+    index.sync()
+    index.rest()
+    return index
+
+
+def test_what_it_ends_with_is_known_without_its_file(
+    disk: ForgetfulDisk, resting: OffsetIndex
+) -> None:
+    """A start asks each index for its end, and must not have thousands of files open for it."""
+    disk.fail("open_map")
+    assert resting.is_resting
+    assert (resting.count, resting.last_entry, resting.is_full) == (4, ENTRIES[-1], True)
+    assert resting.length_bytes == resting.size_bytes == 4 * 8
+    resting.sync()
+    resting.trim()
+    assert disk.forget_faults()
+
+
+def test_any_look_opens_it_again(resting: OffsetIndex) -> None:
+    """Each query finds what it would find without a rest, and the next one finds it open."""
+    uses: dict[str, Callable[[], bool]] = {
+        "lookup": lambda: resting.lookup(BASE + 5) == ENTRIES[1],
+        "floor": lambda: resting.floor_by_position(95) == ENTRIES[2],
+        "bound": lambda: resting.upper_bound_by_position(95) == ENTRIES[3],
+        "entry": lambda: resting.entry(0) == ENTRIES[0],
+        "entries": lambda: list(resting.entries()) == ENTRIES,
+    }
+    for name, is_right in uses.items():
+        resting.rest()
+        assert is_right(), name
+        assert not resting.is_resting, name
+
+
+def test_it_grows_when_it_is_next_appended_to(
+    disk: ForgetfulDisk, path: Path, resting: OffsetIndex
+) -> None:
+    """An active segment that nobody appends to after a start keeps a file without empty room."""
+    resting.restore_max_size()
+    assert not resting.is_full
+    assert disk.size_bytes(path) == 4 * 8
+    resting.append(BASE + 30, 300)
+    assert disk.size_bytes(path) == MAX_BYTES
+    assert list(resting.entries()) == [*ENTRIES, OffsetPosition(BASE + 30, 300)]
+
+
+def test_room_that_nobody_used_is_given_up_without_a_file(
+    disk: ForgetfulDisk, path: Path, resting: OffsetIndex
+) -> None:
+    """A clean stop closes an index that had rested since the start, and leaves the file alone."""
+    disk.fail("open_map")
+    resting.restore_max_size()
+    resting.close()
+    assert disk.size_bytes(path) == 4 * 8
+    assert resting.is_full
+
+
+def test_a_file_that_changed_meanwhile_is_not_believed(
+    disk: ForgetfulDisk, path: Path, resting: OffsetIndex
+) -> None:
+    """A file that was cut would end the process at the first touch behind its end (SIGBUS)."""
+    with disk.open(path) as file:
+        file.truncate(8)
+    with pytest.raises(CorruptIndex, match="its length is 8, and was 32"):
+        resting.lookup(BASE + 5)
+
+
+def test_an_index_that_cannot_grow_can_be_asked_again(
+    disk: ForgetfulDisk, resting: OffsetIndex
+) -> None:
+    """What fails while it is opened leaves it at rest, as it was."""
+    resting.restore_max_size()
+    disk.fail("resize")
+    with pytest.raises(OSError, match="Input/output"):
+        resting.append(BASE + 30, 300)
+    assert resting.is_resting
+    resting.append(BASE + 30, 300)
+    assert resting.lookup(BASE + 30) == OffsetPosition(BASE + 30, 300)
+
+
+def test_a_sync_under_way_has_its_file_to_the_end(disk: ForgetfulDisk, path: Path) -> None:
+    """A flush syncs without a lock; another one may let the index rest meanwhile."""
+    index = OffsetIndex(disk, path, BASE, MAX_BYTES)
+    index.append(*ENTRIES[0])
+
+    def meanwhile(operation: Operation) -> None:
+        if operation.name == "sync":
+            index.rest()
+
+    disk.meanwhile = meanwhile
+    index.sync()
+    disk.meanwhile = None
+    disk.sync_directory(path.parent)
+    disk.restart()
+    assert next(OffsetIndex(disk, path, BASE, MAX_BYTES).entries()) == ENTRIES[0]
+
+
+def test_a_closed_index_does_not_wake(resting: OffsetIndex) -> None:
+    """Closed is closed, whether it rested before or is told to rest afterwards."""
+    resting.close_handles()
+    resting.rest()
+    for use in (lambda: resting.lookup(BASE), resting.wake, resting.sync, resting.reset):
+        with pytest.raises(ValueError, match="is closed"):
+            use()
+
+
+def test_an_index_of_times_rests_as_well(disk: ForgetfulDisk, path: Path) -> None:
+    """Its last time answers for the segment; a search, and the next entry, open the file."""
+    index = TimeIndex(disk, path, BASE, 30 * 12)
+    entries = [TimestampOffset(1_000 * delta, BASE + delta) for delta in (1, 4, 9)]
+    for entry in entries:
+        index.maybe_append(*entry)
+    index.trim()
+    index.rest()
+    assert index.last_entry == entries[-1]
+    assert index.is_resting
+    assert index.lookup(4_500) == entries[1]
+    index.rest()
+    index.restore_max_size()
+    index.maybe_append(10_000, BASE + 10)
+    assert list(index.entries()) == [*entries, TimestampOffset(10_000, BASE + 10)]

@@ -1,0 +1,163 @@
+"""Segments whose indexes rest: what wakes them, and what may happen to their files meanwhile."""
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.log.log import Log
+from engine.segment.segment import Segment
+from engine.types import TimestampOffset
+from tests.support.builders import World
+from tests.support.logs import DIRECTORY, append_values, fill_segments, read_values
+from tests.support.machine import Operation
+from tests.support.segments import Shelf, append, batch_at, filled
+from tests.support.time import START_MS
+
+LIMIT_SECONDS = 0.1
+
+
+def at_rest(shelf: Shelf) -> Segment:
+    segment = shelf.segment()
+    filled(segment, range(10))
+    segment.flush()
+    segment.indexes.rest()
+    return segment
+
+
+def test_a_small_append_wakes_no_index() -> None:
+    """Only an entry needs the files: an idle partition that gets a record now and then has none."""
+    shelf = Shelf()
+    segment = at_rest(shelf)
+    append(segment, batch_at(10))
+    assert segment.is_at_hand
+    assert not segment.indexes.are_open
+    append(segment, *(batch_at(offset) for offset in range(11, 14)))
+    assert segment.indexes.are_open
+
+
+def test_an_entry_that_is_due_is_not_at_hand_while_the_indexes_rest() -> None:
+    """The event loop opens no file: it leaves such an append to a worker."""
+    segment = at_rest(Shelf())
+    while segment.is_at_hand:
+        last = segment.read_next_offset()
+        append(segment, batch_at(last))
+    assert not segment.indexes.are_open
+    append(segment, batch_at(segment.read_next_offset()))
+    assert segment.is_at_hand
+
+
+def test_the_largest_time_is_noted_by_a_segment_whose_indexes_rested() -> None:
+    """Small appends woke no index; a clean stop still writes the last time, and no more."""
+    shelf = Shelf()
+    segment = at_rest(shelf)
+    segment.make_active()
+    append(segment, batch_at(10))
+    segment.close()
+    again = shelf.segment(is_new=False)
+    assert again.indexes.time.last_entry == TimestampOffset(START_MS + 10, 10)
+    shelf.disk.fail("resize")
+    again.indexes.rest()
+    assert again.largest_timestamp == START_MS + 10
+    again.close()
+    assert shelf.disk.forget_faults()
+
+
+def test_readers_go_on_when_the_names_are_gone() -> None:
+    """A segment is renamed and removed under them: what rested was opened before."""
+    shelf = Shelf()
+    segment = at_rest(shelf)
+    segment.indexes.outlive_names()
+    segment.change_suffix(".deleted")
+    segment.remove_files()
+    assert shelf.names == []
+    found = segment.locate(7)
+    assert found is not None
+    assert found.base_offset == 7
+    assert segment.floor_by_time(0).offset == 0
+
+
+def test_a_segment_is_removed_though_its_index_cannot_be_opened() -> None:
+    """Retention frees files where too many are open; it must not fail for want of one more."""
+    shelf = Shelf()
+    segment = at_rest(shelf)
+    shelf.disk.fail("open_map", error=errno.EMFILE)
+    segment.indexes.outlive_names()
+    assert not shelf.disk.forget_faults()
+    segment.change_suffix(".deleted")
+    segment.remove_files()
+    assert shelf.names == []
+
+
+def test_what_was_never_used_has_nothing_to_open() -> None:
+    """A segment that was only opened has no index to be let go of, or to outlive its name."""
+    shelf = Shelf()
+    filled(shelf.segment(), range(3))
+    again = shelf.segment(is_new=False)
+    again.indexes.rest()
+    shelf.disk.fail("open_map")
+    again.indexes.outlive_names()
+    again.change_suffix(".swap")
+    assert shelf.disk.forget_faults()
+
+
+def rename_segment(log: Log) -> None:
+    log.segments[0].change_suffix(".swap")
+
+
+def rename_directory(log: Log) -> None:
+    log.rename_directory(DIRECTORY.with_name("events-0.0123-delete"))
+
+
+@pytest.mark.parametrize(("rename", "amid"), [(rename_segment, 2), (rename_directory, 1)])
+def test_an_index_is_opened_under_one_of_two_names(
+    rename: Callable[[Log], None], amid: int
+) -> None:
+    """A reader that wakes one while it is renamed waits for its new name.
+
+    Else it looks for the old one, and a file that is missing takes the directory offline.
+    """
+    world = World()
+    log = world.open_log()
+    values = fill_segments(log, 5, 5)
+    log.flush()
+    segment = log.segments[0]
+    segment.indexes.rest()
+    found: list[bytes | None] = []
+    reader = threading.Thread(target=lambda: found.extend(read_values(log, 3)))
+    opening, renamed = threading.Event(), threading.Event()
+    renames: list[Path] = []
+
+    def meanwhile(operation: Operation) -> None:
+        if operation.name == "open_map" and threading.current_thread() is reader:
+            opening.set()
+            renamed.wait()
+        if operation.name == "rename":
+            renames.append(operation.path)
+            if len(renames) == amid:
+                reader.start()
+                opening.wait(LIMIT_SECONDS)  # not before it is renamed: the lock is held
+
+    world.disk.meanwhile = meanwhile
+    rename(log)
+    renamed.set()
+    reader.join()
+    assert found == values[3:]
+    assert not world.health.is_offline
+
+
+def test_a_flush_lets_the_sealed_segments_rest() -> None:
+    """Their entries are on the disk; the active one keeps its files at hand."""
+    world = World()
+    log = world.open_log()
+    fill_segments(log, 5, 5, 5)
+    assert all(segment.indexes.are_open for segment in log.segments)
+    log.flush()
+    assert [segment.indexes.are_open for segment in log.segments] == [False, False, True]
+    assert [segment.indexes.is_offset_open for segment in log.segments] == [False, False, True]
+    append_values(log, b"last")
+    log.commit()
+    assert len(read_values(log)) == 16
+    assert all(segment.indexes.is_offset_open for segment in log.segments)
