@@ -89,21 +89,30 @@ class Admission:
             raise _full("max_tails", self._settings.max_tails)
 
 
-def ensure_files(partitions: int) -> None:
+def ensure_files(partitions: int, existing: int) -> None:
     """Raise PolicyViolation unless so many more partitions leave files to open for all else.
 
-    A directory that meets "too many open files" amid other work is offline until a restart. Lists
-    the open files, so it is not for the event loop.
+    A directory that meets "too many open files" amid other work is offline until a restart.
+    `existing` and the event loop: as in `spare_files`.
     """
-    with os.scandir("/dev/fd") as found:
-        open_files = sum(1 for _ in found)
-    spare = _allowed_files() - open_files - SPARE_FILES
+    spare = spare_files(existing)
     if partitions * FILES_OF_PARTITION > spare:
         raise PolicyViolation(
             f"{partitions} partitions more need {FILES_OF_PARTITION} open files each, and "
             f"{max(spare, 0)} can still be opened; raise the limit of open files (ulimit -n)",
             limit="open_files",
         )
+
+
+def spare_files(existing: int) -> int:
+    """Return how many more files may be opened, when all existing partitions are appended to.
+
+    Negative if not even they can be: one that rests has a single file open. Lists the open files,
+    so it is not for the event loop.
+    """
+    with os.scandir("/dev/fd") as found:
+        open_files = sum(1 for _ in found)
+    return _allowed_files() - max(open_files, existing * FILES_OF_PARTITION) - SPARE_FILES
 
 
 def _allowed_files() -> int:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from app.admission import Admission, Phase
+from app.admission import FILES_OF_PARTITION, Admission, Phase, spare_files
 from app.auth.security import Security
 from app.commits import Commits
 from app.deliveries import Deliveries
@@ -117,9 +117,20 @@ class Service:
         self.commits.attach(self._loop, self.runtime.committer.wake)
         await asyncio.to_thread(self.runtime.open)
         await asyncio.to_thread(self.groups.load)
+        await asyncio.to_thread(self._warn_of_files)
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.manager.topics())})
+
+    def _warn_of_files(self) -> None:
+        partitions = len(self.manager.logs())
+        if spare_files(partitions) < 0:
+            _LOG.warning(
+                "%d partitions may come to need %d open files each, more than may be opened: "
+                "raise the limit of open files (ulimit -n)",
+                partitions,
+                FILES_OF_PARTITION,
+            )
 
     def drain_soon(self) -> None:
         """Drain in the next turn of the loop; for signal handlers, which may interrupt any."""

@@ -76,7 +76,7 @@ async def delete_topic(service: Service, name: str) -> Answer:
 def _ensure_files(service: Service, partitions: int) -> None:
     """Refuse what too many files would be open for, unless the engine refuses it anyway."""
     if partitions <= service.settings.max_partitions_per_topic:
-        ensure_files(partitions)
+        ensure_files(partitions, len(service.manager.logs()))
 
 
 def list_topics(

@@ -1,10 +1,11 @@
 """Topics over HTTP: protocol rules T1 to T7."""
 
 import resource
+from pathlib import Path
 
 import pytest
 
-from tests.support.service import Api
+from tests.support.service import Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -154,3 +155,29 @@ async def test_no_more_partitions_are_made_than_files_may_be_opened(api: Api) ->
     assert few.status_code == 201
     assert (await api.client.get("/v1/topics/many")).status_code == 404
     assert (await api.client.get("/v1/topics/events")).json()["partitions"] == 1
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+async def test_partitions_that_rest_are_reckoned_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a start each has one file open and may come to need five: no more are made than that.
+
+    A start that finds more than may be opened says so, and serves them.
+    """
+    async with running(tmp_path) as api:
+        await api.client.put("/v1/topics/many", json={"partitions": 300})
+    assert "ulimit -n" not in caplog.text
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1_500), hard))
+    try:
+        async with running(tmp_path) as api:
+            assert open_files() < 600
+            assert "ulimit -n" in caplog.text
+            refused = await api.client.put("/v1/topics/more", json={"partitions": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (refused.status_code, refused.json()["limit"]) == (422, "open_files")
