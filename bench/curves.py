@@ -158,7 +158,7 @@ class Course(NamedTuple):
     """What grows along a curve, where points are measured, usually and if asked, and how.
 
     `prepare` puts what a point needs into the data directory, beside what the last one needed.
-    `files_each` is how many open files each of what grows takes, if they may be too many.
+    `files_each` is how many open files each of what grows takes at rest, if they may be too many.
     """
 
     grows: str
@@ -174,8 +174,8 @@ _DECADES: Final = (1, 10, 100, 1_000)
 CURVES: Final[Mapping[str, Course]] = {
     "connections": Course("connections", (1, 4, 16, 64, 256), (), connections),
     "bodies": Course("bytes of a body", (100, 1_000, 10_000, 100_000, _MB), (), bodies),
-    "partitions": Course("partitions", _DECADES, (3_000, 10_000), partitions, have_partitions, 6),
-    "segments": Course("segments", _DECADES, (3_000, 10_000), segments, have_segments, 5),
+    "partitions": Course("partitions", _DECADES, (3_000, 10_000), partitions, have_partitions, 1),
+    "segments": Course("segments", _DECADES, (3_000, 10_000), segments, have_segments, 1),
     "log": Course(
         "megabytes of log", (10, 100, 1_000), (10_000, 20_000), log_megabytes, have_megabytes
     ),

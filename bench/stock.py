@@ -17,14 +17,19 @@ from engine.types import TopicPartition
 
 _KEEP: Final = {"retention.ms": "-1"}
 
+_NEW_AT_ONCE: Final = 1_000
+"""A new partition has five files open, one that was found by a start has one."""
+
 
 def have_partitions(folder: Path, topic: str, count: int) -> None:
     """Have a topic with so many partitions in the data directory; it may have fewer."""
     with _opened(folder) as manager:
-        if topic in manager.topics():
-            manager.update_topic(topic, partitions=count)
-        else:
-            manager.create_topic(topic, count, _KEEP)
+        if topic not in manager.topics():
+            manager.create_topic(topic, 1, _KEEP)
+        there = manager.topics()[topic].partitions
+    for many in (*range(there + _NEW_AT_ONCE, count, _NEW_AT_ONCE), count):
+        with _opened(folder) as manager:
+            manager.update_topic(topic, partitions=many)
 
 
 def have_bytes(folder: Path, topic: str, batch: bytes, size_bytes: int, **config: str) -> None:
