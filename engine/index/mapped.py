@@ -63,6 +63,8 @@ class MappedIndex(ABC):
         self._read_only = read_only
         self._remap_lock = threading.Lock()
         self._is_closed = False
+        self._changes = self._synced_changes = 0
+        self._syncs = 0  # under way
         self._path = path
         self._map: MappedFile | None = None
         mapped = fs.open_map(path, self._max_size_bytes, read_only=read_only)
@@ -75,11 +77,19 @@ class MappedIndex(ABC):
 
     def sync(self) -> None:
         """Return once every entry would survive a power cut. Needs no lock."""
-        mapped = self._map
-        if mapped is not None:
+        with self._remap_lock:
+            mapped, changes = self._map, self._changes
+            if mapped is None:
+                if self._is_closed:
+                    raise self._closed()
+                return  # it rests: nothing changed since the last time
+            self._syncs += 1
+        try:
             mapped.sync()
-        elif self._is_closed:
-            raise self._closed()
+            self._synced_changes = max(self._synced_changes, changes)
+        finally:
+            with self._remap_lock:
+                self._syncs -= 1
 
     def resize(self, size_bytes: int) -> bool:
         """Make the file as long as whole entries within `size_bytes`; return whether it changed.
@@ -96,6 +106,7 @@ class MappedIndex(ABC):
             if size_bytes == self._length_bytes:
                 return False
             mapped = self._mapped()
+            self._changes += 1
             mapped.resize(size_bytes)
             self._take(mapped)
             self._max_entries = size_bytes // self._entry_bytes
@@ -115,14 +126,15 @@ class MappedIndex(ABC):
         self.restore_max_size()
 
     def rest(self) -> None:
-        """Let go of the file until it is needed again; no effect on one that is closed.
+        """Let go of the file until it is needed again, if all that was changed is on the disk.
 
-        The log lock is held. What was stored must be on the disk, or nobody would sync it.
+        Otherwise, while it is synced, and once it is closed, nothing happens. The log lock is held.
         """
         with self._remap_lock:
-            # Not closed: a sync may be under way. The file goes with the last who uses it.
-            self._map = None
-            self._buffer = _NOTHING
+            mapped = self._map
+            if mapped is not None and not self._syncs and self._changes == self._synced_changes:
+                self._map, self._buffer = None, _NOTHING
+                mapped.close()
 
     def wake(self) -> None:
         """Have the file at hand again. The log lock is held. OSError, CorruptIndex, ValueError."""
@@ -235,6 +247,7 @@ class MappedIndex(ABC):
         """Put one entry behind the last; there must be room."""
         position = self._count * self._entry_bytes
         self._reserve(position + self._entry_bytes)
+        self._changes += 1
         self.ENTRY.pack_into(self._buffer, position, first, second)
         self._count += 1  # last, because from here on readers see the entry
 
@@ -269,6 +282,7 @@ class MappedIndex(ABC):
         """Drop all but the first `count` entries; the file keeps its length."""
         with self._remap_lock:
             self._mapped()
+            self._changes += 1
             self._count = count
             self._refresh_last()
 
@@ -302,6 +316,7 @@ class MappedIndex(ABC):
             raise self._corrupt(f"its length is {mapped.size_bytes}, and was {self._length_bytes}")
         wanted_bytes = self._max_entries * self._entry_bytes
         if wanted_bytes > mapped.size_bytes:
+            self._changes += 1
             try:
                 mapped.resize(wanted_bytes)
             except OSError:

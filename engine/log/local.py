@@ -176,7 +176,7 @@ class LocalLog:
             self._has_new_names = False
 
     def rest_sealed(self, segments: Sequence[Segment]) -> None:
-        """Let go of the indexes of those that take no appends; what they hold is on the disk."""
+        """Let go of the indexes of those that take no appends, as far as they are on the disk."""
         active = self.segments.active
         for segment in segments:
             if segment is not active and self.segments.floor(segment.base_offset) is segment:

@@ -133,7 +133,7 @@ class SegmentIndexes:
         self.time.reserve_next()
 
     def rest(self) -> None:
-        """Let go of the sparse indexes' files until they are used again; they must be on the disk.
+        """Let go of the sparse indexes' files until they are used again; see `MappedIndex.rest`.
 
         The log lock is held, or nobody else knows the segment.
         """

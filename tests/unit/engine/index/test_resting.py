@@ -103,8 +103,32 @@ def test_an_index_that_cannot_grow_can_be_asked_again(
     assert resting.lookup(BASE + 30) == OffsetPosition(BASE + 30, 300)
 
 
+def test_what_is_not_on_the_disk_does_not_rest(disk: ForgetfulDisk, path: Path) -> None:
+    """Nobody would sync it: an entry, a cut or a new length since the last sync keep it open."""
+    index = OffsetIndex(disk, path, BASE, MAX_BYTES)
+    changes: list[Callable[[], object]] = [
+        lambda: index.append(*ENTRIES[0]),
+        lambda: index.append(*ENTRIES[1]),
+        lambda: index.truncate_to_offset(ENTRIES[1].offset),
+        index.trim,
+        index.restore_max_size,
+    ]
+    for number, change in enumerate(changes):
+        change()
+        index.rest()
+        assert not index.is_resting, number
+        disk.fail("sync")
+        with pytest.raises(OSError, match="Input/output"):
+            index.sync()
+        index.rest()
+        assert not index.is_resting, number
+        index.sync()
+    index.rest()
+    assert index.is_resting
+
+
 def test_a_sync_under_way_has_its_file_to_the_end(disk: ForgetfulDisk, path: Path) -> None:
-    """A flush syncs without a lock; another one may let the index rest meanwhile."""
+    """A flush syncs without a lock; another one does not let the index rest meanwhile."""
     index = OffsetIndex(disk, path, BASE, MAX_BYTES)
     index.append(*ENTRIES[0])
 
@@ -113,6 +137,7 @@ def test_a_sync_under_way_has_its_file_to_the_end(disk: ForgetfulDisk, path: Pat
             index.rest()
 
     disk.meanwhile = meanwhile
+    index.sync()
     index.sync()
     disk.meanwhile = None
     disk.sync_directory(path.parent)
@@ -136,6 +161,7 @@ def test_an_index_of_times_rests_as_well(disk: ForgetfulDisk, path: Path) -> Non
     for entry in entries:
         index.maybe_append(*entry)
     index.trim()
+    index.sync()
     index.rest()
     assert index.last_entry == entries[-1]
     assert index.is_resting
