@@ -101,7 +101,8 @@ class Threads:
         asked: MoveReport = thread.waiting[0].args[0]
         is_wanted = asked.log in simulation.manager.unfinished_moves()
         driven = simulation.logs.get(asked.log)
-        if driven is None:  # its topic is gone
+        is_overtaken = mover.report(asked.log) is not asked  # made anew, and to be moved as well
+        if driven is None or is_overtaken:  # or its topic is gone
             thread.run_next()
             return
         directory, end = driven.log.directory, driven.model.end
