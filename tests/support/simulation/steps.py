@@ -303,7 +303,8 @@ def truncate_to(simulation: Simulation, driven: DrivenLog, offset: int) -> None:
     finally:
         simulation.threads.waiting.pop(driven.log, None)  # the service answers them before it cuts
     driven.was_cut(offset, end)
-    checkpoints_were_written(simulation, driven)
+    if simulation.trouble.kind is Kind.NOTHING:  # else they may have found no space, or no file
+        checkpoints_were_written(simulation, driven)
 
 
 def checkpoints_were_written(simulation: Simulation, driven: DrivenLog) -> None:
