@@ -238,7 +238,7 @@ class DrivenLog:
         if not model.due(model.log_start, model.end):
             model.log_start = self.log.watermarks.log_start_offset  # it may start at its end
             assert model.log_start in {before, offset, model.end}
-        self.saved_log_start = model.log_start
+        self.saved_log_start = min(self.saved_log_start, model.log_start)
         self._doubtful_end = None
 
     def may_have_been_cut(self, offset: int) -> None:
