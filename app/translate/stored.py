@@ -97,8 +97,8 @@ def _chunks(batch: BatchView, limit_bytes: int) -> Iterator[Records]:
     """
     given = 0
     if batch.header.magic == MAGIC_2:
-        quick = chain(batch.compiled_records(limit_bytes=limit_bytes))
         try:
+            quick = chain(batch.compiled_records(limit_bytes=limit_bytes))
             while chunk := list(islice(quick, CHUNK_RECORDS)):
                 yield chunk
                 given += len(chunk)

@@ -86,6 +86,8 @@ def iterate(batch: Buffer, payload: Buffer, records_count: int) -> Iterator[Comp
     Raises one of `DECODING_ERRORS` where the bytes are not as the library wants them, possibly
     after some records; the last check, for bytes left over, comes with the end of the iteration.
     """
+    if records_count < 0:  # which the library takes for none
+        raise CorruptRecordException(f"{records_count} records")
     image = b"".join(
         (
             batch[:_FLAGS_POSITION],

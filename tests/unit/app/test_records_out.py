@@ -2,6 +2,7 @@
 
 import base64
 import json
+import struct
 from collections.abc import Iterable
 from typing import Any
 
@@ -183,10 +184,11 @@ def test_damage_is_never_shown() -> None:
         assert found.value.facts()["offset"] == 7
 
 
-def test_a_batch_that_holds_other_records_than_it_says_is_damage() -> None:
+@pytest.mark.parametrize("count", [4, -3])
+def test_a_batch_that_holds_other_records_than_it_says_is_damage(count: int) -> None:
     """With a right checksum too: what the codec refuses and the referee confirms is reported."""
     batch = build_batch([(1, None, b"x", ())] * 3, base_offset=7)
-    batch[RECORDS_COUNT_POSITION + 3] = 4
+    struct.pack_into(">i", batch, RECORDS_COUNT_POSITION, count)
     stamp_crc(batch, 0, len(batch))
     with pytest.raises(StoredDataCorrupt, match="offset 7"):
         render_records(batch, ALL)

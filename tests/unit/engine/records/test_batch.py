@@ -14,6 +14,7 @@ from engine.records.batch import (
     stamp_offset_and_epoch,
 )
 from engine.records.builder import build_batch
+from engine.records.compiled import DECODING_ERRORS
 from engine.records.header import (
     ATTRIBUTES_POSITION,
     HEADER_BYTES,
@@ -188,6 +189,20 @@ def test_a_wrong_count_is_found_while_reading(count: int) -> None:
     batch.ensure_intact()
     with pytest.raises(InvalidRecord):
         list(batch.records())
+
+
+@pytest.mark.parametrize("payload", [b"", examples.ONE_RECORD[HEADER_BYTES:]])
+def test_a_negative_count_is_no_empty_batch(payload: bytes) -> None:
+    """The compiled codec takes it for none: without a record there was nothing left to notice.
+
+    Found by fuzzing the scanner.
+    """
+    batch = BatchView(with_payload(payload, count=-255))
+    batch.ensure_intact()
+    with pytest.raises(InvalidRecord, match="claims -255 records"):
+        list(batch.records())
+    with pytest.raises(DECODING_ERRORS):
+        batch.compiled_records()
 
 
 def test_records_before_a_fault_come_out_once() -> None:
