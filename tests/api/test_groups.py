@@ -396,9 +396,9 @@ async def test_what_is_not_on_disk_is_not_found(
     async with running(tmp_path, offsets_topic_partitions=1) as api:
         await api.create()
         assert (await put(api, 0)).status_code == 201
-    async with running(tmp_path, commit_timeout_ms=1) as api:
+    async with running(tmp_path, commit_timeout_ms=1, commit_interval_ms=60_000) as api:
         commits = api.service.commits
-        # nobody wakes the flusher: a disk that never confirms
+        # nobody wakes the flusher, nor does its interval: a disk that never confirms
         commits.attach(asyncio.get_running_loop(), lambda: None)
         await api.client.post(f"{RECORDS}?acks=1", json={"records": [{"value": 1}]})
         late = await put(api, 1)
