@@ -118,6 +118,19 @@ def test_an_entry_that_leads_to_a_batch_of_another_segment_is_not_followed() -> 
         open_segment(filled, 60).locate(89)
 
 
+def test_an_entry_that_leads_to_a_batch_whose_offset_goes_back_is_not_followed() -> None:
+    """The offset is under no checksum; the batch before it tells."""
+    filled = fill()
+    path = segment_file(30, ".log")
+    index = filled.world.fs.read_bytes(segment_file(30, ".index"))
+    relative, position = OFFSET_ENTRY.unpack_from(index)
+    content = bytearray(filled.world.fs.read_bytes(path))
+    struct.pack_into(">q", content, position, 30)
+    rewrite(filled.world.fs, path, bytes(content))
+    with pytest.raises(StoredDataCorrupt, match=r"where \d+ is next"):
+        open_segment(filled, 30).locate(30 + relative)
+
+
 def test_a_log_is_cut_right_in_spite_of_a_wrong_index() -> None:
     """Truncation makes the index anew rather than cut elsewhere."""
     filled = fill()

@@ -16,6 +16,7 @@ from engine.types import FetchIsolation
 from tests.support.builders import DATA, EVENTS, World, new_batch, values_of
 from tests.support.compaction import Compacted
 from tests.support.filesystem import PowerCut
+from tests.support.inodes import PAGE_BYTES
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -64,7 +65,8 @@ def reopened(world: World, log: Log) -> Log:
     return world.open_uncommitted(CONFIG, recovery_point=end, was_clean=True)
 
 
-def test_nothing_undecided_is_shown_if_the_disk_fails_while_it_is_looked_for() -> None:
+@pytest.mark.parametrize("nth", [1, 2])
+def test_nothing_undecided_is_shown_if_the_disk_fails_while_it_is_looked_for(nth: int) -> None:
     """A transaction known from a snapshot is looked up in the log: if that fails, nobody reads on.
 
     The append was answered with a bare OSError, and the next commit showed what was undecided.
@@ -74,7 +76,7 @@ def test_nothing_undecided_is_shown_if_the_disk_fails_while_it_is_looked_for() -
     log.append(values_of([b"undecided"], base_sequence=0, **TRANSACTIONAL))
     log = reopened(world, log)
     more = values_of([b"undecided, too"], base_sequence=1, **TRANSACTIONAL)
-    world.disk.fail("read", path_end=names.LOG_SUFFIX)
+    world.disk.fail("read", nth=nth, path_end=names.LOG_SUFFIX)
     with pytest.raises(StorageOffline):
         log.append(more)
     with pytest.raises(StorageOffline):
@@ -92,7 +94,7 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_not_believed() -> None:
     log = world.open_log(CONFIG)
     safe = fill(log, batches=3)
     log.commit()
-    fill(log, batches=3, first=3)
+    append_values(log, b"x" * 5 * PAGE_BYTES)  # what comes behind it makes no page of it dirty
     world.disk.fail("sync", path_end=names.LOG_SUFFIX)
     with pytest.raises(StorageOffline):
         log.commit()
@@ -127,6 +129,18 @@ def test_too_many_open_files_undo_a_topic_that_is_being_made(nth: int, error: in
     except StorageOffline:
         return  # some calls may not fail in that way
     assert manager.topic("new").partitions == 2
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=errno.errorcode.get)
+def test_a_failure_behind_the_rename_of_the_topics_file_is_undone(error: int) -> None:
+    """The file says already that there is a topic: it is written once more."""
+    world = World()
+    manager = world.open_manager()
+    world.disk.fail("sync_directory", error=error, path_end=str(DATA))
+    with pytest.raises((Overloaded, StorageFull)):
+        manager.create_topic("new", 1, {})
+    world.restart(power_cut=False)
+    assert "new" not in world.open_manager().topics()
 
 
 def test_what_a_dead_process_renamed_is_durable_before_a_start_acts_upon_it() -> None:

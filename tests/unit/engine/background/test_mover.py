@@ -168,6 +168,9 @@ def test_what_is_made_anew_under_a_name_is_not_moved_for_it() -> None:
     report = mover.report(GONE)
     assert report is not None
     assert "was deleted before it was moved" in str(report.problem)
+    mover.start(OTHER, A)  # behind the second move of the one that was asked for twice
+    ended.wait_for(1)
+    assert ended.moves[3:] == [(OTHER, True)]
     mover.stop()
 
 

@@ -1,5 +1,6 @@
 """Recovery of one segment: the log file is believed, everything else is made from it."""
 
+import itertools
 import struct
 from typing import Any
 
@@ -280,3 +281,20 @@ def test_a_marker_that_says_nothing_is_damage() -> None:
     append(segment, marker)
     assert recovered(shelf, segment) == (Tail.DAMAGED, len(marker))
     assert offsets_of(segment) == [0]
+
+
+@pytest.mark.parametrize(("offsets", "following"), [((0, 1 << 33, 2), 50), ((0, 1, 1 << 33), 50)])
+def test_a_far_offset_that_is_disproved_is_damage(offsets: tuple[int, ...], following: int) -> None:
+    """By the batch behind it, or by the next segment: a split could not make it right.
+
+    A start took a flipped bit of an offset for an overflowed segment, and died of the split.
+    """
+    shelf = Shelf()
+    with shelf.disk.open(DIRECTORY / f"{0:020d}.log", create=True) as file:
+        for offset in offsets:
+            file.append(batch_at(offset))
+    segment = shelf.segment(is_new=False)
+    result = recover_segment(segment, shelf.producers(), None, following=following)
+    assert result.tail is Tail.DAMAGED
+    assert f"offset {1 << 33} cannot be here" in str(result.reason)
+    assert offsets_of(segment) == [*itertools.takewhile(lambda one: one < 1 << 33, offsets)]

@@ -1,0 +1,144 @@
+"""What has to be on the disk before what: each order was another one until a power cut showed why.
+
+Told by the order of the changes that reach the disk. What cuts amid them leave is looked at in
+`tests.crash.test_every_step`; there it is by chance that a wrong order shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.fs import names
+from tests.crash.test_found_by_simulation import kind_of
+from tests.crash.test_indexes_made_anew import new_copy
+from tests.crash.test_split import COMPACTED, overflowed
+from tests.support.builders import World
+from tests.support.compaction import Compacted
+from tests.support.damage import PARTITION, zero_filled
+from tests.support.filesystem import PowerCut
+from tests.support.logs import CONFIG, DIRECTORY, fill, log_path
+from tests.support.machine import Operation
+from tests.unit.engine.manager.test_directories import A, B, opened
+
+EPOCHS = DIRECTORY / (names.LEADER_EPOCH_CHECKPOINT + names.TEMPORARY_SUFFIX)
+TOPICS = names.TOPICS_FILE + names.TEMPORARY_SUFFIX
+
+
+def changes_of(world: World, work: Callable[[], object]) -> list[Operation]:
+    """What the work does to the disk."""
+    before = len(world.disk.changes)
+    work()
+    return world.disk.changes[before:]
+
+
+def killed_before(world: World, last: Operation, work: Callable[[], object]) -> None:
+    """Have the process die before it does this."""
+
+    def die(operation: Operation) -> None:
+        if operation == last:
+            raise PowerCut
+
+    world.disk.meanwhile = die
+    with pytest.raises(PowerCut):
+        work()
+    world.disk.meanwhile = None
+    world.restart(power_cut=False)
+
+
+def between(changes: list[Operation], first: Operation, last: Operation) -> list[Operation]:
+    """What happens behind the one, and before the next of the other."""
+    begin = changes.index(first) + 1
+    return changes[begin : changes.index(last, begin)]
+
+
+def test_a_start_finishes_a_swap_step_by_step() -> None:
+    """The outputs' names are durable before the sources go, and those are gone before it ends.
+
+    Either order left two segments with the same offsets, or none.
+    """
+    compacted = Compacted()
+    world = compacted.world
+    for number in range(3):
+        compacted.put(("key", f"{number}"))
+        compacted.seal()
+    killed_before(world, Operation("rename", log_path(0)), compacted.clean)
+    kinds: list[str] = []
+    for change in changes_of(world, compacted.open):
+        if change == ("sync_directory", DIRECTORY):
+            kinds.append("sync")
+        elif change.path.parent == DIRECTORY and change.name in {"remove", "rename"}:
+            kinds.append(f"{change.name}{'' if change.name == 'remove' else change.path.suffix}")
+    steps = [kind for kind, _ in itertools.groupby(kinds)]
+    assert steps[:5] == ["sync", "remove", "sync", "rename.swap", "sync"]
+
+
+def test_a_split_is_durable_step_by_step() -> None:
+    """As the swap of a compaction: what was split is gone before its parts have their names."""
+    world = overflowed()
+    seen = [kind_of(change) for change in changes_of(world, lambda: world.open_log(COMPACTED))]
+    steps = [kind for kind, _ in itertools.groupby(filter(None, seen))]
+    begin = steps.index(names.CLEANED_SUFFIX)
+    assert steps[begin : begin + 6] == [".cleaned", "sync", "source", "sync", ".swap", "sync"]
+
+
+def test_indexes_are_made_anew_with_that_of_times_first_and_last() -> None:
+    """It is durably gone before the others go, and comes back once all are durable.
+
+    A start that finds it believes the index of transactions, whole or not.
+    """
+    filled = new_copy()
+    paths = {suffix: PARTITION / f"{30:020d}{suffix}" for suffix in names.INDEX_SUFFIXES}
+    times, aborts = paths[names.TIME_INDEX_SUFFIX], paths[names.TXN_INDEX_SUFFIX]
+    unfinished = times.with_name(times.name + names.TEMPORARY_SUFFIX)
+    filled.damage(paths[names.INDEX_SUFFIX], zero_filled)
+    filled.world.disk.sync_everything()
+    filled.world.restart(power_cut=False)
+    changes = changes_of(filled.world, filled.world.open_manager)
+    sync = Operation("sync_directory", PARTITION)
+    assert sync in between(changes, Operation("remove", times), Operation("remove", aborts))
+    named = Operation("rename", unfinished)
+    for path in (paths[names.INDEX_SUFFIX], aborts, unfinished):
+        made = between(changes, Operation("create", path), named)
+        assert Operation("sync", path) in made
+        assert sync in made
+
+
+def test_what_a_truncation_cuts_is_gone_before_its_epoch_begins() -> None:
+    """Or a power cut left records of the older epoch behind the beginning of the new one."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=6)
+    log.flush()
+    changes = changes_of(world, lambda: log.truncate_to(3))
+    cut = between(changes, Operation("truncate", log_path(0)), Operation("rename", EPOCHS))
+    assert Operation("sync", log_path(0)) in cut
+    assert Operation("sync_directory", DIRECTORY) in cut
+
+
+def test_what_a_log_that_begins_anew_had_is_gone_before_its_epoch_begins() -> None:
+    """As above, where no segment stays."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=6)
+    log.flush()
+    changes = changes_of(world, lambda: log.truncate_fully(4))
+    begun = between(changes, Operation("create", log_path(4)), Operation("rename", EPOCHS))
+    assert Operation("sync_directory", DIRECTORY) in begun
+
+
+def test_all_directories_know_of_a_topic_before_a_start_makes_its_partitions() -> None:
+    """One that has a partition and does not know of its topic would adopt it as a broker's."""
+    world = World()
+    manager = opened(world)
+    killed_before(
+        world, Operation("rename", B / TOPICS), lambda: manager.create_topic("new", 1, {})
+    )
+    changes = changes_of(world, lambda: opened(world))
+    made: list[Path] = [change.path for change in changes if change.name == "make_directory"]
+    assert made in ([A / "new-0"], [B / "new-0"])
+    first = changes.index(Operation("make_directory", made[0]))
+    assert changes.index(Operation("rename", B / TOPICS)) < first
