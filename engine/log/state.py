@@ -258,7 +258,8 @@ class LogState:
                 found = segment.locate_surely(offset)
                 if found is not None:
                     return OffsetMetadata(offset, segment.base_offset, found.position)
-        return self.watermarks.end
+        # Not the end's own offset, as in Kafka: it would go back with the next append.
+        return self.watermarks.end._replace(offset=offset)
 
     # -- segments ----------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ FOUND = {
     7018822: "or has it end with the next marker",
     7021448: "what is missing below the log start is no damage",
     8010294: "a topic that was refused may be on a disk that had no room to take that back",
+    8203865: "the stable end does not go back where a log start was raised into a gap",
     8104861: "a truncation is done though its checkpoints could not be written",
     8013982: "the move of a partition that was made anew waits for its own turn",
 }
