@@ -10,6 +10,7 @@ No verdict is always possible and never wrong: `check` has other proofs.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -31,6 +32,7 @@ _PLAIN_MAX: Final = 0x7F  # of attributes; what is greater reads as a longer num
 _LAST: Final = bytes(range(0x80))  # of the bytes of a varint; 0 only if there is no other
 _NOT_LAST: Final = bytes(range(0x80, 0x100))
 _ROW_BYTES: Final = 8  # 55 bits of milliseconds are a million years
+_WORDS: Final = ((1, "B"), (2, "H"), (4, "I"), (_ROW_BYTES, "Q"))
 
 
 class TimeDeltas(NamedTuple):
@@ -197,14 +199,21 @@ class _Table:
 def _extremes(columns: Sequence[bytes]) -> TimeDeltas:
     """Return the least and the greatest of the numbers, none negative, in columns of varints.
 
-    From the last byte to the first they sort as the numbers do: where all are of one length, the
-    bits that say whether another byte follows are the same in all of them.
+    Read as little-endian words they sort as the numbers do: where all are of one length, the bits
+    that say whether another byte follows are the same in all of them.
     """
-    if all(column == column[:1] * len(column) for column in columns):
+    count = len(columns[0])
+    if all(column == column[:1] * count for column in columns):
         only = _number([column[0] for column in columns])
         return TimeDeltas(only, only)
-    rows = set(zip(*reversed(columns), strict=True))
-    return TimeDeltas(_number(min(rows)[::-1]), _number(max(rows)[::-1]))
+    word_bytes, code = next(word for word in _WORDS if word[0] >= len(columns))
+    rows = bytearray(count * word_bytes)
+    for at, column in enumerate(columns):
+        rows[at::word_bytes] = column
+    # Times ascend as a rule: then sorting is one pass, and quicker than looking for both ends.
+    ordered = sorted(struct.unpack(f"<{count}{code}", rows))
+    least, greatest = (word.to_bytes(word_bytes, "little") for word in (ordered[0], ordered[-1]))
+    return TimeDeltas(_number(least), _number(greatest))
 
 
 def _number(groups: Sequence[int]) -> int:
