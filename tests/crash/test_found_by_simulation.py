@@ -435,19 +435,3 @@ def test_a_log_that_expires_as_a_whole_keeps_its_end() -> None:
     synced = changes.index(Operation("sync_directory", DIRECTORY))
     removed = changes.index(Operation("rename", log_path(0)))
     assert begun < synced < removed
-
-
-def test_an_open_transaction_below_a_log_that_holds_nothing_keeps_the_stable_end() -> None:
-    """Its log start was raised into a gap at the end: the stable end went there, and back again."""
-    log = World().open_log()
-    transactional = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
-    log.append(values_of([b"open"], is_transactional=True, **transactional))
-    append_values(log, *(b"%d" % number for number in range(5)))
-    log.commit()
-    log.truncate_to(4)  # inside the batch, which goes whole: the log ends behind a gap
-    log.delete_records(3)
-    assert log.watermarks.last_stable_offset == 3
-    append_values(log, b"more")
-    log.commit()
-    assert log.watermarks.last_stable_offset == 3
-    assert read_values(log, isolation=FetchIsolation.TXN_COMMITTED) == []

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from engine.errors import InvalidRequestValue, StorageFull, StorageOffline
+from engine.fs import names
 from engine.log.results import RollResult
 from engine.types import INT32_MAX, AppendOrigin, OffsetMetadata
 from tests.support.builders import World, new_batch
@@ -20,6 +21,7 @@ from tests.support.logs import (
     segment_bases,
     with_config,
 )
+from tests.support.machine import Operation
 from tests.support.segments import batch_at
 from tests.support.time import START_MS
 
@@ -305,3 +307,19 @@ def test_offsets_too_far_away_begin_a_segment_of_their_own() -> None:
     again = world.open_log(CONFIG, was_clean=True)
     assert [header.base_offset for header in read_headers(again)] == [0, far, far + 2, 2 * far]
     again.check_invariants()
+
+
+def test_a_truncation_amid_a_flush_leaves_the_recovery_point_to_its_own() -> None:
+    """What a flush has synced by then may be cut: the point must not be raised above the end."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill_segments(log, 5, 5)
+
+    def meanwhile(operation: Operation) -> None:
+        if operation.name == "sync" and operation.path.name.endswith(names.INDEX_SUFFIXES[0]):
+            world.disk.meanwhile = None
+            assert log.truncate_to(3) == 3
+
+    world.disk.meanwhile = meanwhile
+    assert log.flush() == 3
+    assert log.watermarks.log_end_offset == 3

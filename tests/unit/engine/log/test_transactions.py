@@ -297,3 +297,20 @@ def test_an_abort_of_what_was_deleted_before_a_restart_needs_no_entry() -> None:
     log = world.open_log(CONFIG, log_start_offset=1, was_clean=True)
     assert aborted(log) == []
     assert read_values(log, isolation=COMMITTED) == [b"new"]
+
+
+def test_an_open_transaction_below_a_log_start_in_a_gap_keeps_the_stable_end(log: Log) -> None:
+    """The log start was raised into a gap at the end: the stable end went there, and back again.
+
+    Found by simulation.
+    """
+    Producer(log, 5).write(b"open")
+    append_values(log, *(b"%d" % number for number in range(5)))
+    log.commit()
+    log.truncate_to(4)  # inside the batch, which goes whole: the log ends behind a gap
+    log.delete_records(3)
+    assert log.watermarks.last_stable_offset == 3
+    append_values(log, b"more")
+    log.commit()
+    assert log.watermarks.last_stable_offset == 3
+    assert read_values(log, isolation=COMMITTED) == []
