@@ -17,6 +17,9 @@ from engine.types import TopicPartition
 
 _KEEP: Final = {"retention.ms": "-1"}
 
+_UNFLUSHED: Final = 500
+"""Batches between two flushes: each may be a segment, of five open files until it is flushed."""
+
 _NEW_AT_ONCE: Final = 1_000
 """A new partition has five files open, one that was found by a start has one."""
 
@@ -41,8 +44,10 @@ def have_bytes(folder: Path, topic: str, batch: bytes, size_bytes: int, **config
     with _opened(folder) as manager:
         manager.create_topic(topic, 1, {**_KEEP, **settings})
         log = manager.log(TopicPartition(topic, 0))
-        while log.size_bytes < size_bytes:
-            log.append(bytearray(batch), checked=True)
+        while (missing := -(-(size_bytes - log.size_bytes) // len(batch))) > 0:
+            for _ in range(min(missing, _UNFLUSHED)):
+                log.append(bytearray(batch), checked=True)
+            log.flush()
 
 
 @contextmanager
