@@ -26,12 +26,12 @@ _NEW_AT_ONCE: Final = 1_000
 
 def have_partitions(folder: Path, topic: str, count: int) -> None:
     """Have a topic with so many partitions in the data directory; it may have fewer."""
-    with _opened(folder) as manager:
+    with opened(folder) as manager:
         if topic not in manager.topics():
             manager.create_topic(topic, 1, _KEEP)
         there = manager.topics()[topic].partitions
     for many in (*range(there + _NEW_AT_ONCE, count, _NEW_AT_ONCE), count):
-        with _opened(folder) as manager:
+        with opened(folder) as manager:
             manager.update_topic(topic, partitions=many)
 
 
@@ -41,7 +41,7 @@ def have_bytes(folder: Path, topic: str, batch: bytes, size_bytes: int, **config
     In the names of its settings `_` stands for `.`.
     """
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    with _opened(folder) as manager:
+    with opened(folder) as manager:
         manager.create_topic(topic, 1, {**_KEEP, **settings})
         log = manager.log(TopicPartition(topic, 0))
         while (missing := -(-(size_bytes - log.size_bytes) // len(batch))) > 0:
@@ -51,7 +51,7 @@ def have_bytes(folder: Path, topic: str, batch: bytes, size_bytes: int, **config
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[LogManager]:
+def opened(folder: Path) -> Iterator[LogManager]:
     """Yield the manager of the data directory; afterwards it is flushed and stopped cleanly."""
     runtime = Runtime(folder)
     runtime.open()

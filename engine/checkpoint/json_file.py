@@ -54,10 +54,10 @@ def read_json(
 
 def write_json(fs: FileSystem, path: Path, version: int, fields: Mapping[str, object]) -> None:
     """Replace the file, durably; the caller sees to it that only one thread at a time does."""
-    # Indented for people, but not by json: thousands of topics would take it a tenth of a second.
     stored = {VERSION_FIELD: version, **fields}
-    content = json.dumps({**stored, CHECKSUM_FIELD: _checksum(stored)}, ensure_ascii=False)
-    replace_atomically(fs, path, f"{msgspec.json.format(content, indent=2)}\n".encode())
+    _replace(
+        fs, path, json.dumps({**stored, CHECKSUM_FIELD: _checksum(stored)}, ensure_ascii=False)
+    )
 
 
 def write_texts(fs: FileSystem, path: Path, version: int, texts: Mapping[str, str]) -> None:
@@ -68,13 +68,17 @@ def write_texts(fs: FileSystem, path: Path, version: int, texts: Mapping[str, st
     fields = sorted({**texts, VERSION_FIELD: canonical(version)}.items())
     stored = ", ".join(f'"{name}": {text}' for name, text in fields)
     checksum = _checksum_of(f"{{{stored}}}")
-    content = f'{{{stored}, "{CHECKSUM_FIELD}": "{checksum}"}}'
-    replace_atomically(fs, path, f"{msgspec.json.format(content, indent=2)}\n".encode())
+    _replace(fs, path, f'{{{stored}, "{CHECKSUM_FIELD}": "{checksum}"}}')
 
 
 def canonical(value: object) -> str:
     """Return the one spelling of a value that checksums are of."""
     return json.dumps(value, sort_keys=True)
+
+
+def _replace(fs: FileSystem, path: Path, content: str) -> None:
+    # Indented for people, but not by json: thousands of topics would take it a tenth of a second.
+    replace_atomically(fs, path, f"{msgspec.json.format(content, indent=2)}\n".encode())
 
 
 def _checksum(stored: Mapping[str, object]) -> str:

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Final
@@ -32,8 +31,6 @@ WARM_BYTES: Final = 8192
 
 Plain bisection would visit other pages whenever the index grows by one, and wait for the disk.
 """
-
-_NOTHING: Final = memoryview(b"")
 
 
 class MappedIndex(ABC):
@@ -80,8 +77,7 @@ class MappedIndex(ABC):
         with self._remap_lock:
             mapped, changes = self._map, self._changes
             if mapped is None:
-                if self._is_closed:
-                    raise self._closed()
+                self._ensure_open()
                 return  # it rests: nothing changed since the last time
             self._syncs += 1
         try:
@@ -133,14 +129,16 @@ class MappedIndex(ABC):
         with self._remap_lock:
             mapped = self._map
             if mapped is not None and not self._syncs and self._changes == self._synced_changes:
-                self._map, self._buffer = None, _NOTHING
+                self._map = None
                 mapped.close()
 
-    def wake(self) -> None:
+    def wake(self) -> MappedFile:
         """Have the file at hand again. The log lock is held. OSError, CorruptIndex, ValueError."""
-        if self._map is None:
+        mapped = self._map
+        if mapped is None:
             with self._remap_lock:
-                self._mapped()
+                mapped = self._mapped()
+        return mapped
 
     def close(self) -> None:
         """Trim the file, sync it and let go of it. May be repeated.
@@ -156,7 +154,7 @@ class MappedIndex(ABC):
         """Let go of the file as it is. May be repeated; any use afterwards is a ValueError."""
         with self._remap_lock:
             self._is_closed = True
-            mapped, self._map, self._buffer = self._map, None, _NOTHING
+            mapped, self._map = self._map, None
             if mapped is not None:
                 mapped.close()
 
@@ -167,11 +165,9 @@ class MappedIndex(ABC):
             self.path = target
             self._fs.rename(source, target)
 
-    @contextmanager
-    def renaming(self) -> Iterator[None]:
+    def renaming(self) -> AbstractContextManager[bool]:
         """Guard a block in which the file gets another name and `path` is set: nobody opens it."""
-        with self._remap_lock:
-            yield
+        return self._remap_lock
 
     def delete(self) -> None:
         """Let go of the file and remove it, if it is there."""
@@ -238,23 +234,21 @@ class MappedIndex(ABC):
 
     def reserve_next(self) -> None:
         """Make the disk set aside what the next entry needs, so that storing it cannot fail."""
-        self.wake()
+        mapped = self.wake()
         end = (self._count + 1) * self._entry_bytes
-        if end <= self._length_bytes:
-            self._reserve(end)
+        if mapped.reserved_bytes < end <= mapped.size_bytes:
+            mapped.reserve(end)
 
     def _store(self, first: int, second: int) -> None:
         """Put one entry behind the last; there must be room."""
+        mapped = self.wake()
         position = self._count * self._entry_bytes
-        self._reserve(position + self._entry_bytes)
-        self._changes += 1
-        self.ENTRY.pack_into(self._buffer, position, first, second)
-        self._count += 1  # last, because from here on readers see the entry
-
-    def _reserve(self, end: int) -> None:
-        mapped = self._map
-        if mapped is not None and end > mapped.reserved_bytes:
+        end = position + self._entry_bytes
+        if end > mapped.reserved_bytes:
             mapped.reserve(end)
+        self._changes += 1
+        self.ENTRY.pack_into(mapped.buffer, position, first, second)
+        self._count += 1  # last, because from here on readers see the entry
 
     def _count_at_or_below(self, target: int, field: Struct, field_position: int) -> int:
         """How many entries have at most `target` in one field. The caller holds the remap lock.
@@ -262,8 +256,7 @@ class MappedIndex(ABC):
         The result is that of a plain bisection; the warm tail is tried first. Kafka's
         `AbstractIndex.indexSlotRangeFor`.
         """
-        self._mapped()
-        buffer = self._buffer
+        buffer = self._mapped().buffer
         entry_bytes = self._entry_bytes
         key_at = field.unpack_from
         high = self._count
@@ -289,12 +282,11 @@ class MappedIndex(ABC):
     def _raw_entries(self) -> bytes:
         """Copy all entries out."""
         with self._remap_lock:
-            self._mapped()
             return self._first_entries(self._count)
 
     def _first_entries(self, count: int) -> bytes:
         """Copy so many entries out. The caller holds the remap lock."""
-        return bytes(self._buffer[: count * self._entry_bytes])
+        return bytes(self._mapped().buffer[: count * self._entry_bytes])
 
     def _ensure_slot(self, slot: int) -> None:
         if not 0 <= slot < self._count:
@@ -308,8 +300,7 @@ class MappedIndex(ABC):
         return mapped
 
     def _open_again(self) -> MappedFile:
-        if self._is_closed:
-            raise self._closed()
+        self._ensure_open()
         mapped = self._fs.open_map(self._path, read_only=self._read_only)
         if mapped.size_bytes != self._length_bytes:
             mapped.close()
@@ -327,15 +318,15 @@ class MappedIndex(ABC):
 
     def _take(self, mapped: MappedFile) -> None:
         self._map = mapped
-        self._buffer = mapped.buffer
         self._length_bytes = mapped.size_bytes
 
     def _ensure_whole_entries(self) -> None:
         if self._length_bytes % self._entry_bytes:
             raise self._corrupt(f"its length {self._length_bytes} is not a multiple of an entry")
 
-    def _closed(self) -> ValueError:
-        return ValueError(f"{self.path} is closed")
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
 
     def _corrupt(self, what: str) -> CorruptIndex:
         return CorruptIndex(f"{self.path} is corrupt: {what}", file=str(self.path))

@@ -37,7 +37,7 @@ class OffsetIndex(MappedIndex):
 
         IndexFull, OffsetsOutOfOrder or SegmentOverflow; then nothing has changed.
         """
-        self.wake()
+        self._ensure_open()
         if self._count >= self._max_entries:
             raise IndexFull(f"{self.path} is full", file=str(self.path), entries=self._count)
         if self._count and offset <= self._last.offset:
@@ -128,7 +128,7 @@ class OffsetIndex(MappedIndex):
             raise self._corrupt(f"its last entry leads to {self._last.position}")
 
     def _entry(self, slot: int) -> OffsetPosition:
-        relative, position = ENTRY.unpack_from(self._buffer, slot * ENTRY.size)
+        relative, position = ENTRY.unpack_from(self._mapped().buffer, slot * ENTRY.size)
         if relative < 0 or position < 0:
             raise self._corrupt(f"slot {slot} holds ({relative}, {position})")
         return OffsetPosition(self.base_offset + relative, position)
@@ -137,5 +137,6 @@ class OffsetIndex(MappedIndex):
         if self._count == 0:
             self._last = OffsetPosition(self.base_offset, 0)
             return
-        relative, position = ENTRY.unpack_from(self._buffer, (self._count - 1) * ENTRY.size)
+        last = (self._count - 1) * ENTRY.size
+        relative, position = ENTRY.unpack_from(self._mapped().buffer, last)
         self._last = OffsetPosition(self.base_offset + relative, position)

@@ -41,7 +41,7 @@ class TimeIndex(MappedIndex):
         seals the segment: it may use the last slot. IndexFull, OffsetsOutOfOrder, SegmentOverflow,
         or ValueError for a timestamp that went back; then nothing has changed.
         """
-        self.wake()
+        self._ensure_open()
         last = self._last
         if self._count >= self._max_entries - 1 and not skip_full:
             raise self._full()
@@ -111,7 +111,7 @@ class TimeIndex(MappedIndex):
         self._ensure_whole_entries()
         if self._count == 0:
             return
-        first_timestamp, _ = ENTRY.unpack_from(self._buffer, 0)
+        first_timestamp, _ = ENTRY.unpack_from(self._mapped().buffer, 0)
         if first_timestamp < 0:
             raise self._corrupt(f"its first entry is for time {first_timestamp}")
         if self._last.timestamp < first_timestamp:
@@ -125,7 +125,7 @@ class TimeIndex(MappedIndex):
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def _entry(self, slot: int) -> TimestampOffset:
-        timestamp, relative = ENTRY.unpack_from(self._buffer, slot * ENTRY.size)
+        timestamp, relative = ENTRY.unpack_from(self._mapped().buffer, slot * ENTRY.size)
         if relative < 0 or timestamp < 0:  # a record without a time makes no entry
             raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
         return TimestampOffset(timestamp, self.base_offset + relative)
@@ -134,7 +134,8 @@ class TimeIndex(MappedIndex):
         if self._count == 0:
             self._last = self._before_first()
             return
-        timestamp, relative = ENTRY.unpack_from(self._buffer, (self._count - 1) * ENTRY.size)
+        last = (self._count - 1) * ENTRY.size
+        timestamp, relative = ENTRY.unpack_from(self._mapped().buffer, last)
         self._last = TimestampOffset(timestamp, self.base_offset + relative)
 
     def _full(self) -> IndexFull:

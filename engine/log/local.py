@@ -179,7 +179,7 @@ class LocalLog:
         """Let go of the indexes of those that take no appends, as far as they are on the disk."""
         active = self.segments.active
         for segment in segments:
-            if segment is not active and self.segments.floor(segment.base_offset) is segment:
+            if segment is not active and self.segments.get(segment.base_offset) is segment:
                 segment.indexes.rest()
 
     def truncate_to_offset(self, offset: int) -> None:

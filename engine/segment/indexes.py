@@ -109,7 +109,7 @@ class SegmentIndexes:
 
     @property
     def is_offset_open(self) -> bool:
-        """Whether the offset index has been used: then no look into it opens a file."""
+        """Whether the offset index is in use: then no look into it opens a file."""
         return self._offset is not None and not self._offset.is_resting
 
     @property

@@ -348,7 +348,7 @@ class Segment:
 
     def _note_maximum(self) -> None:
         maximum = self.maximum
-        if maximum.timestamp > self.indexes.time.last_entry.timestamp:  # else it need not wake
+        if maximum.timestamp >= 0:
             self.indexes.time.maybe_append(maximum.timestamp, maximum.offset, skip_full=True)
 
     def make_active(self) -> None:

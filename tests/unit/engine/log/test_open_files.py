@@ -1,27 +1,15 @@
 """How many files a log has open on a real disk: what a limit of open files is reckoned by."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
+from bench.stock import opened
 from engine.log.log import Log
-from engine.manager.manager import LogManager
-from engine.runtime import Runtime
 from engine.types import TopicPartition
 from tests.support.logs import append_values, fill_segments, read_values
 
 LOG = TopicPartition("events", 0)
-
-
-@contextmanager
-def started(folder: Path) -> Iterator[LogManager]:
-    runtime = Runtime(folder)
-    runtime.open()
-    try:
-        yield runtime.manager
-    finally:
-        runtime.close()
 
 
 def open_files(log: Log) -> Counter[str]:
@@ -40,10 +28,10 @@ def test_a_start_keeps_one_file_of_each_segment_open(tmp_path: Path) -> None:
 
     A read opens the index of offsets that it looks into, an append nothing before its first entry.
     """
-    with started(tmp_path) as manager:
+    with opened(tmp_path) as manager:
         manager.create_topic("events", 1, {})
         fill_segments(manager.log(LOG), 2, 2, 2)
-    with started(tmp_path) as manager:
+    with opened(tmp_path) as manager:
         log = manager.log(LOG)
         assert open_files(log) == {".log": 3}
         append_values(log, b"more")
@@ -52,13 +40,13 @@ def test_a_start_keeps_one_file_of_each_segment_open(tmp_path: Path) -> None:
         assert len(read_values(log, 5)) == 2
         assert {kind for kind in open_files(log) if kind != ".log"} == {".index"}
         assert log.segments[0].indexes.is_offset_open is False
-    with started(tmp_path) as manager:
+    with opened(tmp_path) as manager:
         assert manager.log(LOG).watermarks.log_end_offset == 7
 
 
 def test_a_flush_closes_the_indexes_of_what_was_sealed(tmp_path: Path) -> None:
     """A log that rolls all day long keeps one file of each segment, not five."""
-    with started(tmp_path) as manager:
+    with opened(tmp_path) as manager:
         manager.create_topic("events", 1, {})
         log = manager.log(LOG)
         fill_segments(log, 2, 2, 2, 2)

@@ -67,15 +67,21 @@ def test_a_directory_in_the_place_of_the_notes_is_told_once() -> None:
     assert told == ["it is a directory where a file belongs: move it away"]
 
 
-def test_an_end_inside_a_batch_is_no_damage() -> None:
-    """A truncation took the batch whole; the next epoch begins where the log ended."""
-    world = World()
+def cut_inside_a_batch(world: World) -> LogManager:
+    """A log that goes on at 5, behind a batch of 3 to 5 that was cut away whole."""
     manager = opened(world)
     manager.create_topic("events", 1, {"retention.ms": "-1"})
     log = manager.log(EVENTS)
     fill(log, batches=2, records=3)
     log.truncate_to(5)
     append_values(log, b"behind")
+    return manager
+
+
+def test_an_end_inside_a_batch_is_no_damage() -> None:
+    """A truncation took the batch whole; the next epoch begins where the log ended."""
+    world = World()
+    manager = cut_inside_a_batch(world)
     manager.close()
     assert damages(world) == []
 
@@ -86,13 +92,9 @@ def test_what_is_missing_below_the_log_start_is_no_damage() -> None:
     In a copy that was moved the gap lies within a segment, so no note tells of it (seed 7021448).
     """
     world = World()
-    manager = opened(world)
-    manager.create_topic("events", 1, {"retention.ms": "-1"})
-    log = manager.log(EVENTS)
-    fill(log, batches=2, records=3)
-    log.truncate_to(5)
-    append_values(log, b"behind")
+    manager = cut_inside_a_batch(world)
     manager.move_partition(EVENTS, B)
+    log = manager.log(EVENTS)
     log.commit()
     assert (segment_bases(log), log.delete_records(6)) == ([0], 6)
     manager.close()
