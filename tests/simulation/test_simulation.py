@@ -33,6 +33,7 @@ FOUND = {
     8010294: "a topic that was refused may be on a disk that had no room to take that back",
     8203865: "the stable end does not go back where a log start was raised into a gap",
     8104861: "a truncation is done though its checkpoints could not be written",
+    8400013: "a retention that found no space to begin with has removed nothing",
     8013982: "the move of a partition that was made anew waits for its own turn",
 }
 """Seeds that once failed, for the engine or for the model, and what they showed."""

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from engine.cleaner.report import CleaningReport
-from engine.errors import InvalidTransactionState, ProducerFenced, SequenceGap
+from engine.errors import (
+    InvalidTransactionState,
+    Overloaded,
+    ProducerFenced,
+    SequenceGap,
+    StorageFull,
+)
 from engine.log.log import Log
 from engine.log.results import Appended, RemovalReason, RemovedSegment
 from engine.records.builder import build_batch
@@ -182,10 +188,15 @@ class DrivenLog:
         assert rolled.new_base_offset == self.model.end or not rolled.rolled
 
     def run_retention(self) -> None:
-        before = self.log.segments_info()
+        before, start = self.log.segments_info(), self.model.log_start
         for segment in self.log.run_retention(dry_run=True):
             self._check_removal(segment)
-        removed = self.log.run_retention()
+        try:
+            removed = self.log.run_retention()
+        except (StorageFull, Overloaded):  # the roll that keeps the log's end comes first of all
+            assert self.log.watermarks.log_start_offset == start
+            self.model.log_start = start
+            raise
         assert [one.base_offset for one in removed] == [
             one.base_offset for one in before[: len(removed)]
         ]
