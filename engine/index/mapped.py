@@ -246,8 +246,8 @@ class MappedIndex(ABC):
         end = position + self._entry_bytes
         if end > mapped.reserved_bytes:
             mapped.reserve(end)
-        self._changes += 1
         self.ENTRY.pack_into(mapped.buffer, position, first, second)
+        self._changes += 1  # behind the entry, or a sync just before it would count as its own
         self._count += 1  # last, because from here on readers see the entry
 
     def _count_at_or_below(self, target: int, field: Struct, field_position: int) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorruptIndex
-from engine.index.offset import OffsetIndex
+from engine.index.offset import ENTRY, OffsetIndex
 from engine.index.time import TimeIndex
 from engine.types import OffsetPosition, TimestampOffset
 from tests.support.filesystem import ForgetfulDisk
@@ -143,6 +143,30 @@ def test_a_sync_under_way_has_its_file_to_the_end(disk: ForgetfulDisk, path: Pat
     disk.sync_directory(path.parent)
     disk.restart()
     assert next(OffsetIndex(disk, path, BASE, MAX_BYTES).entries()) == ENTRIES[0]
+
+
+def test_a_sync_just_before_an_entry_is_stored_is_not_its_own(
+    disk: ForgetfulDisk, path: Path
+) -> None:
+    """A flush syncs beside an append: an entry that came behind it must be synced by the next."""
+
+    class Overtaken:
+        size = ENTRY.size
+
+        def pack_into(self, buffer: memoryview, position: int, *entry: int) -> None:
+            index.sync()
+            ENTRY.pack_into(buffer, position, *entry)
+
+    class Index(OffsetIndex):
+        ENTRY = Overtaken()  # type: ignore[assignment]  # as much of a Struct as is asked for
+
+    index = Index(disk, path, BASE, MAX_BYTES)
+    index.append(*ENTRIES[0])
+    index.rest()
+    assert not index.is_resting
+    index.sync()
+    index.rest()
+    assert index.is_resting
 
 
 def test_a_closed_index_does_not_wake(resting: OffsetIndex) -> None:
