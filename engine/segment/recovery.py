@@ -126,17 +126,17 @@ def recover_segment(
         if _is_misplaced(segment, position, header, following):
             walk.tail, walk.reason = Tail.DAMAGED, f"offset {header.last_offset} cannot be here"
             break
+        try:  # before anything is noted of the batch: it may end here
+            aborted = producers.observe(header, marker_of(batch))
+        except InvalidRecord as error:
+            walk.tail, walk.reason = Tail.DAMAGED, str(error)
+            break
         segment.observe_maximum(header.max_timestamp, header.last_offset)
         if position - last_indexed > interval:
             segment.index_position(OffsetPosition(header.last_offset, position))
             last_indexed = position
         if epochs is not None and header.leader_epoch >= 0:
             _note_epoch(epochs, header)
-        try:
-            aborted = producers.observe(header, marker_of(batch))
-        except InvalidRecord as error:
-            walk.tail, walk.reason = Tail.DAMAGED, str(error)
-            break
         if aborted is not None:
             segment.indexes.transaction.append(aborted)
     if before_cut is not None and walk.valid_bytes < size:

@@ -271,16 +271,26 @@ def test_what_lies_above_goes_before_the_cut() -> None:
 
 
 def test_a_marker_that_says_nothing_is_damage() -> None:
-    """An intact control batch that cannot be understood ends the scan, and is cut."""
+    """An intact control batch that cannot be understood ends the scan; nothing of it stays.
+
+    Its index entry did, where one was due: it pointed behind the end, and the start died of it.
+    """
     shelf = Shelf()
     segment = shelf.segment()
-    filled(segment, [0])
+    append(segment, batch_at(0, bytes(segment.index_interval_bytes)))
     marker = batch_at(1, b"no marker", producer_id=7, producer_epoch=0, base_sequence=0)
+    struct.pack_into(">i", marker, 12, 5)
     marker[22] |= 0x30
     stamp_crc(marker, 0, len(marker))
     append(segment, marker)
-    assert recovered(shelf, segment) == (Tail.DAMAGED, len(marker))
+    producers, epochs = shelf.producers(), LeaderEpochCache(shelf.disk, DIRECTORY)
+    result = recover_segment(segment, producers, epochs)
+    assert (result.tail, result.truncated_bytes) == (Tail.DAMAGED, len(marker))
     assert offsets_of(segment) == [0]
+    assert list(segment.indexes.offset.entries()) == []
+    assert segment.indexes.time.last_entry == TimestampOffset(START_MS, 0)
+    assert epochs.entries == (EpochOffset(0, 0),)
+    assert (producers.map_end_offset, len(producers)) == (1, 0)
 
 
 @pytest.mark.parametrize(("offsets", "following"), [((0, 1 << 33, 2), 50), ((0, 1, 1 << 33), 50)])
