@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Depends, Header, Path, Request
-from starlette.datastructures import QueryParams
+from fastapi.exceptions import RequestValidationError
 
 from app.auth.audit import CALLER_KEY
 from app.auth.principal import Principal
@@ -47,23 +47,29 @@ async def _identify(request: Request) -> None:
     caller = security.identify(operation, scope["headers"], peer_of(scope))
     scope[CALLER_KEY] = caller  # before it may be refused: the audit log tells who tried
     security.admit(caller, operation, request.path_params.get("topic"))
-    _ensure_said_once(request.query_params)
+    _ensure_understood(request)
 
 
 IDENTIFIED: Final = Depends(_identify)
 """What each router begins with, so that nothing is asked before it."""
 
 
-def _ensure_said_once(parameters: QueryParams) -> None:
-    """Refuse a parameter that comes twice: of its two values one would be passed over in silence.
+def _ensure_understood(request: Request) -> None:
+    """Refuse parameters that would be passed over in silence.
 
-    Raises MalformedRequest.
+    Raises MalformedRequest for one that comes twice: of its two values one would be. Raises what
+    FastAPI does for those of an operation that has none; where there are some, their model sees to
+    it. Probes and the clients of proxies may say what they like.
     """
-    said: set[str] = set()
-    for name, _ in parameters.multi_items():
+    said: dict[str, None] = {}
+    for name, _ in request.query_params.multi_items():
         if name in said:
             raise MalformedRequest(f"{name} comes more than once", parameter=name)
-        said.add(name)
+        said[name] = None
+    scope = request.scope
+    if said and scope["path"].startswith("/v1/") and not scope["route"].dependant.query_params:
+        fault = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted"}
+        raise RequestValidationError([{"loc": ("query", name), **fault} for name in said])
 
 
 async def _exchange(request: Request) -> AsyncIterator[Exchange]:

@@ -151,6 +151,21 @@ async def test_a_number_has_one_spelling_everywhere(api: Api, text: str) -> None
     assert (await api.append("after"))["count"] == 1
 
 
+async def test_no_operation_passes_over_a_parameter_it_does_not_know(api: Api) -> None:
+    """Whoever deletes with `?dry_run` does not mean it: 400, and nothing is done (E3)."""
+    for path, operations in json.loads(document_text())["paths"].items():
+        if not path.startswith("/v1/"):
+            continue
+        for method, operation in operations.items():
+            place = Place(operation, method, path, {"name": "bogus", "in": "query"})
+            answer = await ask(api, place, "1")
+            where = (operation["operationId"], answer.text)
+            assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request"), where
+            assert "bogus" in answer.json()["detail"], where
+    assert (await api.append("after"))["base_offset"] == 0
+    assert (await api.client.get("/livez?bogus=1")).status_code == 200
+
+
 @pytest.mark.parametrize("prefix", ["/v1", ""])
 async def test_a_number_may_be_written_at_length(api: Api, prefix: str) -> None:
     """Thousands of leading zeros are read, or not, but cost no answer."""
