@@ -27,7 +27,8 @@ def main() -> None:
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["engine", "app", "schemas"]):
         targets = importlib.import_module("tests.fuzz.targets").TARGETS
-        importlib.import_module("tests.fuzz.bodies")
+        for module in ("tests.fuzz.beside", "tests.fuzz.bodies"):
+            importlib.import_module(module)
     found = FOUND / options.target
     found.mkdir(parents=True, exist_ok=True)
     atheris.Setup(

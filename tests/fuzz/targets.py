@@ -263,7 +263,7 @@ def checkpoints(data: bytes) -> None:
             ensure_named(path, error)
 
 
-def ensure_named(path: Path, error: CorruptCheckpoint) -> None:
+def ensure_named(path: Path, error: EngineError) -> None:
     assert str(path) in str(error)
 
 
