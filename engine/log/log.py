@@ -105,7 +105,8 @@ class Log(LogReader):
         and the leader epoch are stamped into `data`, in place if it is writable. `checked` says
         that our own builder made the batch; `guard` is what `start_verification` returned. Raises
         what `analyse` raises, ProducerError, PreconditionFailed if the log end is not the expected
-        one, UnexpectedAppendOffset, StorageError; with `at_once` WouldWait, if it is not one write.
+        one (to a repetition the first append's answer is given: it was, then),
+        UnexpectedAppendOffset, StorageError; with `at_once` WouldWait, if it is not one write.
         """
         context = self._context
         now_ms = context.clock.now_ms()
@@ -117,7 +118,8 @@ class Log(LogReader):
             context.health.ensure_taking(now_ms)
             if at_once:
                 self._ensure_at_hand()
-            if expected_end_offset is not None or expected_tag is not None:
+            is_conditional = expected_end_offset is not None or expected_tag is not None
+            if is_conditional and not state.producers.is_repetition(incoming.headers):
                 state.ensure_expected_end(expected_end_offset, expected_tag)
             headers = state.place(incoming, origin)
             if state.is_roll_due(incoming, headers, now_ms):

@@ -129,6 +129,10 @@ class ProducerStates:
             staging.bytes_before += header.size_bytes
         return staging.accepted()
 
+    def is_repetition(self, headers: Sequence[BatchHeader]) -> bool:
+        """Whether `judge` will find that a client's append is a Duplicate."""
+        return duplicate_of(self._entries, headers) is not None
+
     def apply(self, accepted: Accepted) -> Sequence[CompletedTransaction]:
         """Publish what was judged; the batches are in the log.
 

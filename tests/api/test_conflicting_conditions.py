@@ -29,6 +29,23 @@ async def test_an_append_needs_all_of_its_conditions(api: Api) -> None:
     assert api.log().watermarks.log_end_offset == 2
 
 
+@pytest.mark.parametrize("condition", ["expected-offset", "if-match"])
+async def test_a_repetition_is_not_refused_for_what_the_first_has_done(
+    api: Api, condition: str
+) -> None:
+    """Who lost the answer to a conditional append gets it, and not 412 "nothing was written" (A9)."""
+    tag = (await api.client.get(OFFSETS)).headers["etag"]
+    producer = {"producer-id": "7", "producer-epoch": "0"}
+    headers = producer | {condition: {"expected-offset": "0", "if-match": tag}[condition]}
+    answers = [
+        await api.client.post(RECORDS, json=ONE, headers=headers | {"producer-sequence": sequence})
+        for sequence in ("0", "0", "1")
+    ]
+    assert [answer.status_code for answer in answers] == [201, 200, 412]
+    assert (answers[1].json()["base_offset"], answers[1].json()["duplicate"]) == (0, True)
+    assert api.log().watermarks.log_end_offset == 1
+
+
 async def test_what_must_and_must_not_be_there_is_never_stored(api: Api) -> None:
     """If-Match: * with If-None-Match: * holds for no cursor, stored or not (G2)."""
     both = {"if-match": "*", "if-none-match": "*"}
