@@ -33,7 +33,7 @@ async def test_an_append_needs_all_of_its_conditions(api: Api) -> None:
 async def test_a_repetition_is_not_refused_for_what_the_first_has_done(
     api: Api, condition: str
 ) -> None:
-    """Who lost the answer to a conditional append gets it, and not 412 "nothing was written" (A9)."""
+    """Who lost the answer to a conditional append gets it, not 412 and nothing written (A9)."""
     tag = (await api.client.get(OFFSETS)).headers["etag"]
     producer = {"producer-id": "7", "producer-epoch": "0"}
     headers = producer | {condition: {"expected-offset": "0", "if-match": tag}[condition]}
