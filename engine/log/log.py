@@ -104,9 +104,8 @@ class Log(LogReader):
         Afterwards they are in the page cache and above the high watermark, until a commit. Offsets
         and the leader epoch are stamped into `data`, in place if it is writable. `checked` says
         that our own builder made the batch; `guard` is what `start_verification` returned. Raises
-        what `analyse` raises, ProducerError, PreconditionFailed if the log end is not the expected
-        one (to a repetition the first append's answer is given: it was, then),
-        UnexpectedAppendOffset, StorageError; with `at_once` WouldWait, if it is not one write.
+        what `analyse` raises, ProducerError, PreconditionFailed if it is no repetition and the log
+        end is another one, UnexpectedAppendOffset, StorageError; WouldWait, if it was `at_once`.
         """
         context = self._context
         now_ms = context.clock.now_ms()
