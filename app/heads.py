@@ -29,6 +29,9 @@ _ONCE: Final = frozenset(
 )
 """Of two of these, one reader takes the first and another the last: neither is what was meant."""
 
+_LISTS: Final = (b"accept", b"accept-encoding")
+"""Of these a client may send one line for each that it takes."""
+
 _UPGRADING: Final = frozenset({b"upgrade", b"http2-settings"})
 
 
@@ -51,6 +54,20 @@ def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None
         if version == "1.0" or coding != b"chunked":
             return "Transfer-Encoding is chunked, in HTTP/1.1, or absent"
     return None
+
+
+def with_joined_lists(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers with each list in one line (RFC 9110, 5.3).
+
+    Another list than the parser's: to that the trailers will come, which are no headers.
+    """
+    joined = list(headers)
+    for name in _LISTS:
+        lines = [value for given, value in headers if given == name]
+        if len(lines) > 1:
+            joined = [header for header in joined if header[0] != name]
+            joined.append((name, b", ".join(lines)))
+    return joined
 
 
 def without_upgrade(method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from app.bodies import DIRECT_BYTES, BodyReceiver
 from app.deliveries import CUT_OFF, SEND_NOW
-from app.heads import fault_of, without_upgrade
+from app.heads import fault_of, with_joined_lists, without_upgrade
 from app.hot_lane import HotAppend, HotLane
 from app.hot_request import HotRequest
 from app.problems import MalformedRequest, RequestTimedOut, kind_of, problem_answer
@@ -43,6 +43,9 @@ class Protocol(HttpToolsProtocol):
         self._settings = hot_lane.service.settings
         self._max_header_bytes = max_header_bytes
         self._head_bytes = 0
+        """What came of a head, or of trailers, that are not whole."""
+        self._has_body_come = False
+        """Whether anything of a body was in what came last."""
         self._hot: HotRequest | None = None
         """The last one that the hot lane took; uvicorn's cycle may be one that waits behind it."""
         self._running: RequestResponseCycle | None = None
@@ -112,6 +115,7 @@ class Protocol(HttpToolsProtocol):
             return
         self._first = data if is_between else b""
         latest = self._cycle
+        self._has_body_come = False
         if self._feed(data):
             self._look_at_rest(len(data), has_begun=self._cycle is not latest)
 
@@ -166,15 +170,19 @@ class Protocol(HttpToolsProtocol):
 
         `has_begun` says whether a request's head was completed by what came.
         """
-        if self._is_in_head or self._cycle is None:
+        is_in_head = self._is_in_head or self._cycle is None
+        if has_begun or self._has_body_come or not (is_in_head or self._has_head):
+            self._head_bytes = 0  # it was about something else, or most of it
+        else:
             self._head_bytes += size_bytes
             if self._head_bytes > self._max_header_bytes:
+                what = "trailers or extensions" if self._has_head else "line and headers"
                 limit = f"max_header_bytes ({self._max_header_bytes})"
-                self._refuse(MalformedRequest(f"the line and headers are larger than {limit}"))
-            else:
-                self._expect_head()
+                self._refuse(MalformedRequest(f"the {what} are larger than {limit}"))
+                return
+        if is_in_head:
+            self._expect_head()
             return
-        self._head_bytes = 0
         cycle = self._cycle
         if isinstance(cycle, HotRequest):
             cycle.expect_rest()
@@ -242,6 +250,7 @@ class Protocol(HttpToolsProtocol):
             self._is_deaf = True
         else:
             cast("dict[str, object]", self.scope)["extensions"] = self._extensions
+            self.scope["headers"] = with_joined_lists(self.headers)
             super().on_headers_complete()
             self._has_head = True
             if not self.pipeline:
@@ -251,6 +260,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Hand on a piece of the body."""
+        self._has_body_come = True
         if not self._has_head:
             return
         cycle = self._cycle

@@ -1,0 +1,94 @@
+"""What is around heads and bodies: trailers, lists in several lines, and what they may take."""
+
+import json
+
+import pytest
+
+from app.operations.service import Service
+from tests.support.service import OFFSETS, RECORDS
+from tests.support.wire import Connection, Listener, request, turn
+
+pytestmark = pytest.mark.anyio
+
+ONE = b'{"records":[{"value":1}]}'
+CHUNKED = request("POST", RECORDS, headers={"transfer-encoding": "chunked"}).replace(
+    b"content-length: 0\r\n", b""
+)
+LAST_CHUNK = b"%x\r\n%b\r\n0\r\n" % (len(ONE), ONE)
+LONG = b'{"records":[{"value":"%b"}]}' % (b"a" * 70_000)
+LOOK = request("GET", OFFSETS)
+
+
+async def connected(service: Service) -> Connection:
+    connection = Listener(service).connect()
+    connection.send(request("PUT", "/v1/topics/events", b"{}"))
+    assert (await connection.answer()).status == 201
+    return connection
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("trailer", [b"expected-offset: 9", b"content-digest: sha-256=:AAAA:"])
+async def test_a_trailer_is_no_header(service: Service, trailer: bytes, pieces: int) -> None:
+    """What comes behind a body says nothing about it, whether or not they come together."""
+    connection = await connected(service)
+    rest = LAST_CHUNK + trailer + b"\r\n\r\n"
+    if pieces == 1:
+        connection.send(CHUNKED + rest)
+    else:
+        connection.send(CHUNKED)
+        await turn()
+        connection.send(rest)
+    assert (await connection.answer()).status == 201
+
+
+@pytest.mark.parametrize("flood", [b"x: %b\r\n", b"%b"], ids=["many", "one"])
+async def test_trailers_have_a_bound(service: Service, flood: bytes) -> None:
+    """Behind a body no more comes than in front of it: 400, nothing is written, it is over."""
+    connection = await connected(service)
+    connection.send(CHUNKED + LAST_CHUNK + (b"x: " if flood == b"%b" else b""))
+    for _ in range(service.settings.max_header_bytes // 1_000 + 2):
+        connection.send(flood % (b"a" * 1_000))
+    reply = await connection.answer()
+    assert (reply.status, json.loads(reply.body)["code"]) == (400, "malformed_request")
+    assert "trailers" in json.loads(reply.body)["detail"]
+    assert connection.wire.is_closing()
+    assert service.place("events", 0).log.watermarks.log_end_offset == 0
+
+
+async def test_a_body_may_be_longer_than_its_trailers(service: Service) -> None:
+    """Chunks that come with something of the body are not counted against what frames it."""
+    connection = await connected(service)
+    connection.send(CHUNKED)
+    blank = b"3e8\r\n" + b" " * 1_000 + b"\r\n"
+    for _ in range(service.settings.max_header_bytes // 1_000 + 2):
+        connection.send(blank)
+    connection.send(LAST_CHUNK)
+    connection.send(b"\r\n")
+    assert (await connection.answer()).status == 201
+
+
+@pytest.mark.parametrize(("body", "count"), [(LONG, 1), (ONE + b" " * 1_000, 70)])
+async def test_a_head_is_not_charged_with_what_came_before_it(
+    service: Service, body: bytes, count: int
+) -> None:
+    """The beginning of a head may be read together with a long body, or with many requests."""
+    connection = await connected(service)
+    before = request("POST", RECORDS, body) * count
+    assert len(before) > service.settings.max_header_bytes
+    connection.send(before[:50])
+    connection.send(before[50:] + LOOK[:20])
+    connection.send(LOOK[20:])
+    answers = [(await connection.answer()).status for _ in range(count + 1)]
+    assert answers == [201] * count + [200]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+async def test_a_list_may_come_in_several_lines(service: Service, *, swapped: bool) -> None:
+    """Each line of Accept names something that the client takes, not the last one alone."""
+    connection = await connected(service)
+    lines = [b"accept: application/x-ndjson\r\n", b"accept: text/html\r\n"]
+    sent = request("GET", RECORDS)
+    head = b"".join(reversed(lines) if swapped else lines)
+    connection.send(sent.replace(b"\r\n\r\n", b"\r\n" + head + b"\r\n"))
+    reply = await connection.answer()
+    assert (reply.status, dict(reply.headers)[b"content-type"]) == (200, b"application/x-ndjson")
