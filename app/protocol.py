@@ -251,6 +251,7 @@ class Protocol(HttpToolsProtocol):
         else:
             cast("dict[str, object]", self.scope)["extensions"] = self._extensions
             self.scope["headers"] = with_joined_lists(self.headers)
+            self.expect_100_continue &= self.parser.get_http_version() != "1.0"
             super().on_headers_complete()
             self._has_head = True
             if not self.pipeline:

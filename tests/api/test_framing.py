@@ -92,3 +92,14 @@ async def test_a_list_may_come_in_several_lines(service: Service, *, swapped: bo
     connection.send(sent.replace(b"\r\n\r\n", b"\r\n" + head + b"\r\n"))
     reply = await connection.answer()
     assert (reply.status, dict(reply.headers)[b"content-type"]) == (200, b"application/x-ndjson")
+
+
+@pytest.mark.parametrize(("version", "statuses"), [("1.1", [100, 201]), ("1.0", [201])])
+async def test_a_client_of_http_1_0_is_not_told_to_continue(
+    service: Service, version: str, statuses: list[int]
+) -> None:
+    """It knows one answer a request, so its expectation is ignored (RFC 9110, 10.1.1)."""
+    connection = await connected(service)
+    sent = request("POST", RECORDS, ONE, {"expect": "100-continue"})
+    connection.send(sent.replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+    assert [(await connection.answer()).status for _ in statuses] == statuses
