@@ -222,6 +222,10 @@ class Protocol(HttpToolsProtocol):
         scope = cast("Mapping[str, object] | None", self.scope)
         return scope is not None and "method" not in scope  # it has one when the head is whole
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header without the blanks behind it, which the parser leaves (RFC 9110, 5.5)."""
+        super().on_header(name, value.rstrip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Let the hot lane have the request, or else uvicorn; after the last answer, nobody."""
         self._plain_head = b""

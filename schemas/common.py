@@ -17,8 +17,8 @@ _DECIMAL: Final = re.compile(r"-?[0-9]+")
 
 
 def _decimal(value: object) -> object:
-    """Refuse what Python reads as an integer and others do not: `1_0`, `+1`, other digits."""
-    if isinstance(value, str) and _DECIMAL.fullmatch(value) is None:
+    """Refuse what Python reads as an integer and others do not: `true`, `1_0`, other digits."""
+    if isinstance(value, bool) or (isinstance(value, str) and _DECIMAL.fullmatch(value) is None):
         raise PydanticCustomError("int_parsing", "Input should be decimal digits")
     return value
 

@@ -103,3 +103,10 @@ async def test_a_client_of_http_1_0_is_not_told_to_continue(
     sent = request("POST", RECORDS, ONE, {"expect": "100-continue"})
     connection.send(sent.replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
     assert [(await connection.answer()).status for _ in statuses] == statuses
+
+
+async def test_blanks_around_a_header_are_not_of_its_value(service: Service) -> None:
+    """`If-None-Match: *` creates only, whatever stands behind the star."""
+    connection = await connected(service)
+    connection.send(request("PUT", "/v1/topics/events", b"{}", {"if-none-match": " *\t "}))
+    assert (await connection.answer()).status == 412
