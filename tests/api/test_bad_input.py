@@ -322,25 +322,6 @@ async def test_a_method_that_is_not_there_is_405(api: Api) -> None:
             assert answer.headers["allow"] == allowed
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/topics/events/partitions/0/delete-records", {"before_offset": True}),
-        ("/v1/topics/events/partitions/0/truncate", {"to_offset": True}),
-        ("/v1/topics/events/splits", {"start": False}),
-        ("/v1/fetch", {"partitions": [{"topic": "events", "partition": False}]}),
-    ],
-)
-async def test_true_is_no_number(api: Api, path: str, body: dict[str, Any]) -> None:
-    """Of a truth value nobody makes an offset: 422, and nothing goes."""
-    await api.append("first", "second")
-    tag = (await api.client.get(RECORDS.replace("records", "offsets"))).headers["etag"]
-    async with harmless(api):
-        answer = await api.client.post(path, json=body, headers={"if-match": tag})
-        check(answer, 422, "invalid_request")
-        assert api.log().watermarks.log_start_offset == 0
-
-
 def names_below(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.rglob("*"))
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.factory import document_text
-from tests.support.service import RECORDS, Api
+from tests.support.service import OFFSETS, RECORDS, Api
 
 pytestmark = pytest.mark.anyio
 
@@ -164,6 +164,25 @@ async def test_no_operation_passes_over_a_parameter_it_does_not_know(api: Api) -
             assert "bogus" in answer.json()["detail"], where
     assert (await api.append("after"))["base_offset"] == 0
     assert (await api.client.get("/livez?bogus=1")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/topics/events/partitions/0/delete-records", {"before_offset": True}),
+        ("/v1/topics/events/partitions/0/truncate", {"to_offset": True}),
+        ("/v1/topics/events/splits", {"start": False}),
+        ("/v1/fetch", {"partitions": [{"topic": "events", "partition": False}]}),
+    ],
+)
+async def test_true_is_no_number(api: Api, path: str, body: dict[str, Any]) -> None:
+    """Of a truth value nobody makes an offset: 422, and nothing goes."""
+    await api.append("first", "second")
+    before = api.log().watermarks
+    tag = (await api.client.get(OFFSETS)).headers["etag"]
+    answer = await api.client.post(path, json=body, headers={"if-match": tag})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    assert api.log().watermarks == before
 
 
 @pytest.mark.parametrize("prefix", ["/v1", ""])
