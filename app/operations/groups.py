@@ -169,10 +169,13 @@ async def _make_topic(service: Service) -> None:
 
 def _ensure_storable(service: Service, key: CursorKey, wanted: PutGroupOffset) -> None:
     """Raise unless the names and the note are within their limits."""
-    if not key.group.isprintable() or len(key.group.encode()) > LONGEST_GROUP_NAME:
+    group = key.group
+    # A path that is no UTF-8 has the sign for that: of several such names one would be made.
+    is_shown = group.isprintable() and "\ufffd" not in group
+    if not is_shown or len(group.encode()) > LONGEST_GROUP_NAME:
         raise InvalidRequestValue(
             f"a group's name has 1 to {LONGEST_GROUP_NAME} bytes of printable characters",
-            group=key.group,
+            group=group,
         )
     limit_bytes = service.settings.max_group_metadata_bytes
     size = len(wanted.metadata.encode())

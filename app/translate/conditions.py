@@ -36,10 +36,13 @@ def is_known(head: Mapping[bytes, bytes], etag: str) -> bool:
 
 
 def _matches(header: bytes, etag: str | None, name: str) -> bool:
-    """Whether one of the tags is this one; a weak one never is: ours are strong."""
+    """Whether one of the tags is this one; to If-Match a weak one never is: ours are strong."""
     text = header.decode("latin-1")
     if text.strip() == "*":
         return etag is not None
     if _TAGS.fullmatch(text) is None:
         raise MalformedRequest(f"{name} takes * or ETags", header=name)
-    return etag in _TAG.findall(text)
+    tags = _TAG.findall(text)
+    if name == "if-none-match":  # compared weakly (RFC 9110, 13.1.2)
+        tags = [tag.removeprefix("W/") for tag in tags]
+    return etag in tags
