@@ -33,6 +33,7 @@ _RAW: Final = msgspec.json.Decoder(Raw)
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _ENCODER: Final = msgspec.json.Encoder()
 _COMMA: Final = ord(",")
+_BLANKS: Final = bytes.maketrans(b"\r\n", b"  ")
 _NOT_PLAIN: Final = frozenset(b"n \t\r\n")
 _NO_HEADERS: Final[list[_HeaderOut]] = []
 
@@ -178,8 +179,9 @@ class _LinesRenderer(_Renderer):
     def add(self, header: BatchHeader, records: Records) -> None:
         shown = self._shown(header, records)
         lines = _ENCODER.encode_lines(shown)
-        if lines.count(b"\n") > len(shown):
-            lines = b"".join(_ENCODER.encode(one).replace(b"\n", b" ") + b"\n" for one in shown)
+        if lines.count(b"\n") > len(shown) or b"\r" in lines:
+            texts = [_ENCODER.encode(one).translate(_BLANKS) for one in shown]
+            lines = b"".join([b"%b\n" % text for text in texts])
         self.text += lines
 
     def take_back(self, size_bytes: int) -> None:

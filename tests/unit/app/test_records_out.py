@@ -76,9 +76,15 @@ def test_whatever_is_stored_can_be_told_from_its_answer(stored: bytes) -> None:
         assert json.loads(stored) == value or value != value  # noqa: PLR0124  # NaN is no JSON
 
 
-def test_ndjson_keeps_to_its_line() -> None:
-    """Line breaks in stored JSON, in keys, values and headers, become spaces."""
-    record: NewRecord = (1, b"[1,\n2]", b"{\n}", [("h", b"[\n]")])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_ndjson_keeps_to_its_line(end: str) -> None:
+    """Line breaks in stored JSON, in keys, values and headers, become spaces (R8)."""
+    record: NewRecord = (
+        1,
+        f"[1,{end}2]".encode(),
+        f"{{{end}}}".encode(),
+        [("h", f"[{end}]".encode())],
+    )
     view = View(start=0, encoding="json", is_ndjson=True)
     text = render_records(build_batch([record, (2, None, b"3", ())]), view).text
     lines = [json.loads(line) for line in text.splitlines()]
