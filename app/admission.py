@@ -57,8 +57,8 @@ class Admission:
     def ensure_connection(self, count: int) -> None:
         """Raise Overloaded if so many connections are more than there may be.
 
-        They leave half of the files that the process may open to the logs: a log that cannot open
-        its next segment is offline.
+        They leave half of the files that the process may open to the logs: one that cannot open
+        its next segment takes no appends.
         """
         limit = min(self._settings.max_connections, _allowed_files() // 2)
         if count > limit:
@@ -92,7 +92,7 @@ class Admission:
 def ensure_files(partitions: int, existing: int) -> None:
     """Raise PolicyViolation unless so many more partitions leave files to open for all else.
 
-    A directory that meets "too many open files" amid other work is offline until a restart.
+    Logs that find no more files have no next segment, and take no appends from then on.
     `existing` and the event loop: as in `spare_files`.
     """
     spare = spare_files(existing)

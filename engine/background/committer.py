@@ -30,6 +30,9 @@ P = ParamSpec("P")
 SYNCERS: Final = 8
 """Logs of one round are synced side by side: a file system commits several as fast as one."""
 
+AGAIN_MS: Final = 500
+"""How long a log waits whose commit was refused because too many files are open."""
+
 OnCommit: TypeAlias = Callable[[Sequence[tuple[Log, int]]], None]
 """Called once a round with the logs that were synced and their new high watermarks."""
 
@@ -190,14 +193,33 @@ class Committer:
     def _flush(self, logs: Sequence[Log]) -> None:
         """Commit the logs side by side, then tell everybody at once."""
         committed: list[tuple[Log, int]] = []
+        refused: list[tuple[Log, Overloaded]] = []
         syncs = [(log, self._syncers.submit(log.commit)) for log in logs[1:]]
         for log, commit in ((logs[0], logs[0].commit), *((log, s.result) for log, s in syncs)):
             try:
                 committed.append((log, commit()))
+            except Overloaded as error:
+                refused.append((log, error))
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever one log does
                 self._fail(log, error)
         if committed:
             self._tell(self._on_commit, committed)
+        if refused:
+            self._postpone(refused)
+
+    def _postpone(self, refused: Sequence[tuple[Log, Overloaded]]) -> None:
+        """Queue logs again of which nothing was synced. Who waits for them goes on waiting."""
+        if self._stopping:
+            for log, error in refused:
+                self._fail(
+                    log, StorageOffline(f"{log.topic_partition} is closed uncommitted: {error}")
+                )
+            return
+        _LOG.warning("%d logs are committed later: %s", len(refused), refused[0][1])
+        with self._changed:
+            deadline_ms = self._clock.monotonic_ms() + AGAIN_MS
+            for log, _ in refused:
+                self._queue.add(log, deadline_ms)
 
     def _fail(self, log: Log, error: Exception) -> None:
         """Tell who waits for this log. It is not queued again: a failed sync is never retried."""

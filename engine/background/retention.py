@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from engine.errors import StorageError
+from engine.errors import Overloaded, StorageError
 from engine.log.log import Log
 
 _LOG = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ def run_retention_pass(logs: Iterable[Log]) -> int:
             continue
         try:
             removed = log.run_retention()
-        except StorageError as error:
+        except (Overloaded, StorageError) as error:
             _LOG.error("retention of %s failed: %s", log.topic_partition, error)
             continue
         for segment in removed:

@@ -28,6 +28,7 @@ from engine.cleaner.selection import (
 from engine.clock import Clock
 from engine.config import CleanerConfig
 from engine.errors import (
+    Overloaded,
     PolicyViolation,
     Recovering,
     StorageError,
@@ -154,6 +155,8 @@ class LogCleaner:
             try:
                 with log.health.reading():
                     candidate = self._range(log, marks)
+            except Overloaded as error:
+                _LOG.warning("%s is not looked at: %s", log.topic_partition, error)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
                 self._give_up(log, error)
             else:
@@ -224,7 +227,7 @@ class LogCleaner:
             return self._clean(dirty, marks)
         except CleaningAborted as error:
             _LOG.info("%s was not compacted: %s", log.topic_partition, error)
-        except (StorageOffline, StorageFull) as error:
+        except (Overloaded, StorageOffline, StorageFull) as error:
             _LOG.error("%s was not compacted: %s", log.topic_partition, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
             self._give_up(log, error)
@@ -248,7 +251,7 @@ class LogCleaner:
                         segment.base_offset,
                         segment.reason.value,
                     )
-            except StorageError as error:
+            except (Overloaded, StorageError) as error:
                 _LOG.error("retention of %s failed: %s", log.topic_partition, error)
 
     def _give_up(self, log: Log, error: Exception) -> None:
@@ -267,5 +270,5 @@ class LogCleaner:
     def _write_marks(self, marks: CleanMarks) -> None:
         try:
             marks.write(self._manager.logs)
-        except StorageError as error:
+        except (Overloaded, StorageError) as error:
             _LOG.error("how far logs are clean was not written down: %s", error)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.cleaner.selection import first_dirty_offset
-from engine.errors import StorageError
+from engine.errors import Overloaded, StorageError
 from engine.fs.health import DirectoryHealth
 from engine.log.log import Log
 from engine.manager.checkpoints import Checkpoints
@@ -54,13 +54,13 @@ class CleanMarks:
 
     def write(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Forget the marks of all other logs, and write down what is left if it has changed."""
-        failure: StorageError | None = None
+        failure: Overloaded | StorageError | None = None
         for health, file in self._files.items():
             if health.is_offline:
                 continue
             try:
                 file.write_clean_marks(partial(self._current, health.directory, logs))
-            except StorageError as error:
+            except (Overloaded, StorageError) as error:
                 failure = error
         if failure is not None:
             raise failure

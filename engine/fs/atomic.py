@@ -15,9 +15,10 @@ def replace_atomically(fs: FileSystem, target: Path, content: bytes) -> None:
     replace one target. A crash can leave `<target>.tmp` behind; the next call overwrites it.
     """
     staging = target.with_name(target.name + TEMPORARY_SUFFIX)
-    with fs.open(staging, create=True) as file:
-        file.truncate(0)  # what a crash may have left
-        file.append(content)
-        file.sync()
-    fs.rename(staging, target)  # after the sync, or a power cut could leave the name on no content
-    fs.sync_directory(target.parent)  # until this returns, a power cut may undo the rename
+    with fs.open_directory(target.parent) as directory:  # for want of files nothing has happened
+        with fs.open(staging, create=True) as file:
+            file.truncate(0)  # what a crash may have left
+            file.append(content)
+            file.sync()
+        fs.rename(staging, target)  # synced, or a power cut could leave the name on no content
+        directory.sync_all()  # until this returns, a power cut may undo the rename

@@ -161,9 +161,8 @@ class PosixFile:
         if not 0 <= size_bytes <= self.size_bytes:
             raise ValueError(f"cannot cut {self.path} of {self.size_bytes} bytes to {size_bytes}")
         descriptor = self._descriptor
-        physical_bytes = os.fstat(descriptor.number).st_size
         self.size_bytes = size_bytes  # first, so that no reader asks for what is about to go
-        if size_bytes < physical_bytes:
+        if size_bytes < os.fstat(descriptor.number).st_size:
             os.ftruncate(descriptor.number, size_bytes)
 
     def sync(self) -> None:
@@ -361,16 +360,19 @@ class PosixFileSystem:
     def open_map(
         self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
     ) -> PosixMappedFile:
-        if read_only:
-            number = os.open(path, os.O_RDONLY)
-            return PosixMappedFile(path, number, is_new=False, read_only=True)
+        flags = os.O_RDONLY if read_only else os.O_RDWR
         with contextlib.suppress(FileNotFoundError):
-            return PosixMappedFile(path, os.open(path, os.O_RDWR), is_new=False, read_only=False)
-        if size_bytes is None:
+            return PosixMappedFile(path, os.open(path, flags), is_new=False, read_only=read_only)
+        if read_only or size_bytes is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _FILE_MODE)
-        os.ftruncate(number, size_bytes)
-        return PosixMappedFile(path, number, is_new=True, read_only=False)
+        number = os.open(path, flags | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        mapped = PosixMappedFile(path, number, is_new=True, read_only=False)
+        try:
+            mapped.resize(size_bytes)  # a map takes a descriptor, too
+        except OSError:
+            os.unlink(path)  # or it would be found next time, full of zeros
+            raise
+        return mapped
 
     def exists(self, path: Path) -> bool:
         return _mode(path, follow_symlinks=False) != 0
@@ -385,8 +387,7 @@ class PosixFileSystem:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        modified_ns = modified_ms * 1_000_000
-        os.utime(path, ns=(modified_ns, modified_ns))
+        os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
 
     def read_bytes(self, path: Path) -> bytes:
         # Half the system calls of `Path.read_bytes`: a start reads a few small files of each log.
@@ -409,12 +410,12 @@ class PosixFileSystem:
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         path.mkdir(parents=parents, exist_ok=True)
 
+    def open_directory(self, path: Path) -> PosixFile:
+        return PosixFile(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY), 0)
+
     def sync_directory(self, path: Path) -> None:
-        number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        with self.open_directory(path) as directory:
+            directory.sync_all()
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
@@ -426,8 +427,7 @@ class PosixFileSystem:
         shutil.rmtree(path)
 
     def free_bytes(self, path: Path) -> int:
-        status = os.statvfs(path)
-        return status.f_bavail * status.f_frsize
+        return shutil.disk_usage(path).free
 
     def lock(self, path: Path) -> HeldLock:
         return _PosixLock(path)

@@ -128,6 +128,28 @@ class MappedFile(Protocol):
         """Let go of the map, without syncing. May be repeated."""
 
 
+class OpenDirectory(Protocol):
+    """A directory that was opened to be synced: no lack of files can keep its names from it.
+
+    Whoever changes names first and syncs them at the end opens it before the first change.
+    """
+
+    def sync_all(self) -> None:
+        """Return once the names in it would survive a power cut, whatever its own is by now."""
+
+    def close(self) -> None:
+        """Let go of it. May be repeated."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
 class HeldLock(Protocol):
     """A lock on a file that other processes respect."""
 
@@ -201,6 +223,9 @@ class FileSystem(Protocol):
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         """Create a directory; one that exists is fine, a file of that name is not."""
+
+    def open_directory(self, path: Path) -> OpenDirectory:
+        """Open a directory, to sync it later."""
 
     def sync_directory(self, path: Path) -> None:
         """Return once the names in this directory would survive a power cut."""

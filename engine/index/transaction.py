@@ -57,13 +57,21 @@ class TransactionIndex:
         if fs.exists(path):
             self._file = fs.open(path, read_only=read_only)
 
+    def open(self) -> File:
+        """Have the file at hand, made if it is missing: what is appended next opens nothing."""
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
+        if self._file is None:
+            self._file = self._fs.open(self.path, create=True)
+        return self._file
+
     def append(self, aborted: AbortedTransaction) -> None:
         """Remember an aborted transaction; markers must ascend, else ValueError."""
         if aborted.last_offset <= self._last_offset:
             raise ValueError(
                 f"marker {aborted.last_offset} does not follow {self._last_offset} in {self.path}"
             )
-        file = self._writable()
+        file = self.open()
         torn_bytes = file.size_bytes % ENTRY.size
         if torn_bytes:
             file.truncate(file.size_bytes - torn_bytes)
@@ -162,13 +170,6 @@ class TransactionIndex:
         """Let go of the file and remove it, if it is there."""
         self.close()
         self._fs.remove(self.path, missing_ok=True)
-
-    def _writable(self) -> File:
-        if self._is_closed:
-            raise ValueError(f"{self.path} is closed")
-        if self._file is None:
-            self._file = self._fs.open(self.path, create=True)
-        return self._file
 
     def _raw_entries(self) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Yield (position, version, producer id, first, last, last stable offset)."""

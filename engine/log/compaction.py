@@ -8,20 +8,15 @@ with `CleaningAborted`, and the log is as if it had never begun.
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
 
-from engine.errors import StorageFull
 from engine.fs import names
 from engine.guard import GuardedLock
 from engine.log.context import LogContext
 from engine.log.state import LogState
 from engine.segment.segment import Segment
-
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class CleaningAborted(Exception):
@@ -118,29 +113,31 @@ class Compaction:
         Whenever the power fails, a start finds either all of the sources or the output. Raises
         CleaningAborted if one of the sources is no longer in the log.
         """
-        state, fs, directory = self._state, self.context.fs, self._directory
+        state, directory = self._state, self._directory
         with self._reshaping:
             self.ensure_current()
             present = set(map(id, state.local.segments.snapshot.segments))
             if not present.issuperset(map(id, sources)):
                 raise CleaningAborted(f"segments of {directory} were removed meanwhile")
-            with self.context.health.writing():
+            with self.writing():
+                opened = self.context.fs.open_directory(directory)
+            with opened, self.context.health.writing():
                 # The name says that the output is complete, and must be on disk before a source
                 # has lost its own.
                 output.change_suffix(names.SWAP_SUFFIX)
-                fs.sync_directory(directory)
+                opened.sync_all()
                 with self._lock:
                     state.swap_in(output, sources)
                 # Before the output gets a name like theirs: a source whose old name came back after
                 # a power cut would be a second segment with the same offsets.
-                fs.sync_directory(directory)
+                opened.sync_all()
                 with self._lock:
                     output.change_suffix("")
-                fs.sync_directory(directory)
+                opened.sync_all()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Guard the writing of a replacement, which can fail without harm for want of space.
+        """Guard the writing of a replacement, which may fail for want of space or files: no harm.
 
         Any other failure takes the data directory offline, unless the log's own directory has gone.
         """
@@ -151,8 +148,5 @@ class Compaction:
         except OSError as error:
             if self.is_stale:
                 raise CleaningAborted(f"{self._directory} was renamed") from error
-            if error.errno in _NO_SPACE:
-                raise StorageFull(
-                    f"no space left to compact {self._directory}", directory=str(self._directory)
-                ) from error
-            raise health.fail(error) from error
+            with health.appending():
+                raise

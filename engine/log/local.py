@@ -18,6 +18,7 @@ from engine.checkpoint.gaps import SegmentGap, note_gap
 from engine.config import LogConfig
 from engine.errors import CorruptIndex, InvalidRequestValue
 from engine.fs import names
+from engine.fs.port import OpenDirectory
 from engine.log.context import LogContext
 from engine.segment.reindexing import reindex
 from engine.segment.segment import Segment
@@ -32,15 +33,15 @@ class SyncOrder:
     """What must reach the disk before the log end of the moment it was made is committed."""
 
     segments: tuple[Segment, ...]
-    directory: Path | None
-    """Set if a segment file was created whose name may not be on disk yet."""
+    has_new_names: bool
+    """Whether a segment file was created whose name may not be on disk yet."""
 
-    def run(self, sync_directory: Callable[[Path], None]) -> None:
-        """Return once all of it would survive a power cut. Needs no lock."""
+    def run(self, directory: OpenDirectory | None) -> None:
+        """Return once all of it would survive a power cut, with new names in there. No lock."""
         for segment in self.segments:
             segment.sync_log()
-        if self.directory is not None:
-            sync_directory(self.directory)
+        if directory is not None:
+            directory.sync_all()
 
 
 @dataclass(slots=True)
@@ -162,17 +163,14 @@ class LocalLog:
 
     def sync_order(self) -> SyncOrder:
         """Return what to sync so that everything appended until now is on disk."""
-        return SyncOrder(
-            (*self._unsynced, self.segments.active),
-            self.directory if self._has_new_names else None,
-        )
+        return SyncOrder((*self._unsynced, self.segments.active), self._has_new_names)
 
     def synced(self, order: SyncOrder) -> None:
         """Note that `order` ran; what was appended or rolled since is still unsynced."""
         if self._unsynced:
             done = set(map(id, order.segments))
             self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
-        if order.directory is not None and self.segments.active is order.segments[-1]:
+        if order.has_new_names and self.segments.active is order.segments[-1]:
             self._has_new_names = False
 
     def rest_sealed(self, segments: Sequence[Segment]) -> None:
@@ -185,9 +183,12 @@ class LocalLog:
     def truncate_to_offset(self, offset: int) -> None:
         """Cut every batch that holds `offset` or more; the last segment left becomes active.
 
-        The last segment goes first: a crash meanwhile leaves a beginning of the log.
+        The last segment goes first, each durably before the next and before the cut: a crash
+        meanwhile leaves a beginning of the log.
         """
-        self.remove_segments(self.segments.above(offset)[::-1])
+        for segment in self.segments.above(offset)[::-1]:
+            self.remove_segments((segment,))
+            self.context.fs.sync_directory(self.directory)
         active = self.segments.active
         try:
             active.locate(offset)
@@ -245,12 +246,14 @@ class LocalLog:
     def restart_at(self, offset: int) -> None:
         """Remove everything and go on with one empty segment at `offset`.
 
-        The last one goes first: a crash meanwhile leaves a beginning of the log. At no instant is
-        the map without an active segment.
+        The last one goes first, each durably before the next: a crash meanwhile leaves a beginning
+        of the log. At no instant is the map without an active segment.
         """
         old = self.segments.snapshot.segments
-        for segment in reversed(old):
+        for segment in reversed(old[1:]):
             self.retire(segment)
+            self.context.fs.sync_directory(self.directory)
+        self.retire(old[0])
         self.segments.replace([self._create_segment(offset)], old)
 
     def rename_directory(self, directory: Path) -> None:

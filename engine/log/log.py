@@ -1,8 +1,8 @@
 """One log: the lock and the order of effects. Kafka's `UnifiedLog`, without its 138 methods.
 
-An append is analysed before the lock, then, under it: placed, judged, written, applied. A commit
-syncs without the lock and then raises the high watermark to where the log ended before the sync.
-What readers do, without the lock, is in `engine.log.reader`.
+An append is analysed before the lock, then, under it: placed, judged, written, applied. How that
+becomes durable is in `engine.log.flushing`, what readers do, without the lock, in
+`engine.log.reader`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 
 from engine.config import LogConfig
-from engine.errors import CorruptIndex, InvalidRequestValue, StorageOffline
-from engine.guard import GuardedLock, Impatient
+from engine.errors import CorruptIndex, InvalidRequestValue
+from engine.guard import Impatient
 from engine.log import retention
 from engine.log.analysis import AnalysisLimits, analyse
 from engine.log.compaction import Compaction
 from engine.log.context import LogContext
+from engine.log.flushing import DurableLog
 from engine.log.loader import Loader, LoadRequest
 from engine.log.read import ReadRequest, deletion_target
-from engine.log.reader import LogReader
 from engine.log.relocation import Standstill
 from engine.log.results import Appended, LogTag, Recovery, RemovedSegment, RollResult
 from engine.log.state import LogState, OnHighWatermark, tell_nobody
@@ -41,7 +40,7 @@ from engine.types import (
 _LOG = logging.getLogger(__name__)
 
 
-class Log(LogReader):
+class Log(DurableLog):
     """One partition: an append-only sequence of batches with four offsets. Thread-safe."""
 
     def __init__(
@@ -54,12 +53,8 @@ class Log(LogReader):
     ) -> None:
         super().__init__(context, topic_partition, topic_id, state)
         self.recovery = recovery
-        self._lock = GuardedLock()
         self._lock_at_once = Impatient(self._lock)
         self._reshaping = threading.Lock()  # while held, no segment goes away; taken first
-        self._syncing = threading.Lock()  # while held, nobody else syncs what was appended
-        self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
-        self._last_flush_ms = context.clock.monotonic_ms()
 
     @classmethod
     def open(
@@ -80,11 +75,6 @@ class Log(LogReader):
         loaded = Loader(context, request).load()
         state = LogState(context, topic_partition, request, loaded, on_high_watermark)
         return cls(context, topic_partition, topic_id, state, loaded.recovery)
-
-    @property
-    def last_flush_ms(self) -> int:
-        """When the log was last flushed, on the monotonic clock."""
-        return self._last_flush_ms
 
     # -- append ------------------------------------------------------------------------------
 
@@ -169,63 +159,7 @@ class Log(LogReader):
         with self._lock:
             self._state.producers.transaction_verification = enabled
 
-    # -- commit, flush, roll -----------------------------------------------------------------
-
-    def commit(self) -> int:
-        """Make everything appended so far durable and visible; return the high watermark.
-
-        Syncs the `.log` files, and the directory where a segment is new, without the lock. Raises
-        StorageOffline if the disk fails; the high watermark then stays for good.
-        """
-        with self._lock:
-            context, state = self._context, self._state
-            self._ensure_open()
-            order = state.local.sync_order()
-            target, truncations = state.watermarks.end, state.truncations
-        started = perf_counter()
-        with self._syncing, context.health.syncing():
-            order.run(self._sync_directory)
-        duration_ms = (perf_counter() - started) * 1000
-        self._context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
-        with self._lock:
-            if truncations == state.truncations:
-                state.local.synced(order)
-                state.raise_high_watermark(target)
-            return state.watermarks.high_watermark
-
-    def flush(self) -> int:
-        """Commit, and make indexes and snapshots durable too; return the recovery point.
-
-        What lies below it is believed after a crash without being scanned.
-        """
-        with self._lock:
-            context, state = self._context, self._state
-            self._ensure_open()
-            self._is_flush_due = False
-            target = state.watermarks.log_end_offset
-            truncations = state.truncations
-            segments = state.local.segments.overlapping(state.recovery_point, target + 1)
-            snapshots = [name for name in state.producers.snapshots if name >= state.recovery_point]
-        self.commit()
-        with context.health.writing():
-            for segment in segments:
-                segment.indexes.sync()
-            with self._naming:
-                for snapshot in snapshots:
-                    state.producers.sync_snapshot(snapshot)
-                state.epochs.flush()
-                context.fs.sync_directory(state.local.directory)
-        with self._lock:
-            if truncations == state.truncations:
-                state.recovery_point = max(target, state.recovery_point)
-                state.local.rest_sealed(segments)
-            self._last_flush_ms = self._context.clock.monotonic_ms()
-            return state.recovery_point
-
-    def _sync_directory(self, _: Path) -> None:
-        """Sync the directory under the name it has by now."""
-        with self._naming:
-            self._context.fs.sync_directory(self._state.local.directory)
+    # -- roll -------------------------------------------------------------------------------
 
     def roll(self, base_offset: int = 0) -> RollResult:
         """Seal the active segment, and go on there or at the log end; an empty one there stays."""
@@ -239,14 +173,6 @@ class Log(LogReader):
             new = state.local.active.base_offset
         self._flush_soon()
         return RollResult(True, old, new)
-
-    def _flush_soon(self) -> None:
-        self._is_flush_due = True
-        self._context.scheduler.once(f"flush {self.topic_partition}", 0, self._flush_if_open)
-
-    def _flush_if_open(self) -> None:
-        if not self._is_closed and not self._context.health.is_offline:
-            self.flush()
 
     def producers(self) -> tuple[ProducerEntry, ...]:
         """Return the producers that are not expired, by id."""
@@ -271,17 +197,20 @@ class Log(LogReader):
                     removed = retention.removable(segments, state.local.config, marks, now_ms)
                 if dry_run or not removed:
                     return removed
+                with context.health.appending():  # first, as without it nothing may be removed
+                    directory = context.fs.open_directory(state.local.directory)
                 if len(removed) == len(segments):
                     state.roll(marks.log_end_offset)
                 state.raise_log_start(removed[-1].next_offset, LogStartReason.SEGMENT_DELETION)
-            with context.health.writing():
-                self._sync_directory(state.local.directory)
-            for _ in removed:
-                with self._lock:
-                    self._ensure_open()
-                    state.remove_oldest()
+            with directory:
                 with context.health.writing():
-                    self._sync_directory(state.local.directory)
+                    directory.sync_all()
+                for _ in removed:
+                    with self._lock:
+                        self._ensure_open()
+                        state.remove_oldest()
+                    with context.health.writing():
+                        directory.sync_all()
         self._flush_soon()
         count, size_bytes = len(removed), sum(segment.size_bytes for segment in removed)
         context.recorder.segments_deleted(self.topic_partition, count=count, size_bytes=size_bytes)
@@ -317,7 +246,7 @@ class Log(LogReader):
             state.ensure_expected_end(None, expected_tag)
             was_cut = state.truncate_to(offset)
         if was_cut:
-            self.flush()
+            self._try_to_flush()
         return state.watermarks.log_end_offset
 
     def truncate_fully(self, offset: int) -> None:
@@ -327,7 +256,7 @@ class Log(LogReader):
         with self._reshaping, self._lock:
             self._ensure_open()
             self._state.truncate_fully(offset)
-        self.flush()
+        self._try_to_flush()
 
     def compaction(self) -> Compaction:
         """Begin a round of cleaning; see `engine.log.compaction`."""
@@ -382,9 +311,10 @@ class Log(LogReader):
         with self._lock:
             self._ensure_open()
             self._is_closed = True
-            with self._context.health.writing():
+            with self._context.health.appending():
                 self._state.producers.take_snapshot(sync=True)
                 self._state.epochs.flush()
+            with self._context.health.writing():
                 self._state.local.close()
 
     def close_handles(self) -> None:
@@ -407,9 +337,10 @@ class Log(LogReader):
         """Go on in another data directory; whoever holds the log notices nothing but a pause.
 
         Nothing changes the log while `complete` completes the copy there and opens it. Then its own
-        directory is renamed, durably, to `retired`, and `give_name` names that of the copy. Returns
-        what lets go of the old files, which readers may still be in. If `give_name` fails, the copy
-        is the log at the next start; until then this one takes no more writes. StorageError.
+        directory is renamed to `retired`, and `give_name` makes that durable and names that of the
+        copy. Returns what lets go of the old files, which readers may still be in. If `give_name`
+        fails, the copy is the log at the next start; until then this one takes no more writes.
+        StorageError.
         """
         with self._reshaping, self._naming, self._lock:
             self._ensure_open()
@@ -423,7 +354,6 @@ class Log(LogReader):
             there = complete(still)
             with context.health.writing():
                 old.rename_directory(retired)
-                context.fs.sync_directory(retired.parent)
             try:
                 give_name(there)
             except BaseException:
@@ -437,7 +367,3 @@ class Log(LogReader):
         """Fail unless segments, watermarks and producer state agree."""
         with self._lock:
             self._state.check_invariants()
-
-    def _ensure_open(self) -> None:
-        if self._is_closed:
-            raise StorageOffline(f"{self.topic_partition} is closed", log=str(self.topic_partition))

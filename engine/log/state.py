@@ -129,7 +129,7 @@ class LogState:
                 last_offset=headers[-1].last_offset,
                 log_end_offset=end_offset,
             )
-        with self._context.health.writing():
+        with self._context.health.appending():
             for header in headers:
                 if header.leader_epoch >= 0:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -172,6 +172,8 @@ class LogState:
         last_offset = headers[-1].last_offset
         active = self.local.segments.active
         with self._context.health.appending():
+            if any(one.is_aborted for one in verdict.completed):
+                active.indexes.transaction.open()  # first: behind the write nothing may fail
             position = active.append(
                 incoming.buffer,
                 last_offset,
@@ -312,9 +314,8 @@ class LogState:
         """
         if offset >= self.watermarks.log_end_offset:
             return False
-        self.truncations += 1
+        self._begin_epoch()
         with self._context.health.writing():
-            self._begin_epoch()
             marks = self.watermarks
             start = min(marks.log_start_offset, offset)
             high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
@@ -337,9 +338,12 @@ class LogState:
         """Raise the leader epoch: what is read from here on is another log to every cache.
 
         On disk before anything is cut, or after a crash other records would have the old epoch.
+        StorageFull and Overloaded: nothing has happened.
         """
+        with self._context.health.appending():
+            self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
         self.leader_epoch += 1
-        self.epochs.assign(self.leader_epoch, self.watermarks.log_end_offset)
+        self.truncations += 1
 
     def _cut_to(self, offset: int) -> None:
         removed = self.local.segments.above(offset)
@@ -357,9 +361,8 @@ class LogState:
 
         Readers meanwhile find nothing rather than what is about to go.
         """
-        self.truncations += 1
+        self._begin_epoch()
         with self._context.health.writing():
-            self._begin_epoch()
             self._restart_at(offset)
             self._rebuild_producers()
 

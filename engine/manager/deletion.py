@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from engine.errors import Overloaded, StorageFull
 from engine.fs import names
 from engine.log.context import LogContext
 from engine.log.log import Log
@@ -20,11 +21,12 @@ class Deletion:
     """Renames partition directories to `…-delete` and removes them after file.delete.delay.ms.
 
     What a stop leaves is removed after the next start; Kafka's `LogManager.asyncDelete` and its
-    `kafka-delete-logs` task.
+    `kafka-delete-logs` task. `sync` is that of the data directory.
     """
 
-    def __init__(self, context: LogContext, *, delay_ms: int) -> None:
+    def __init__(self, context: LogContext, sync: Callable[[], None], *, delay_ms: int) -> None:
         self._context = context
+        self._sync = sync
         self._delay_ms = delay_ms
 
     def retire(self, log: Log) -> None:
@@ -41,8 +43,26 @@ class Deletion:
         target = self._unused_name(topic_partition, path)
         with self._context.health.writing():
             self._context.fs.rename(path, target)
-            self._context.fs.sync_directory(path.parent)
+        self._sync()
         return target
+
+    def discard(self, path: Path) -> None:
+        """Remove a directory that nobody reads, durably: half made, or a copy nobody wants.
+
+        What cannot be listed for want of files is put away, which needs none, and removed later.
+        """
+        health = self._context.health
+        try:
+            with health.appending():
+                if not self._context.fs.exists(path):
+                    return
+                self._context.fs.remove_tree(path)
+        except (Overloaded, StorageFull) as error:
+            _LOG.warning("%s is removed later: %s", path, error)
+            topic_partition = names.parse_partition_directory(path.name).topic_partition
+            self.remove_later(self.put_away(topic_partition, path))
+        else:
+            self._sync()
 
     def remove_later(self, path: Path, close: Callable[[], None] | None = None) -> None:
         """Remove a directory after the delay; `close` lets go of its files, if any are open."""
@@ -58,7 +78,12 @@ class Deletion:
             return  # the next start finds it by its name
         if close is not None:
             close()
-        with self._context.health.writing():
-            if self._context.fs.exists(path):
-                self._context.fs.remove_tree(path)
-        _LOG.info("removed %s", path)
+        try:
+            with self._context.health.appending():  # nobody misses what goes, nor what stays
+                if self._context.fs.exists(path):
+                    self._context.fs.remove_tree(path)
+        except (Overloaded, StorageFull) as error:
+            _LOG.warning("%s is removed later: %s", path, error)
+            self.remove_later(path)
+        else:
+            _LOG.info("removed %s", path)

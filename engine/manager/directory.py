@@ -27,6 +27,7 @@ from engine.fs import names
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_directory
 from engine.fs.places import ensure_files
+from engine.fs.port import OpenDirectory
 from engine.log.context import LogContext
 from engine.log.log import Log
 from engine.log.results import LogTag
@@ -76,9 +77,9 @@ class DataDirectory:
         self.context = context
         self.health = context.health
         self.left = LeftState()
-        self.partitions = Partitions(context, path)
         defaults = LogConfig.of(context.config.default_topic_config)
-        self.deletion = Deletion(context, delay_ms=defaults.file_delete_delay_ms)
+        self.deletion = Deletion(context, self.sync, delay_ms=defaults.file_delete_delay_ms)
+        self.partitions = Partitions(context, path, self.deletion, self.sync)
         self.checkpoints = Checkpoints(fs, context.health)
         self.producer_ids = ProducerIds(fs, path)
         self.arriving: tuple[Log, ...] = ()
@@ -86,6 +87,7 @@ class DataDirectory:
         self._fs = fs
         self._marker = CleanShutdownMarker(fs, path)
         self._lock: DirectoryLock | None = None
+        self._names: OpenDirectory | None = None
 
     def take(self) -> None:
         """Own the directory, made if it is missing.
@@ -99,15 +101,17 @@ class DataDirectory:
             ensure_files(self._fs, self.path, _FILES)
             self._lock = DirectoryLock(self._fs, self.path)
             self.health.watch(self._lock)
+            # Kept: what a topic or a move has renamed is synced, however many files are open.
+            self._names = self._fs.open_directory(self.path)
 
     def begin(self) -> None:
         """Note how the directory was left, in `left`: from now on a crash counts as unclean.
 
         The marker goes before the first log is opened, and not before a start that is refused.
         """
+        # What a dead process renamed may not be on the disk yet, and is going to be acted upon.
+        self.sync()
         with self.health.writing():
-            # What a dead process renamed may not be on the disk yet, and is going to be acted upon.
-            self._fs.sync_directory(self.path)
             was_clean = self._marker.exists()
             if was_clean:
                 self._marker.delete()
@@ -115,6 +119,9 @@ class DataDirectory:
 
     def release(self) -> None:
         """Let the next owner in; may be repeated, and without having been owned."""
+        if self._names is not None:
+            self._names.close()
+            self._names = None
         if self._lock is not None:
             self.health.watch(None)
             self._lock.release()
@@ -174,7 +181,8 @@ class DataDirectory:
     def sync(self) -> None:
         """Return once the names of the sub-directories would survive a power cut."""
         with self.health.writing():
-            self._fs.sync_directory(self.path)
+            assert self._names is not None, "it is owned, and was not offline from the beginning"
+            self._names.sync_all()
 
     def write_checkpoints(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write down the offsets of the logs that lie here; see `Checkpoints.write`."""

@@ -175,7 +175,7 @@ class LogManager(Catalog):
                     if directory.path not in failed:
                         directory.write_checkpoints(self.logs)
                         directory.mark_clean()
-                except StorageError:
+                except (Overloaded, StorageError):
                     _LOG.exception("the next start will recover all logs of %s", directory.path)
             self._directories.release()
 
@@ -443,7 +443,7 @@ class LogManager(Catalog):
         for opened in made.values():
             directory = self._directories.of(opened.directory)
             if not directory.health.is_offline:
-                directory.partitions.discard(opened.directory)
+                directory.deletion.discard(opened.directory)
 
     def _entries(self, topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
         """Return the content of the topics file, with what an offline directory has to forget."""

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from engine.errors import StorageFull, StorageOffline
+from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.fs import names
 from engine.manager.directory import DataDirectory
 from engine.manager.topics import Topic
@@ -35,7 +35,7 @@ class WantedMoves:
     def want(self, topic: Topic, log: TopicPartition, target: DataDirectory) -> Path:
         """Return the directory of the move there, made durably unless it is there already.
 
-        A move to anywhere else is wanted no more. StorageError.
+        A move to anywhere else is wanted no more. Overloaded, StorageError.
         """
         known, path = self._wanted.get(log, (None, Path()))
         if known is target:
@@ -44,8 +44,8 @@ class WantedMoves:
         path = target.path / names.future_directory_name(log, uuid.uuid4().hex)
         try:
             target.partitions.make_directory(topic, path)
-        except StorageFull:
-            target.partitions.discard(path)
+        except (Overloaded, StorageFull):
+            target.deletion.discard(path)
             raise
         target.sync()
         self._wanted[log] = target, path
@@ -61,4 +61,4 @@ class WantedMoves:
             if log in self._wanted:
                 target, path = self._wanted.pop(log)
                 with contextlib.suppress(StorageOffline):  # a start without an original leaves it
-                    target.partitions.discard(path)
+                    target.deletion.discard(path)

@@ -96,7 +96,7 @@ class Move:
         if self._is_decided or self._stopping.is_set():
             return  # finished, by us or by the next start, or the next start goes on with it
         try:
-            self._target.partitions.discard(self._path)
+            self._target.deletion.discard(self._path)
         except StorageError:
             _LOG.exception("%s stays, and the next start goes on with the move", self._path)
 
@@ -214,7 +214,7 @@ class Move:
         copy.flush()
         copy.close()
         fs = self._target.context.fs
-        with self._target.health.writing():
+        with self._target.health.appending():
             path = self._path / names.snapshot_name(still.end_offset)
             replace_atomically(fs, path, still.snapshot)
             write_epochs(fs, self._path / names.LEADER_EPOCH_CHECKPOINT, still.epochs)
@@ -235,6 +235,7 @@ class Move:
             return Log.open(context, self._log.topic_partition, self._log.topic_id, request)
 
     def _give_name(self, there: Log) -> None:
-        """Have the copy lie under the partition's name, durably."""
+        """Have the copy lie under the partition's name, durably; the original has left it."""
+        self._source.sync()  # first, or a power cut could leave two of that name
         there.rename_directory(self._target.partitions.path_of(self._log.topic_partition))
         self._target.sync()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from engine.fs.places import misplaced
 from engine.log.context import LogContext
 from engine.log.loader import LoadRequest
 from engine.log.log import Log
+from engine.manager.deletion import Deletion
 from engine.manager.topics import Topic
 from engine.types import EpochOffset, TopicPartition
 
@@ -32,12 +33,19 @@ class LeftState:
 
 
 class Partitions:
-    """Makes and opens the partitions of one data directory. An OSError takes it offline."""
+    """Makes and opens the partitions of one data directory. An OSError takes it offline.
 
-    def __init__(self, context: LogContext, directory: Path) -> None:
+    `sync` is that of the data directory.
+    """
+
+    def __init__(
+        self, context: LogContext, directory: Path, deletion: Deletion, sync: Callable[[], None]
+    ) -> None:
         self._context = context
         self._fs = context.fs
         self._directory = directory
+        self._deletion = deletion
+        self._sync = sync
 
     def path_of(self, log: TopicPartition) -> Path:
         return self._directory / names.partition_directory_name(log)
@@ -80,7 +88,7 @@ class Partitions:
             self.make_directory(topic, path)
             return self.open(topic, log, path, LeftState())
         except (Overloaded, StorageFull):
-            self.discard(path)
+            self._deletion.discard(path)
             raise
 
     def make_directory(self, topic: Topic, path: Path) -> None:
@@ -107,19 +115,15 @@ class Partitions:
         target = self.path_of(log)
         with self._context.health.writing():
             self._fs.rename(path, target)
-            self._fs.sync_directory(self._directory)
+        self._sync()
         return target
 
-    def discard(self, path: Path) -> None:
-        """Remove a directory that nobody reads, durably: half made, or a copy nobody wants."""
-        with self._context.health.writing():
-            if self._fs.exists(path):
-                self._fs.remove_tree(path)
-                self._fs.sync_directory(self._directory)
-
     def empty(self, path: Path) -> None:
-        """Remove what lies in a directory, if there is one, and leave it where it is."""
-        with self._context.health.writing():
+        """Remove what lies in a directory, if there is one, and leave it where it is.
+
+        Nobody reads it: for want of files some of it may stay.
+        """
+        with self._context.health.appending():
             for name in self._fs.list_directory(path) if self._fs.exists(path) else ():
                 if self._fs.is_directory(path / name):
                     self._fs.remove_tree(path / name)

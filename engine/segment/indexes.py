@@ -229,8 +229,12 @@ class SegmentIndexes:
         self.time.rename(self.time_path)
         self._fs.sync_directory(self._directory)
 
+    def open(self) -> None:
+        """Have `sync` open nothing: open what was not used yet, and make what is missing."""
+        _ = self.offset, self.time
+
     def sync(self) -> None:
-        """Return once every index would survive a power cut; missing sparse ones are made."""
+        """Return once every index would survive a power cut, missing sparse ones too."""
         self.offset.sync()
         self.time.sync()
         if self._transaction is not None:

@@ -8,7 +8,7 @@ Mirrors Kafka's `ProducerStateManager` with two differences. Idle producers expi
 a record's time and the moment it was appended or loaded. Several batches of one client's append are
 a duplicate together or not at all.
 
-Not thread-safe: the log's lock guards everything but `sync_snapshot`.
+Not thread-safe: the log's lock guards everything but `open_snapshot`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 
 from engine.clock import Clock
 from engine.errors import CorruptSnapshot, InvalidTransactionState
-from engine.fs.port import FileSystem
+from engine.fs.port import File, FileSystem
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.state.producer_entry import ProducerEntry
@@ -265,9 +265,9 @@ class ProducerStates:
         """Return the state as a snapshot has it."""
         return encode_snapshot(in_table_order(self._entries.values()))
 
-    def sync_snapshot(self, offset: int) -> None:
-        """Make a snapshot survive a power cut, if it still exists. Needs no lock."""
-        self._files.sync(offset)
+    def open_snapshot(self, offset: int) -> File | None:
+        """Open a snapshot to sync it, if it still exists. Needs no lock."""
+        return self._files.open(offset)
 
     def overlook_snapshots_above(self, offset: int) -> None:
         """Take no notice of newer snapshots; their files stay, for whoever is not looking back."""

@@ -2,7 +2,7 @@
 
 `<offset>.snapshot` holds the producer state below that offset. The set in memory is what counts: a
 snapshot taken out of it is never loaded again, whenever its file goes. Not thread-safe, except
-`sync`: the log's lock guards it. A torn snapshot is found out by its checksum.
+`open`: the log's lock guards it. A torn snapshot is found out by its checksum.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from engine.fs.names import DELETED_SUFFIX, base_offset_of, snapshot_name
-from engine.fs.port import FileSystem
+from engine.fs.port import File, FileSystem
 
 
 class SnapshotFiles:
@@ -72,18 +72,15 @@ class SnapshotFiles:
         if offset not in self._offsets:
             insort(self._offsets, offset)
 
-    def sync(self, offset: int) -> None:
-        """Make a snapshot survive a power cut; nothing happens if it is gone.
+    def open(self, offset: int) -> File | None:
+        """Open a snapshot to sync it; None if it is gone. Its name is the directory's to sync.
 
         The caller need not hold the log's lock.
         """
         try:
-            file = self._fs.open(self._path(offset), read_only=True)
+            return self._fs.open(self._path(offset), read_only=True)
         except FileNotFoundError:
-            return  # retention or truncation came first
-        with file:
-            file.sync_all()
-        self._fs.sync_directory(self._directory)
+            return None  # retention or truncation came first
 
     def delete(self, offset: int) -> None:
         """Remove a snapshot at once; it may be missing."""

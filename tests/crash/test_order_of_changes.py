@@ -9,18 +9,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from engine.fs import names
+from engine.log.log import Log
 from tests.crash.test_found_by_simulation import kind_of
 from tests.crash.test_indexes_made_anew import new_copy
 from tests.crash.test_split import COMPACTED, overflowed
-from tests.support.builders import World
+from tests.support.builders import World, new_batch
 from tests.support.compaction import Compacted
 from tests.support.damage import PARTITION, zero_filled
 from tests.support.filesystem import PowerCut
-from tests.support.logs import CONFIG, DIRECTORY, fill, log_path
+from tests.support.logs import (
+    CONFIG,
+    DIRECTORY,
+    fill,
+    log_path,
+    read_headers,
+    with_config,
+)
 from tests.support.machine import Operation
 from tests.unit.engine.manager.test_directories import A, B, opened
 
@@ -142,3 +151,40 @@ def test_all_directories_know_of_a_topic_before_a_start_makes_its_partitions() -
     assert made in ([A / "new-0"], [B / "new-0"])
     first = changes.index(Operation("make_directory", made[0]))
     assert changes.index(Operation("rename", B / TOPICS)) < first
+
+
+def cut_amid_a_truncation(offset: int, step: int, random: Random) -> Log | None:
+    """Return what the next start finds; None if the truncation came to its end before the step."""
+    world = World()
+    config = with_config(cleanup_policy=("compact",))
+    log = world.open_log(config)
+    for count in (2, 3, 2):
+        log.append(new_batch(count))
+        log.roll()
+    log.flush()
+    try:
+        with world.disk.power_cut_before(step):
+            log.truncate_to(offset)
+    except PowerCut:
+        world.disk.restart(random=random)
+        return world.open_log(config)
+    return None
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3], ids=["all", "one segment", "two"])
+def test_a_truncation_leaves_a_beginning_of_the_log(offset: int) -> None:
+    """Each segment goes durably before the one below it, and before anything is cut in that one.
+
+    A power cut brought the name of the last one back, behind those that were gone.
+    """
+    random = Random(offset)
+    for step in itertools.count(1):
+        found = cut_amid_a_truncation(offset, step, random)
+        if found is None:
+            break
+        end = 0
+        for header in read_headers(found):
+            assert header.base_offset == end, step
+            end = header.last_offset + 1
+        assert found.watermarks.log_end_offset in {end, offset}, step
+    assert step > 30

@@ -174,8 +174,10 @@ class DrivenLog:
 
     def flush(self) -> None:
         end = self.model.end
-        assert self.log.flush() >= end
-        self.see_commits()
+        try:
+            assert self.log.flush() >= end
+        finally:
+            self.see_commits()  # it commits first, and may find no file for the rest
 
     def see_commits(self) -> None:
         """Take over how far readers see by now: never less than before, never beyond the end."""

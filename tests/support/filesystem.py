@@ -25,6 +25,7 @@ from tests.support.inodes import (
     UNLIMITED,
     Directory,
     Entry,
+    ForgetfulDirectory,
     ForgetfulFile,
     ForgetfulMap,
     Inode,
@@ -57,6 +58,7 @@ class ForgetfulDisk(Storage):
             self._revive(self._root, power_cut=power_cut, random=random)
             self._held_locks.clear()
             self._start_anew()
+            self.remaining_files = UNLIMITED
 
     def put(self, source: Path, target: Path) -> None:
         """Copy a real file or folder to this disk, durably."""
@@ -100,6 +102,7 @@ class ForgetfulDisk(Storage):
     ) -> ForgetfulFile:
         with self._lock:
             self.enter("open", path)
+            self.take_file(path)
             node = self._parent(path).names.get(path.name)
             if node is None and create:
                 inode = self._create(path, preallocate_bytes)
@@ -115,6 +118,7 @@ class ForgetfulDisk(Storage):
     ) -> ForgetfulMap:
         with self._lock:
             self.enter("open_map", path)
+            self.take_file(path)
             is_new = path.name not in self._parent(path).names
             if is_new and size_bytes is not None and not read_only:
                 return ForgetfulMap(self, path, self._create(path, size_bytes), is_new=True)
@@ -144,10 +148,12 @@ class ForgetfulDisk(Storage):
 
     def read_bytes(self, path: Path) -> bytes:
         self.enter("read", path)
+        self.take_file(path)
         return bytes(self._inode(path).content)
 
     def list_directory(self, path: Path) -> list[str]:
         self.enter("list_directory", path)
+        self.take_file(path)
         return sorted(self._directory(path).names)
 
     def list_entries(self, path: Path) -> list[DirectoryEntry]:
@@ -166,9 +172,16 @@ class ForgetfulDisk(Storage):
             self.enter("make_directory", path)
             self._parent(path).change(**{path.name: Directory()})
 
+    def open_directory(self, path: Path) -> ForgetfulDirectory:
+        directory = self._directory(path)
+        self.enter("open_directory", path)
+        self.take_file(path)
+        return ForgetfulDirectory(self, path, directory)
+
     def sync_directory(self, path: Path) -> None:
         directory = self._directory(path)
         self.enter("sync_directory", path)
+        self.take_file(path)
         directory.sync()
 
     def rename(self, source: Path, target: Path) -> None:
@@ -197,6 +210,7 @@ class ForgetfulDisk(Storage):
     def remove_tree(self, path: Path) -> None:
         directory = self._directory(path)
         self.enter("remove_tree", path)
+        self.take_file(path)
         for name, node in list(directory.names.items()):
             if isinstance(node, Directory):
                 self.remove_tree(path / name)

@@ -20,7 +20,7 @@ UNLIMITED = 1 << 50
 
 
 class Storage(Machine):
-    """A machine with a disk of limited size."""
+    """A machine with a disk of limited size, and a limit of open files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,8 +28,21 @@ class Storage(Machine):
         """Whether `read_cached` finds everything in memory, or nothing."""
         self.remaining_bytes = UNLIMITED
         """How much appends may still take."""
+        self.remaining_files = UNLIMITED
+        """How many may still be opened; those that are closed are not given back."""
+        self.opened_files = 0
+        """How many were opened so far."""
         self.now_ms = 0
         """What files get as their time of modification."""
+
+    def take_file(self, path: Path) -> None:
+        """Count a file that is opened; raise EMFILE if there are too many."""
+        if self._is_looked_at:
+            return
+        if self.remaining_files == 0:
+            raise os_error(errno.EMFILE, path)
+        self.remaining_files -= 1
+        self.opened_files += 1
 
 
 @dataclass(eq=False)
@@ -175,13 +188,12 @@ def _apply(names: dict[str, Entry], change: dict[str, Entry | None]) -> None:
             names[name] = entry
 
 
-class _Open:
-    """What an open file and a map share: they die with their process."""
+class _Handle:
+    """What all that can be open share: they die with their process."""
 
-    def __init__(self, disk: Storage, path: Path, inode: Inode) -> None:
+    def __init__(self, disk: Storage, path: Path) -> None:
         self.path = path
         self._disk = disk
-        self._inode = inode
         self._generation = disk.generation
         self._is_open = True
 
@@ -190,8 +202,45 @@ class _Open:
             raise PowerCut  # a thread of the process that is gone
         if not self._is_open:
             raise ValueError(f"{self.path} is closed")
+        self._disk.enter(name, self.path)
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ForgetfulDirectory(_Handle):
+    """An `OpenDirectory`."""
+
+    def __init__(self, disk: Storage, path: Path, directory: Directory) -> None:
+        super().__init__(disk, path)
+        self._directory = directory
+
+    def sync_all(self) -> None:
+        self._enter("sync_directory")
+        self._directory.sync()
+
+
+class _Open(_Handle):
+    """What an open file and a map share."""
+
+    def __init__(self, disk: Storage, path: Path, inode: Inode) -> None:
+        super().__init__(disk, path)
+        self._inode = inode
+
+    def _enter(self, name: str) -> None:
         try:
-            self._disk.enter(name, self.path)
+            super()._enter(name)
         except OSError:
             if name == "sync":
                 self._inode.fail_to_sync()
@@ -278,20 +327,6 @@ class ForgetfulFile(_Open):
         self._enter("look")
         return f"{self._inode.number:x}-{self._inode.changes:x}"
 
-    def close(self) -> None:
-        self._is_open = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _write(self, position: int, data: bytes) -> None:
         self._inode.write(position, data)
         self._inode.modified_ms = self._disk.now_ms
@@ -335,7 +370,7 @@ class ForgetfulMap(_Open):
         self._inode.sync()
 
     def close(self) -> None:
-        self._is_open = False
+        super().close()
         self.buffer.release()
 
     def _map(self) -> None:

@@ -77,10 +77,15 @@ class Threads:
             for driven in self._simulation.logs.values():
                 driven.see_commits()
         if not self._simulation.is_offline:
-            self.ensure_nobody_waits()
+            self.ensure_rounds_come()
 
     def ensure_nobody_waits(self) -> None:
         assert not self.waiting, "somebody waits for ever"
+
+    def ensure_rounds_come(self) -> None:
+        """Whoever still waits, as a round was refused for want of files, is in one to come."""
+        queue = self._simulation.runtime.committer._queue  # noqa: SLF001 - nobody else asks
+        assert all(map(queue.is_waiting, self.waiting)), "somebody waits for ever"
 
     # -- the scrubber ------------------------------------------------------------------------
 

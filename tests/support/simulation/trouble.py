@@ -1,4 +1,4 @@
-"""What may go wrong while something is done: power, the process, a call, the space on the disk."""
+"""What may go wrong while something is done: power, the process, a call, space, open files."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Kind(enum.Enum):
     FAILED_SYNC = "a sync fails"
     TORN_WRITE = "an append fails half-way"
     FULL = "the disk is full"
+    NO_FILES = "too many files are open"
 
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.EMFILE, errno.EIO)
@@ -41,6 +42,7 @@ WEIGHTS = {
     Kind.FAILED_SYNC: 3,
     Kind.TORN_WRITE: 2,
     Kind.FULL: 2,
+    Kind.NO_FILES: 3,
 }
 
 
@@ -86,22 +88,26 @@ class Trouble:
                     disk.fail("append", nth=1 + self.nth % 3, torn=True)
                 case Kind.FULL:
                     disk.remaining_bytes = self.nth * 37
+                case Kind.NO_FILES:
+                    disk.remaining_files = self.nth - 1
                 case Kind.NOTHING:
                     pass
             try:
                 yield
             finally:
-                disk.forget_faults()
-                disk.remaining_bytes = UNLIMITED
+                self._end_it(disk)
 
     def end(self, disk: ForgetfulDisk, random: Random) -> None:
         """End the process in the way that was drawn; what was to go wrong with it is over."""
-        disk.forget_faults()
-        disk.remaining_bytes = UNLIMITED
+        self._end_it(disk)
         if self.ending is Ending.KILL:
             disk.restart(power_cut=False)
         else:
             disk.restart(random=random if self.ending is Ending.POWER_CUT else None)
+
+    def _end_it(self, disk: ForgetfulDisk) -> None:
+        disk.forget_faults()
+        disk.remaining_bytes = disk.remaining_files = UNLIMITED
 
     def __str__(self) -> str:
         if self.kind is Kind.NOTHING:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.background.committer import Committer
+from engine.background.committer import AGAIN_MS, Committer
 from engine.config import EngineConfig, LogConfig
 from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.metrics import NullRecorder
 from engine.types import TopicPartition
 from tests.support.builders import World, new_batch
+from tests.support.inodes import UNLIMITED
 from tests.unit.engine.background.listeners import PATIENCE_SECONDS, Listener, SlowDisk
 
 
@@ -341,3 +342,52 @@ def test_a_full_disk_refuses_the_append_and_nothing_else(
         committer.append(log, new_batch(), acks_all=True)
     committer.append(log, new_batch(), acks_all=True)
     listener.wait_for_high_watermark(log, 1)
+
+
+@pytest.fixture
+def by_hand(world: World, listener: Listener) -> Committer:
+    return Committer(EngineConfig(), world.clock, listener.committed, listener.failed)
+
+
+def test_a_commit_that_finds_no_file_is_done_by_a_later_round(
+    world: World, by_hand: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """Who waits goes on waiting, is told nothing, and is served when there are files again.
+
+    A new segment, whose name has to be synced as well, took the directory offline.
+    """
+    log, other = world.open_log(), world.open_log(log=TopicPartition("events", 1))
+    log.roll()
+    for target in (log, other):
+        by_hand.append(target, new_batch(), acks_all=True)
+    log.roll()
+    disk.remaining_files = 0
+    assert by_hand.run_round()
+    assert listener.rounds == [[(other, 1)]]
+    assert not by_hand.run_round(), "not before a while has passed"
+    world.clock.advance(AGAIN_MS)
+    assert by_hand.run_round()
+    disk.remaining_files = UNLIMITED
+    world.clock.advance(AGAIN_MS)
+    assert by_hand.run_round()
+    assert listener.rounds == [[(other, 1)], [(log, 1)]]
+    assert listener.failures == []
+    world.restart(power_cut=True)
+    assert world.open_log().watermarks.high_watermark == 1
+
+
+def test_a_stop_that_finds_no_file_tells_who_waits(
+    world: World, by_hand: Committer, listener: Listener, disk: SlowDisk
+) -> None:
+    """It comes to its end, and nobody takes for committed what is not."""
+    log = world.open_log()
+    by_hand.append(log, new_batch(), acks_all=True)
+    log.roll()
+    disk.remaining_files = 0
+    by_hand.stop()
+    assert listener.rounds == []
+    ((logs, error),) = listener.failures
+    assert (logs, type(error)) == ([log], StorageOffline)
+    assert "too many files" in str(error)
+    assert log.watermarks.high_watermark == 0
+    assert by_hand.pending_logs == 0

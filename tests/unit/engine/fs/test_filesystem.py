@@ -23,6 +23,19 @@ def test_directories_are_made_once_and_listed_in_order(place: Place) -> None:
     assert place.fs.list_directory(place / "b") == ["c"]
 
 
+def test_an_open_directory_is_synced_under_any_name(place: Place) -> None:
+    """Whoever has opened it need not know where it lies by now; once closed it is of no use."""
+    place.fs.make_directory(place / "d")
+    with place.fs.open_directory(place / "d") as directory:
+        place.fs.rename(place / "d", place / "e")
+        directory.sync_all()
+    with pytest.raises(ValueError, match="is closed"):
+        directory.sync_all()
+    directory.close()
+    with pytest.raises(FileNotFoundError):
+        place.fs.open_directory(place / "d")
+
+
 def test_directory_is_not_made_over_a_file_or_without_its_parent(place: Place) -> None:
     """A file of that name, or a missing parent, is an error and not repaired."""
     place.write("f", b"")

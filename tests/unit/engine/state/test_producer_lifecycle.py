@@ -266,7 +266,7 @@ def test_a_snapshot_goes_with_its_segment(log: ProducerLog, tmp_path: Path) -> N
     states = filled(log, snapshots=(2, 4)).states
     assert states.snapshot_for_deletion(2) == tmp_path / f"{snapshot_name(2)}.deleted"
     assert states.snapshot_for_deletion(3) is None
-    states.sync_snapshot(2)
+    assert states.open_snapshot(2) is None
     assert states.snapshots == (4,)
 
 
@@ -363,6 +363,15 @@ def disk() -> ForgetfulDisk:
     return disk
 
 
+def sync_snapshot(disk: ForgetfulDisk, states: ProducerStates, offset: int) -> None:
+    """Do as a flush does."""
+    snapshot = states.open_snapshot(offset)
+    assert snapshot is not None
+    with snapshot:
+        snapshot.sync_all()
+    disk.sync_directory(Path("/data/t-0"))
+
+
 @pytest.mark.parametrize("synced_later", [False, True], ids=["at once", "by the flush"])
 def test_a_synced_snapshot_survives_a_power_cut(
     disk: ForgetfulDisk, clock: ManualClock, *, synced_later: bool
@@ -372,7 +381,7 @@ def test_a_synced_snapshot_survives_a_power_cut(
     log.append(data_batch(offset=1, sequence=1))
     log.states.take_snapshot(sync=not synced_later)
     if synced_later:
-        log.states.sync_snapshot(2)
+        sync_snapshot(disk, log.states, 2)
     disk.restart()
     states = on_disk(disk, clock)
     states.load_from_snapshot(0, clock.now_ms())
@@ -387,7 +396,7 @@ def test_a_snapshot_whose_name_outlived_its_bytes_is_dropped(
 ) -> None:
     """After a roll and a power cut the state comes from the snapshot before."""
     states = filled(ProducerLog(on_disk(disk, clock)), snapshots=(1, 2)).states
-    states.sync_snapshot(1)
+    sync_snapshot(disk, states, 1)
     assert disk.exists(Path("/data/t-0") / snapshot_name(2))
     disk.restart()
     reloaded = on_disk(disk, clock)

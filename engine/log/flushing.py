@@ -1,0 +1,169 @@
+"""How a log becomes durable: a commit syncs its batches, a flush all that is derived from them too.
+
+A commit syncs without the lock and then raises the high watermark to where the log ended before the
+sync. Whatever either needs of files is opened before it is synced: that a file cannot be opened is
+no failed sync, and all of it can be done again. So for want of files or space they are refused, and
+the directory goes on; a sync that fails takes it offline.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from time import perf_counter
+from typing import Final
+
+from engine.errors import Overloaded, StorageFull, StorageOffline
+from engine.fs.port import OpenDirectory
+from engine.guard import GuardedLock
+from engine.log.context import LogContext
+from engine.log.reader import LogReader
+from engine.log.state import LogState
+from engine.segment.segment import Segment
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+FLUSH_AGAIN_MS: Final = 1_000
+"""How long a flush waits that was refused for want of files or space."""
+
+
+class DurableLog(LogReader):
+    """What of a log has to do with syncing. Thread-safe."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        topic_partition: TopicPartition,
+        topic_id: str,
+        state: LogState,
+    ) -> None:
+        super().__init__(context, topic_partition, topic_id, state)
+        self._lock = GuardedLock()
+        self._syncing = threading.Lock()  # while held, nobody else syncs what was appended
+        self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
+        self._last_flush_ms = context.clock.monotonic_ms()
+        self._is_flush_scheduled = False
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the log was last flushed, on the monotonic clock."""
+        return self._last_flush_ms
+
+    def commit(self) -> int:
+        """Make everything appended so far durable and visible; return the high watermark.
+
+        Syncs the `.log` files, and the directory where a segment is new, without the lock. Raises
+        StorageOffline if the disk fails; the high watermark then stays for good. Overloaded if too
+        many files are open: the next one may succeed.
+        """
+        with self._lock:
+            context, state = self._context, self._state
+            self._ensure_open()
+            order = state.local.sync_order()
+            target, truncations = state.watermarks.end, state.truncations
+        started = perf_counter()
+        with self._syncing:
+            # Opened first: a failure to open it is none to sync.
+            opened = self._open_directory() if order.has_new_names else nullcontext()
+            with opened as directory, context.health.syncing():
+                order.run(directory)
+        duration_ms = (perf_counter() - started) * 1000
+        self._context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
+        with self._lock:
+            if truncations == state.truncations:
+                state.local.synced(order)
+                state.raise_high_watermark(target)
+            return state.watermarks.high_watermark
+
+    def flush(self) -> int:
+        """Commit, and make indexes and snapshots durable too; return the recovery point.
+
+        What lies below it is believed after a crash without being scanned. Raises StorageOffline;
+        Overloaded and StorageFull for want of files and space, and tries again later by itself.
+        """
+        try:
+            return self._flush()
+        except (Overloaded, StorageFull):
+            self._flush_soon(FLUSH_AGAIN_MS)
+            raise
+
+    def _flush(self) -> int:
+        with self._lock:
+            context, state = self._context, self._state
+            self._ensure_open()
+            self._is_flush_due = False
+            target = state.watermarks.log_end_offset
+            truncations = state.truncations
+            segments = state.local.segments.overlapping(state.recovery_point, target + 1)
+            snapshots = [name for name in state.producers.snapshots if name >= state.recovery_point]
+        self.commit()
+        flush_beside(context, state, segments, snapshots, self._naming)
+        with self._lock:
+            if truncations == state.truncations:
+                state.recovery_point = max(target, state.recovery_point)
+                state.local.rest_sealed(segments)
+            self._last_flush_ms = self._context.clock.monotonic_ms()
+            return state.recovery_point
+
+    def _open_directory(self) -> OpenDirectory:
+        """Open the directory, under the name it has by now, to sync the names in it."""
+        with self._naming, self._context.health.appending():
+            return self._context.fs.open_directory(self._state.local.directory)
+
+    def _flush_soon(self, delay_ms: int = 0) -> None:
+        self._is_flush_due = True
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            name = f"flush {self.topic_partition}"
+            self._context.scheduler.once(name, delay_ms, self._flush_if_open)
+
+    def _flush_if_open(self) -> None:
+        self._is_flush_scheduled = False  # first: what is asked for from now on is another one
+        if not self._is_closed and not self._context.health.is_offline:
+            self._try_to_flush()
+
+    def _try_to_flush(self) -> None:
+        """Flush, unless files or space are wanting: what was done already stays done."""
+        try:
+            self.flush()
+        except (Overloaded, StorageFull) as error:
+            _LOG.warning("%s is flushed later: %s", self.topic_partition, error)
+
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise StorageOffline(f"{self.topic_partition} is closed", log=str(self.topic_partition))
+
+
+def flush_beside(
+    context: LogContext,
+    state: LogState,
+    segments: Sequence[Segment],
+    snapshots: Sequence[int],
+    naming: threading.Lock,
+) -> None:
+    """Return once all of it would survive a power cut; the log lock is not held.
+
+    Overloaded and StorageFull: it was refused, and the directory goes on. StorageOffline.
+    """
+    health = context.health
+    with health.appending():
+        for segment in segments:
+            segment.indexes.open()
+    with health.writing():
+        for segment in segments:
+            segment.indexes.sync()
+    with naming:
+        for offset in snapshots:
+            with health.appending():
+                snapshot = state.producers.open_snapshot(offset)
+            if snapshot is not None:
+                with snapshot, health.syncing():
+                    snapshot.sync_all()
+        with health.appending():
+            state.epochs.flush()
+            directory = context.fs.open_directory(state.local.directory)
+    with directory, health.syncing():
+        directory.sync_all()

@@ -1,0 +1,326 @@
+"""Too many open files are a passing trouble: what needs one is refused, and no disk has failed.
+
+A flush amid which the directory could not be opened took the whole data directory offline until a
+restart, although nothing had been written or synced in vain.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bench.stock import opened as opened_on_disk
+from engine.background.retention import run_retention_pass
+from engine.errors import Overloaded, StorageFull, StorageOffline, TopicNotFound
+from engine.fs import names
+from engine.log.flushing import FLUSH_AGAIN_MS
+from engine.records.control import ControlType, build_end_marker
+from engine.types import AppendOrigin, FetchIsolation, TopicPartition
+from tests.crash.test_last_steps import ready_to_move
+from tests.support.builders import DATA, EVENTS, World, new_batch
+from tests.support.compaction import Compacted
+from tests.support.inodes import UNLIMITED
+from tests.support.logs import CONFIG, append_values, fill, read_values, with_config
+from tests.support.open_files import open_files_left
+from tests.support.simulation.determinism import deterministic
+from tests.support.simulation.procedures import PROCEDURES, new_scene
+from tests.support.simulation.simulation import Simulation
+from tests.support.simulation.steps import checkpoint
+from tests.support.simulation.trouble import Ending, Kind, Trouble
+from tests.support.time import START_MS
+from tests.unit.engine.manager.test_directories import opened
+
+CUT = {"truncate inside a segment", "truncate whole segments"}
+"""Refused if it finds no file to begin with; amid its work it can neither go on nor back."""
+STARTS = {"shut down", "start after a stop", "recover after a crash", "recover after a power cut"}
+"""A start that finds too few files is refused, and nobody is served by it."""
+LASTING = [name for name in PROCEDURES if name not in CUT | STARTS]
+FILES_PER_PROCEDURE = 3
+
+
+def files_of(name: str) -> int:
+    """How many files the procedure opens if nothing goes wrong."""
+    with deterministic(name):
+        scene = new_scene()
+        before = scene.disk.opened_files
+        scene.do(PROCEDURES[name], Random(name), Trouble.none())
+        return scene.disk.opened_files - before
+
+
+def carried_out_with(name: str, files: int) -> None:
+    """Carry a procedure out while so many may be opened; afterwards all can be done again."""
+    with deterministic(name):
+        scene = new_scene()
+        life = scene.disk.generation
+        trouble = Trouble(Kind.NO_FILES, 1 + files, errno.EMFILE, Ending.KILL)
+        scene.do(PROCEDURES[name], Random(name), trouble)
+        assert scene.disk.generation == life, f"with {files} files it had to be started anew"
+        scene.do(go_on, Random(name), Trouble.none())
+        scene.do(PROCEDURES["shut down"], Random(name), Trouble.none())
+
+
+def go_on(simulation: Simulation, random: Random) -> None:
+    """Use every log, and have the background do what it could not."""
+    for driven in simulation.logs.values():
+        driven.append(1)
+        driven.commit()
+        driven.roll()
+    simulation.scheduler.advance(120_000)
+    for driven in simulation.logs.values():
+        driven.see_commits()
+        assert driven.log.recovery_point == driven.model.end
+    checkpoint(simulation, random)
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_a_procedure_may_find_no_more_files(name: str) -> None:
+    """Wherever they end, nothing goes offline or is lost; with files again, everything goes on."""
+    count = files_of(name)
+    for number in range(min(count, FILES_PER_PROCEDURE)):
+        carried_out_with(name, number * count // FILES_PER_PROCEDURE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LASTING)
+def test_a_procedure_may_find_no_more_files_at_any_step(name: str) -> None:
+    """The same for each number of files."""
+    for files in range(files_of(name)):
+        carried_out_with(name, files)
+
+
+@pytest.mark.parametrize("name", sorted(CUT))
+def test_a_truncation_is_refused_before_it_cuts(name: str) -> None:
+    """Behind three checkpoints the epoch is written: without files for it nothing has happened."""
+    for files in (0, 6, 7):
+        carried_out_with(name, files)
+
+
+def test_a_commit_that_may_not_open_the_directory_is_done_by_the_next() -> None:
+    """Nothing was synced in vain: what was appended stays hidden until it is."""
+    world = World()
+    log = world.open_log(CONFIG)
+    values = fill(log, batches=2)
+    log.roll()
+    world.disk.remaining_files = 0
+    for _ in range(2):
+        with pytest.raises(Overloaded):
+            log.commit()
+        assert log.watermarks.high_watermark == 0
+    world.disk.remaining_files = UNLIMITED
+    assert log.commit() == 2
+    world.restart(power_cut=True)
+    assert read_values(world.open_log(CONFIG)) == values
+
+
+@pytest.mark.parametrize("operation", ["sync", "sync_directory"])
+def test_a_sync_that_fails_for_whatever_reason_takes_the_directory_offline(operation: str) -> None:
+    """It is the opening that may fail, not the sync: that one is never tried again."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=1)
+    log.roll()
+    world.disk.fail(operation, error=errno.EMFILE)
+    with pytest.raises(StorageOffline):
+        log.commit()
+    assert world.health.is_offline
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    ("operation", "path_end"),
+    [
+        ("open_directory", "/events-0"),
+        ("open", names.SNAPSHOT_SUFFIX),
+        ("create", names.LEADER_EPOCH_CHECKPOINT + names.TEMPORARY_SUFFIX),
+        ("create", names.TIME_INDEX_SUFFIX),
+    ],
+)
+def test_a_flush_that_was_refused_comes_again_by_itself(
+    operation: str, path_end: str, error: int
+) -> None:
+    """The recovery point follows when there are files, or space, whoever had asked for it."""
+    world = World()
+    log = world.open_log(CONFIG)
+    log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
+    append_values(log, b"more")
+    log.commit()
+    log.delete_records(1)  # the epochs begin there from now on
+    log.roll()  # a snapshot, and a segment that nobody has used
+    world.disk.fail(operation, error=error, path_end=path_end)
+    with pytest.raises((Overloaded, StorageFull)):
+        log.flush()
+    assert not world.disk.forget_faults(), "it was not met"
+    assert log.is_flush_due
+    assert not world.health.is_offline
+    for _ in range(3):
+        world.disk.remaining_files = 0
+        with pytest.raises(Overloaded):
+            log.flush()
+    assert world.scheduler.names == ["flush events-0"], "whoever repeats it adds no more to come"
+    world.scheduler.advance(FLUSH_AGAIN_MS)
+    assert log.is_flush_due
+    world.disk.remaining_files = UNLIMITED
+    world.scheduler.advance(FLUSH_AGAIN_MS)
+    assert log.recovery_point == log.watermarks.log_end_offset
+    assert (log.needs_flush, world.scheduler.names) == (False, [])
+    world.restart(power_cut=True)
+    assert world.open_log(CONFIG).watermarks.log_end_offset == 2
+
+
+def test_a_log_that_went_away_is_not_flushed_any_more() -> None:
+    """The flush that was to come again finds it closed."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"one")
+    log.roll()
+    world.disk.remaining_files = 0
+    with pytest.raises(Overloaded):
+        log.flush()
+    log.close_handles()
+    changes = len(world.disk.changes)
+    world.scheduler.advance(FLUSH_AGAIN_MS)
+    assert (len(world.disk.changes), world.scheduler.names) == (changes, [])
+
+
+def test_an_abort_marker_opens_its_index_before_it_is_written() -> None:
+    """Refused as a whole: behind the write there was no way back, and the directory was offline."""
+    world = World()
+    log = world.open_log(CONFIG)
+    log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append_values(log, b"other")
+    world.disk.fail("open", error=errno.EMFILE, path_end=names.TXN_INDEX_SUFFIX)
+    abort = functools.partial(
+        build_end_marker,
+        ControlType.ABORT,
+        producer_id=3,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=START_MS,
+    )
+    with pytest.raises(Overloaded):
+        log.append(abort(), origin=AppendOrigin.COORDINATOR)
+    assert log.watermarks.log_end_offset == 2
+    log.append(abort(), origin=AppendOrigin.COORDINATOR)
+    log.flush()
+    committed = read_values(log, isolation=FetchIsolation.TXN_COMMITTED)
+    assert committed == [b"other"]
+
+
+def test_the_cleaner_gives_no_log_up_for_want_of_files() -> None:
+    """It was left alone until a restart. Nor does it keep others from their retention."""
+    compacted = Compacted(
+        overrides={"max.compaction.lag.ms": 1000, "cleanup.policy": "compact,delete"}
+    )
+    compacted.put(("a", "1"), ("a", "2"))
+    compacted.seal()
+    disk = compacted.world.disk
+    for files in range(20):
+        disk.remaining_files = files
+        report = compacted.cleaner.run_pass()
+        assert not compacted.manager.health.is_offline
+        assert compacted.cleaner.uncleanable == {}
+        if report is not None:
+            break
+    assert files > 3
+    disk.remaining_files = UNLIMITED
+    assert compacted.pairs() == [("a", "2")]
+
+
+def test_retention_goes_on_with_the_logs_that_need_no_file() -> None:
+    """It is what closes files; a log that may open none ended the pass for all behind it."""
+    world = World()
+    config = with_config(retention_ms=1, segment_bytes=100)
+    logs = [world.open_log(config, log=TopicPartition("events", number)) for number in range(2)]
+    for log in logs:
+        fill(log, batches=3)
+        log.commit()
+    world.clock.advance(10_000)
+    world.disk.fail("open_directory", error=errno.EMFILE)
+    assert run_retention_pass(logs) == 3
+    assert [log.watermarks.log_start_offset for log in logs] == [0, 3]
+    assert run_retention_pass(logs) == 3
+
+
+def test_what_is_half_made_is_put_away_if_it_cannot_be_removed() -> None:
+    """To remove it takes a file to list it, to rename it takes none; then it is in nobody's way.
+
+    A topic that was refused for want of files took the data directory offline with it.
+    """
+    world = World()
+    manager = world.open_manager({"events": 1})
+    world.disk.remaining_files = 5
+    with pytest.raises(Overloaded):
+        manager.create_topic("new", 1, {})
+    assert not manager.health.is_offline
+    with world.disk.looked_at():
+        left = [name for name in world.disk.list_directory(DATA) if name.startswith("new-0")]
+    assert [name.rpartition("-")[2] for name in left] == ["delete"]
+    world.scheduler.advance(120_000)
+    assert world.scheduler.names, "it is tried again"
+    world.disk.remaining_files = UNLIMITED
+    manager.create_topic("new", 1, {})
+    world.scheduler.advance(120_000)
+    assert not any(name.endswith("-delete") for name in world.disk.list_directory(DATA))
+    assert sorted(manager.topics()) == ["events", "new"]
+
+
+@pytest.mark.parametrize("files", [0, 2], ids=["no snapshot", "no checkpoint"])
+def test_a_close_that_finds_no_file_lets_the_next_owner_in(files: int) -> None:
+    """It raised, and kept the lock; the next start recovers what was not written."""
+    world = World()
+    manager = world.open_manager({"events": 1})
+    log = manager.log(EVENTS)
+    values = fill(log, batches=2)
+    log.flush()
+    world.disk.remaining_files = files
+    manager.close()
+    world.disk.remaining_files = UNLIMITED
+    again = world.open_manager()
+    assert read_values(again.log(EVENTS)) == values
+
+
+@pytest.mark.parametrize("files", range(2))
+def test_a_move_that_finds_no_file_to_begin_with_leaves_nothing(files: int) -> None:
+    """Nothing is left that the next start would take for a move to be gone on with."""
+    world, manager, log, target = ready_to_move()
+    world.disk.remaining_files = files
+    with pytest.raises(Overloaded):
+        manager.plan_move(EVENTS, target)
+    assert manager.unfinished_moves() == {}
+    world.disk.remaining_files = UNLIMITED
+    manager.close()
+    assert opened(world).unfinished_moves() == {}
+    assert log.health is not manager.data_directory(target)
+
+
+def test_no_number_of_open_files_harms_a_real_disk(tmp_path: Path) -> None:
+    """Each thing is done or refused, with any number of files left; afterwards nothing is lost."""
+    with opened_on_disk(tmp_path) as manager:
+        manager.create_topic("events", 1, {"segment.index.bytes": "4096"})
+        log = manager.log(EVENTS)
+        values = []
+        for files in range(12):
+            with open_files_left(files):
+                for attempt in (
+                    functools.partial(append_values, log, b"%d" % files),
+                    log.commit,
+                    log.roll,
+                    log.flush,
+                    functools.partial(manager.create_topic, f"topic-{files}", 1, {}),
+                    functools.partial(manager.delete_topic, f"topic-{files - 1}"),
+                    manager.checkpoint,
+                ):
+                    with suppress(Overloaded, TopicNotFound):
+                        attempt()
+            assert not log.health.is_offline, files
+            values = read_values(log, isolation=FetchIsolation.LOG_END)
+            log.commit()
+        assert b"11" in values
+        assert 2 < log.segments_count < 12
+    with opened_on_disk(tmp_path) as manager:
+        assert read_values(manager.log(EVENTS)) == values
