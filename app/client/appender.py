@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from app.client.connection import Connection, Request, decode_object, topic_path
-from app.client.failures import BadInput, Interrupted, Refused
+from app.client.failures import Failure, Interrupted, Refused
 from app.client.murmur2 import partition_of
 from app.client.record_lines import RecordLine
 
@@ -45,6 +45,8 @@ class _Lane:
     partition: int
     next_sequence: int
     lines: list[bytes] = field(default_factory=list)
+    numbers: list[int | None] = field(default_factory=list)
+    """Of each line, which line of the input it is."""
     size_bytes: int = 0
 
 
@@ -53,6 +55,7 @@ class _Batch:
     partition: int
     sequence: int
     lines: list[bytes]
+    numbers: list[int | None]
 
 
 class Appender:
@@ -84,7 +87,7 @@ class Appender:
         self._on_appended = on_appended
         partitions = int(connection.json(Request("GET", topic_path(topic)))["partitions"])
         if partition is not None and partition >= partitions:
-            raise BadInput(0, f"{topic} has partitions 0 to {partitions - 1}, not {partition}")
+            raise Failure(f"{topic} has partitions 0 to {partitions - 1}, not {partition}")
         self._fixed_partition = partition
         self._sticky_partition = 0
         self._lanes = [_Lane(number, first_sequence) for number in range(partitions)]
@@ -134,6 +137,7 @@ class Appender:
         if lane.lines and lane.size_bytes + len(record.line) > self._batch_bytes:
             self._hand_over(lane)
         lane.lines.append(record.line)
+        lane.numbers.append(record.number)
         lane.size_bytes += len(record.line) + 1
         if len(lane.lines) >= self._batch_records:
             self._hand_over(lane)
@@ -153,9 +157,9 @@ class Appender:
     def _hand_over(self, lane: _Lane) -> None:
         if self._failure is not None:
             raise self._failure
-        batch = _Batch(lane.partition, lane.next_sequence, lane.lines)
+        batch = _Batch(lane.partition, lane.next_sequence, lane.lines, lane.numbers)
         lane.next_sequence = (lane.next_sequence + len(lane.lines)) % _SEQUENCE_RANGE
-        lane.lines = []
+        lane.lines, lane.numbers = [], []
         lane.size_bytes = 0
         if lane.partition == self._sticky_partition:
             self._sticky_partition = (self._sticky_partition + 1) % len(self._lanes)
@@ -193,7 +197,7 @@ class Appender:
             )
         except Refused as failure:
             if failure.code != "too_large" or len(batch.lines) == 1:
-                raise
+                raise _with_lines(failure, batch.numbers) from None
             for half in _halves(batch):
                 self._send(half)
             return
@@ -215,6 +219,16 @@ def _halves(batch: _Batch) -> tuple[_Batch, _Batch]:
     middle = len(batch.lines) // 2
     second = (batch.sequence + middle) % _SEQUENCE_RANGE
     return (
-        _Batch(batch.partition, batch.sequence, batch.lines[:middle]),
-        _Batch(batch.partition, second, batch.lines[middle:]),
+        _Batch(batch.partition, batch.sequence, batch.lines[:middle], batch.numbers[:middle]),
+        _Batch(batch.partition, second, batch.lines[middle:], batch.numbers[middle:]),
     )
+
+
+def _with_lines(failure: Refused, numbers: list[int | None]) -> Refused:
+    """Return the failure with the lines of the input that its records came from."""
+    errors = [
+        error if error.get("index") is None else {**error, "line": numbers[error["index"]]}
+        for error in failure.problem.get("errors", ())
+    ]
+    problem = {**failure.problem, "errors": errors} if errors else failure.problem
+    return Refused(failure.status, problem)

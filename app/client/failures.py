@@ -133,6 +133,8 @@ def _sentence(status: int, code: str, problem: dict[str, Any]) -> str:
     errors = problem.get("errors") or []
     if errors:
         first = errors[0]
-        where = f"record {first.get('index', '?')}, {first.get('field', 'record')}"
+        line, field = first.get("line"), first.get("field")
+        where = f"record {first.get('index', '?')}" if line is None else f"line {line}"
+        where += f", {field}" if field else ""
         sentence += f"; first of {len(errors)}: {where}: {first.get('detail', first.get('code'))}"
     return sentence

@@ -23,6 +23,8 @@ class RecordLine(NamedTuple):
 
     line: bytes
     key: bytes | None
+    number: int | None = None
+    """Which line of the input it is, from 1 on."""
 
 
 class _Record(msgspec.Struct):
@@ -53,7 +55,7 @@ def read_records(lines: Iterable[bytes]) -> Iterator[RecordLine]:
 
 def read_documents(lines: Iterable[bytes], fields: Fields) -> Iterator[RecordLine]:
     """Yield a record for each line, whose value is the line itself; empty lines are passed over."""
-    return _each(lines, lambda line: _document(line, fields))
+    return _each(lines, lambda line, number: _document(line, number, fields))
 
 
 def record_line(value: bytes, *, key: str | None = None, timestamp_ms: int | None = None) -> bytes:
@@ -67,20 +69,22 @@ def record_line(value: bytes, *, key: str | None = None, timestamp_ms: int | Non
     return b"".join(parts)
 
 
-def _each(lines: Iterable[bytes], parse: Callable[[bytes], RecordLine]) -> Iterator[RecordLine]:
+def _each(
+    lines: Iterable[bytes], parse: Callable[[bytes, int], RecordLine]
+) -> Iterator[RecordLine]:
     for number, line in enumerate(lines, start=1):
         stripped = line.strip()
         if not stripped:
             continue
         try:
-            yield parse(stripped)
+            yield parse(stripped, number)
         except (msgspec.MsgspecError, ValueError) as error:
             raise BadInput(number, str(error)) from error
 
 
-def _record(line: bytes) -> RecordLine:
+def _record(line: bytes, number: int) -> RecordLine:
     record = _record_decoder.decode(line)
-    return RecordLine(line, _key_bytes(bytes(record.key), record.key_encoding))
+    return RecordLine(line, _key_bytes(bytes(record.key), record.key_encoding), number)
 
 
 def _key_bytes(raw: bytes, encoding: str | None) -> bytes | None:
@@ -100,16 +104,17 @@ def _key_bytes(raw: bytes, encoding: str | None) -> bytes | None:
     raise ValueError(f"key_encoding is json, utf8 or base64, not {encoding!r}")
 
 
-def _document(line: bytes, fields: Fields) -> RecordLine:
+def _document(line: bytes, number: int, fields: Fields) -> RecordLine:
     if fields.key is None and fields.timestamp is None:
         _any_decoder.decode(line)
-        return RecordLine(record_line(line), None)
+        return RecordLine(record_line(line), None, number)
     document = _document_decoder.decode(line)
     key = _key_of(document, fields.key)
     timestamp_ms = _timestamp_of(document, fields.timestamp)
     return RecordLine(
         record_line(line, key=key, timestamp_ms=timestamp_ms),
         None if key is None else key.encode(),
+        number,
     )
 
 

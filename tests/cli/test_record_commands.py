@@ -90,12 +90,14 @@ def test_a_bad_line_ends_the_append_and_names_itself(run: Run) -> None:
 
 
 def test_a_record_the_service_refuses_is_told(run: Run) -> None:
-    """The judgement of the service reaches the user with the record it is about."""
+    """The judgement of the service reaches the user with the line it is about."""
     run("create", "refused")
-    failed = run("append", "refused", stdin=b'{"key":"no value"}')
+    lines = b'{"value":1}\n\n{"value":2}\n{"key":"k","valu":3}\n'
+    failed = run("append", "refused", "--batch", "2", "--partition", "0", stdin=lines)
     assert failed.exit_code == 1
     assert "422 invalid_record" in failed.stderr
-    assert run("read", "refused").stdout == ""
+    assert "line 4: Object contains unknown field" in failed.stderr
+    assert len(run("read", "refused").stdout.splitlines()) == 2
 
 
 def test_append_to_a_topic_that_is_not_there(run: Run) -> None:

@@ -27,7 +27,7 @@ def test_a_record_goes_on_unchanged_with_the_key_the_service_will_store(
     line: bytes, key: bytes | None
 ) -> None:
     """Every encoding of a key gives the bytes that choose the partition; the line stays."""
-    assert list(read_records([b"  " + line + b" \r\n"])) == [RecordLine(line, key)]
+    assert list(read_records([b"  " + line + b" \r\n"])) == [RecordLine(line, key, 1)]
 
 
 def test_empty_lines_are_passed_over_and_still_counted() -> None:
@@ -60,7 +60,7 @@ def test_a_line_that_is_no_record_is_refused_before_anything_is_sent(
 def test_a_document_is_stored_as_it_was_typed() -> None:
     """Without fields to look at any JSON is a value, byte for byte, and has no key."""
     (record,) = read_documents([b'[1.50,  "x"]\n'], Fields())
-    assert record == RecordLine(b'{"value":[1.50,  "x"]}', None)
+    assert record == RecordLine(b'{"value":[1.50,  "x"]}', None, 1)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_field_becomes_the_key(document: bytes, key: bytes | None, stored: byt
     """A string is the key as it is, anything else its JSON text, null no key at all."""
     (record,) = read_documents([document], Fields(key="k"))
     expected = b'{"value":' + document + (b',"key":' + stored if stored else b"") + b"}"
-    assert record == RecordLine(expected, key)
+    assert record == RecordLine(expected, key, 1)
 
 
 @pytest.mark.parametrize(
