@@ -15,9 +15,14 @@ from engine.types import Buffer
 
 
 class BodyParts:
-    """The body as parts of whole lines: as large as they come, and soon after they came."""
+    """The body as parts of whole lines: as large as they come, and soon after they came.
 
-    def __init__(self, exchange: Exchange, largest_part_bytes: int) -> None:
+    When `has_failed` is set nothing more is waited for: a part that was handed on came to nothing.
+    """
+
+    def __init__(
+        self, exchange: Exchange, largest_part_bytes: int, has_failed: asyncio.Event
+    ) -> None:
         settings = exchange.service.settings
         part_bytes = max(1, min(settings.max_stream_part_bytes, largest_part_bytes))
         self._exchange = exchange
@@ -30,10 +35,12 @@ class BodyParts:
         self._due_s: float | None = None
         """When the lines that are whole have waited long enough for more."""
         self._part_bytes = part_bytes
+        self._has_failed = has_failed
 
     async def arriving(self) -> AsyncGenerator[bytes]:
-        """Yield parts until the body has ended; each ends with a line, and is never empty.
+        """Yield parts until the body has ended; each ends with a line.
 
+        None is empty, but one that tells nothing except that a part before it has failed.
         Raises ClientGone, RequestTimedOut, Draining, Overloaded, and as `Decoder` and `Lines`.
         """
         lines, decoder = self._lines, self._decoder
@@ -49,7 +56,9 @@ class BodyParts:
                     )
                     while (part := lines.take_full()) is not None:
                         yield part
-                if not lines.has_whole:
+                if self._has_failed.is_set():
+                    yield b""
+                elif not lines.has_whole:
                     self._due_s = None
                 elif self._due_s is None:
                     self._due_s = loop.time() + self._linger_s
@@ -66,9 +75,10 @@ class BodyParts:
         return await self._exchange.service.workers.write(self._decoder.read)
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
-        """Yield the body as it comes, and nothing in between when whole lines are due."""
+        """Yield the body as it comes, and nothing in between when lines are due or have failed."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.ensure_future(self._exchange.service.stopping.wait())
+        failing = asyncio.ensure_future(self._has_failed.wait())
         coming: asyncio.Future[Message] | None = None
         try:
             while True:
@@ -77,7 +87,7 @@ class BodyParts:
                     given_up_s = loop.time() + self._idle_s
                 next_s = given_up_s if self._due_s is None else min(given_up_s, self._due_s)
                 await asyncio.wait(
-                    (coming, stopping),
+                    (coming, stopping, failing),
                     timeout=max(0, next_s - loop.time()),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
@@ -88,6 +98,8 @@ class BodyParts:
                     yield message.get("body", b"")
                     if not message.get("more_body"):
                         return
+                elif failing.done():
+                    yield b""
                 elif stopping.done():
                     raise Draining("the service is stopping")
                 elif loop.time() >= given_up_s:
@@ -97,5 +109,6 @@ class BodyParts:
                     yield b""
         finally:
             stopping.cancel()
+            failing.cancel()
             if coming is not None:
                 coming.cancel()

@@ -56,8 +56,8 @@ async def append_stream(exchange: Exchange, place: Place, call: AppendCall) -> A
                 f"{name.decode()} is about one append; a stream is many", header=name.decode()
             )
     largest_batch_bytes = place.log.config.max_message_bytes - HEADER_BYTES
-    parts = BodyParts(exchange, largest_batch_bytes)
     writer = _Writer(exchange, place, call)
+    parts = BodyParts(exchange, largest_batch_bytes, writer.has_failed)
     try:
         async with aclosing(parts.arriving()) as arriving:
             async for part in arriving:
@@ -86,6 +86,8 @@ class _Writer:
     """Puts part after part into the log, one at a time, and follows them to the disk."""
 
     def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
+        self.has_failed = asyncio.Event()
+        """Set when a part could not be put into the log: `put` will say why."""
         self._service = exchange.service
         self._place = place
         self._call = call
@@ -104,6 +106,11 @@ class _Writer:
         await self._confirm(self._service.settings.max_stream_parts_in_flight)
         write = partial(self._write, part)
         self._writing = asyncio.ensure_future(self._service.workers.write(write))
+        self._writing.add_done_callback(self._note_failure)
+
+    def _note_failure(self, written: asyncio.Future[tuple[int, Appended | None]]) -> None:
+        if not written.cancelled() and written.exception() is not None:
+            self.has_failed.set()
 
     async def finish(self) -> None:
         """Return when everything is as safe as the acks ask for; raises if there is no record."""

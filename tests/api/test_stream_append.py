@@ -223,6 +223,23 @@ async def test_a_body_that_stops_coming_is_given_up(tmp_path: Path) -> None:
         assert await stored(api) == [0, 1]
 
 
+async def test_a_wrong_line_is_told_though_nothing_follows_it(tmp_path: Path) -> None:
+    """A pipe that goes quiet is not listened to until its time is up, and called idle (S3)."""
+    async with running(tmp_path, stream_linger_ms=1) as api:
+        await api.create()
+
+        async def quiet() -> AsyncIterator[bytes]:
+            yield lines(2)
+            await until(lambda: end_of(api) == 2)
+            yield b"nonsense\n"
+            await asyncio.Event().wait()
+
+        answer = await asyncio.wait_for(send(api, quiet()), 30)
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (400, "malformed_request")
+        assert (problem["line"], problem["committed_lines"]) == (3, 2)
+
+
 async def test_draining_ends_a_stream_with_what_is_committed(tmp_path: Path) -> None:
     """A body that would go on for ever does not keep the service from stopping."""
     async with running(tmp_path, stream_linger_ms=1) as api:
