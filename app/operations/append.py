@@ -252,7 +252,9 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
         await _run(append, service, body)
         return lambda: _answer(append, service)
 
-    question = (append.place.path, append.kind, append.call, exchange.head.get(b"content-type"))
+    place = append.place
+    media_type = exchange.head.get(b"content-type")
+    question = (place.path, place.log.topic_id, append.kind, append.call, media_type)
     asked = await fingerprint(service.workers, body, question)
     return await service.idempotency.answer_once(key, asked, begin)
 

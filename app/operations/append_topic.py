@@ -54,7 +54,8 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
     """Append records to the partitions that Kafka's partitioner picks for their keys."""
     service = exchange.service
     partitions = service.topic(topic).partitions
-    config = service.places(topic)[0].log.config
+    log = service.places(topic)[0].log
+    config, topic_id = log.config, log.topic_id
     is_ndjson = brings_ndjson(exchange.head)
     ensure_no_conditions(exchange.head)
     key = key_of(exchange.head, exchange.caller.name)
@@ -81,7 +82,7 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
     if key is None:
         finish = await begin()
         return await finish()
-    question = (topic, call, exchange.head.get(b"content-type"))
+    question = (topic, topic_id, call, exchange.head.get(b"content-type"))
     asked = await fingerprint(service.workers, body, question)
     return await service.idempotency.answer_once(key, asked, begin)
 

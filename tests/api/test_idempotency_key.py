@@ -115,6 +115,17 @@ async def test_another_request_under_the_key_is_refused(
     assert (end_of(api), api.log("other").watermarks.log_end_offset) == (1, 0)
 
 
+@pytest.mark.parametrize("path", [RECORDS, TOPIC])
+async def test_a_topic_that_was_made_again_is_another(api: Api, path: str) -> None:
+    """Nobody is told that a record is in a log that it is not in: 422 (I2)."""
+    assert (await post(api, path)).status_code == 201
+    await api.client.delete("/v1/topics/events")
+    await api.create()
+    refused = await post(api, path)
+    assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
+    assert (await post(api, path, key="another")).status_code == 201
+
+
 async def test_a_key_is_its_callers_own(tmp_path: Path) -> None:
     """Nobody gets the answer that somebody else was given under the same key."""
     tokens = [bearer(create_key(tmp_path, name, "append:*", "admin:*")) for name in ("a", "b")]
