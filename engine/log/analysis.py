@@ -183,7 +183,8 @@ def _of_peer(
 ) -> Incoming:
     """Look at batches that a coordinator makes or that have been in a log already.
 
-    A follower's bytes may end inside a batch, which is cut off, and hold messages of magic 0 and 1.
+    A follower's bytes may end inside a batch, which is cut off, and hold messages of magic 0 and 1;
+    without a whole one they are InvalidRecord, where Kafka appends nothing and says so to nobody.
     """
     end = 0
     last_offset = -1
@@ -228,7 +229,7 @@ def _frames(
             )
         frames.append((position, parse_header(buffer, position)))
         position += size
-    if not frames and not drops_partial:
+    if not frames:
         raise InvalidRecord("there is no batch to append")
     return frames
 

@@ -265,6 +265,15 @@ def test_times_out_of_bounds_are_refused(*, checked: bool) -> None:
     log.append(build_batch(records[:2]), checked=checked)
 
 
+@pytest.mark.parametrize("end", [0, 5, -1], ids=["nothing", "half a header", "cut short"])
+def test_a_follower_is_told_that_it_has_no_whole_batch(end: int) -> None:
+    """What may be cut off is what follows a whole batch, and without one there is no append."""
+    log = opened()
+    with pytest.raises(InvalidRecord, match="no batch"):
+        log.append(new_batch()[:end], origin=FOLLOWER)
+    assert log.append(new_batch() + new_batch()[:end], origin=FOLLOWER).last_offset == 0
+
+
 def test_the_future_is_bounded_for_our_own_batches_too() -> None:
     """A checked batch whose maximum passes the bound is looked at after all."""
     log = opened()
@@ -273,6 +282,14 @@ def test_the_future_is_bounded_for_our_own_batches_too() -> None:
     log.append(new_batch(timestamp=START_MS + 3_600_000), checked=True)
     with pytest.raises(TooLarge):
         log.append(new_batch(value=b"x" * (1 << 21)), checked=True)
+
+
+def test_the_past_is_bounded_for_our_own_batches_too() -> None:
+    """Nothing of a checked batch tells that a record is too old, so each is looked at."""
+    log = opened(message_timestamp_before_max_ms=1_000)
+    with pytest.raises(InvalidTimestamp):
+        log.append(new_batch(timestamp=START_MS - 1_001), checked=True)
+    log.append(new_batch(timestamp=START_MS - 1_000), checked=True)
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
