@@ -2,13 +2,15 @@
 
 import pytest
 
+from engine.log import lookup
 from engine.log.log import Log
 from engine.records.builder import build_batch
 from engine.records.header import Codec
+from engine.segment.segments import SegmentSnapshot
 from engine.types import AppendOrigin, TimestampAndOffset
 from tests.support.builders import World
 from tests.support.compaction import Compacted
-from tests.support.logs import CONFIG, append_values
+from tests.support.logs import ALL_BYTES, CONFIG, append_values, segment_bases
 from tests.support.segments import batch_at
 from tests.support.time import START_MS
 
@@ -172,6 +174,24 @@ def test_the_maximum_lies_at_or_above_the_log_start(
     log.delete_records(start)
     time, offset = expected
     assert log.max_timestamp() == TimestampAndOffset(START_MS + time, offset, 0)
+
+
+def test_a_start_that_retention_has_passed_meanwhile_hides_nothing(log: Log) -> None:
+    """The log start is read before the segments, of which the first may be gone by then."""
+    for time in (10, 20, 30):
+        timed(log, time)
+        log.roll()
+    log.delete_records(1)
+    log.run_retention()
+    segments = SegmentSnapshot(tuple(segment_bases(log)), log.segments)
+    assert segments.base_offsets[0] == 1
+    limits = {"log_start_offset": 0, "limit_bytes": ALL_BYTES}
+    latest = lookup.with_max_timestamp(segments, **limits)
+    first = lookup.first_at_or_after(START_MS + 15, segments, **limits)
+    assert (latest, first) == (
+        TimestampAndOffset(START_MS + 30, 2, 0),
+        TimestampAndOffset(START_MS + 20, 1, 0),
+    )
 
 
 def test_a_log_without_visible_records_has_no_maximum(log: Log) -> None:

@@ -118,6 +118,16 @@ def test_one_huge_batch_spoils_only_its_part() -> None:
     assert max(sizes) - min(sizes) <= 2 * sizes[0] // 9
 
 
+@pytest.mark.parametrize(("first_bytes", "end"), [(2_000, 2), (3_000, 1)])
+def test_a_cut_is_made_where_a_batch_ends_nearest(first_bytes: int, end: int) -> None:
+    """The middle lies in the second batch, which goes to the part that it makes less uneven."""
+    log = World().open_log(CONFIG)
+    for size in (first_bytes, 6_000, 5_000 - first_bytes):
+        append_values(log, b"x" * size)
+    log.commit()
+    assert [split.end_offset for split in log.splits(0, 3, parts=2)] == [end, 3]
+
+
 @pytest.mark.parametrize(
     ("max_offsets", "ends"),
     [
@@ -219,3 +229,22 @@ def test_a_wrong_index_is_mended_first() -> None:
     rewrite(world.disk, index, b"".join(ENTRY.pack(one, two + 1) for one, two in entries))
     again = world.open_log(CONFIG, was_clean=True)
     assert again.splits(0, 60, parts=5) == expected
+
+
+def test_an_entry_that_only_a_cut_follows_is_mended_too() -> None:
+    """Where the range begins and ends the index is right, and where it is cut it is not."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=60)
+    log.commit()
+    expected = log.splits(0, 60, parts=2)
+    middle = log.segments[0].indexes.offset.floor_by_position(expected[0].size_bytes - 1)
+    log.close()
+    world.restart(power_cut=False)
+    index = log_path(suffix=".index")
+    content = world.disk.read_bytes(index)
+    right, wrong = ENTRY.pack(*middle), ENTRY.pack(middle.offset, middle.position + 1)
+    assert content.count(right) == 1
+    rewrite(world.disk, index, content.replace(right, wrong))
+    again = world.open_log(CONFIG, was_clean=True)
+    assert again.splits(0, 60, parts=2) == expected
