@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorruptIndex, IndexFull, OffsetsOutOfOrder, SegmentOverflow
-from engine.index.offset import OffsetIndex
+from engine.index.offset import ENTRY, OffsetIndex
 from engine.types import INT32_MAX, OffsetPosition
 from tests.support.filesystem import ForgetfulDisk
 
@@ -71,6 +71,15 @@ def test_upper_bound_is_the_first_entry_at_or_behind_a_position(filled: OffsetIn
     found = [filled.upper_bound_by_position(position) for position in (0, 10, 11, 200, 201)]
     one, four, _, twenty = ENTRIES
     assert found == [one, one, four, twenty, None]
+
+
+@pytest.mark.parametrize(("position", "count"), [(0, 0), (10, 0), (11, 1), (40, 1), (41, 2)])
+def test_content_below_a_position_ends_before_it(
+    filled: OffsetIndex, position: int, count: int
+) -> None:
+    """An entry that leads to where a file is cut off leads nowhere."""
+    content = filled.content_below(position)
+    assert [*ENTRY.iter_unpack(content)] == [(1, 10), (4, 40)][:count]
 
 
 def test_lookup_beyond_the_warm_tail(disk: ForgetfulDisk, path: Path) -> None:

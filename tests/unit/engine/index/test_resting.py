@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorruptIndex
+from engine.fs.filesystem import MappedFile
 from engine.index.offset import ENTRY, OffsetIndex
 from engine.index.time import TimeIndex
 from engine.types import OffsetPosition, TimestampOffset
@@ -101,6 +102,27 @@ def test_an_index_that_cannot_grow_can_be_asked_again(
     assert resting.is_resting
     resting.append(BASE + 30, 300)
     assert resting.lookup(BASE + 30) == OffsetPosition(BASE + 30, 300)
+
+
+def test_a_file_that_could_not_grow_is_let_go_of(
+    disk: ForgetfulDisk, resting: OffsetIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk that is tried again and again takes no file after another."""
+    opened: list[MappedFile] = []
+    open_map = disk.open_map
+
+    def noted(path: Path, size_bytes: int = 0, *, read_only: bool = False) -> MappedFile:
+        opened.append(open_map(path, size_bytes, read_only=read_only))
+        return opened[-1]
+
+    monkeypatch.setattr(disk, "open_map", noted)
+    resting.restore_max_size()
+    disk.fail("resize")
+    with pytest.raises(OSError, match="Input/output"):
+        resting.append(BASE + 30, 300)
+    (mapped,) = opened
+    with pytest.raises(ValueError, match="closed"):
+        mapped.sync()
 
 
 def test_what_is_not_on_the_disk_does_not_rest(disk: ForgetfulDisk, path: Path) -> None:

@@ -1,5 +1,7 @@
 """One segment: what is appended is found again, by offset, by position, by time."""
 
+import errno
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -181,6 +183,42 @@ def test_what_is_not_cached_is_not_waited_for() -> None:
     ):
         with pytest.raises(NotCached):
             read()
+
+
+def test_a_segment_is_at_hand_once_both_its_indexes_were_used() -> None:
+    """Who asks for its latest time opens one of the two, and an append looks at the other."""
+    segment = Shelf().segment()
+    assert not segment.is_at_hand
+    assert segment.maximum.timestamp == -1
+    assert not segment.is_at_hand
+    assert segment.locate(0) is None
+    assert segment.is_at_hand
+
+
+@pytest.mark.parametrize("kind", ["offset", "time"])
+def test_an_index_without_room_is_noticed_before_the_write(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either of the two may find the disk full, and then no byte of the batch is in the file."""
+    segment = Shelf().segment()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(getattr(segment.indexes, kind).wake(), "reserve", full)
+    offsets = range(1_000)
+    taken = list(takewhile(lambda offset: is_taken(segment, offset), offsets))
+    assert 0 < len(taken) < len(offsets)
+    assert offsets_of(segment) == taken
+
+
+def is_taken(segment: Segment, offset: int) -> bool:
+    """Append a record; return whether there was room."""
+    try:
+        filled(segment, [offset])
+    except OSError:
+        return False
+    return True
 
 
 def test_a_file_that_became_shorter_is_reported() -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from engine.errors import InvalidRequestValue
+from engine.records.scan import iter_headers
 from engine.segment.segment import Segment
 from engine.segment.split import COPY_BYTES, append_from, has_overflow, split_overflowed
-from engine.types import INT32_MAX
+from engine.types import INT32_MAX, Buffer
 from tests.support.segments import Shelf, append, batch_at, filled, offsets_of
 
 FAR = INT32_MAX + 10
@@ -68,3 +69,22 @@ def test_copying_stops_at_what_the_target_cannot_express() -> None:
     assert append_from(target, source, expressible) == 0
     rest = shelf.segment(FAR, suffix=".cleaned")
     assert append_from(rest, source, expressible) == source.size_bytes - expressible
+
+
+def test_a_copy_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a segment of gigabytes a megabyte at a time is in memory, however small its batches."""
+    shelf = Shelf()
+    source = shelf.segment()
+    size_bytes = [400_000, 400_000, 400_000, 10, 900_000]
+    append(source, *(batch_at(offset, b"x" * size) for offset, size in enumerate(size_bytes)))
+    target = shelf.segment(suffix=".cleaned")
+    copied: list[list[int]] = []
+    append_bytes = Segment.append
+
+    def noted(segment: Segment, data: Buffer, *about: int) -> int:
+        copied.append([header.base_offset for _, header in iter_headers(data)])
+        return append_bytes(segment, data, *about)
+
+    monkeypatch.setattr(Segment, "append", noted)
+    append_from(target, source, 0)
+    assert copied == [[0, 1], [2, 3], [4]]
