@@ -170,6 +170,15 @@ def test_snapshots_of_segments_that_are_gone_go_too() -> None:
     assert snapshots == ["00000000000000000008.snapshot"]
 
 
+def test_the_snapshot_of_an_output_stays() -> None:
+    """Where one run of segments becomes several, each but the first has one to begin with."""
+    compacted = filled(**{"segment.bytes": 200})
+    compacted.clean()
+    assert segment_bases(compacted.log) == [0, 4, 8]
+    snapshots = [int(name[:20]) for name in compacted.files() if name.endswith(".snapshot")]
+    assert snapshots == [4, 8]
+
+
 @pytest.mark.parametrize("operation", ["create", "append", "sync"])
 def test_a_full_disk_ends_the_round_and_nothing_else(operation: str) -> None:
     """What was written is removed again, and the directory stays online."""

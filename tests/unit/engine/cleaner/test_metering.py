@@ -82,6 +82,26 @@ def test_a_look_tells_the_dirtiest_and_the_most_overdue() -> None:
     ]
 
 
+def test_of_several_logs_the_dirtiest_is_told() -> None:
+    """One that is half clean does not hide one that was never cleaned."""
+    compacted, meters = metered()
+    compacted.put(("a", "1"))
+    compacted.clean()
+    compacted.put(("b", "1"))
+    compacted.seal()
+    compacted.manager.create_topic("other", 1, OVERRIDES)
+    other = compacted.manager.log(TopicPartition("other", 0))
+    other.append(keyed(("a", "1")))
+    other.roll()
+    other.commit()
+    meters.looks.clear()
+    compacted.cleaner.run_pass()
+    compacted.cleaner.run_pass()
+    shares = [look["dirty_ratio"] for look in meters.looks]
+    assert shares[0] == 1.0
+    assert 0 < shares[1] < 1
+
+
 def test_logs_that_were_given_up_count_with_their_dirty_bytes() -> None:
     """In their directory, as long as they are given up; clean ones do not count."""
     compacted, meters = metered()
