@@ -3,14 +3,16 @@
 import errno
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from engine.background.committer import AGAIN_MS, Committer
 from engine.config import EngineConfig, LogConfig
 from engine.errors import Overloaded, StorageFull, StorageOffline
+from engine.log.results import Appended
 from engine.metrics import NullRecorder
-from engine.types import TopicPartition
+from engine.types import Buffer, TopicPartition
 from tests.support.builders import World, new_batch
 from tests.support.inodes import UNLIMITED
 from tests.unit.engine.background.listeners import PATIENCE_SECONDS, Listener, SlowDisk
@@ -234,6 +236,26 @@ def test_an_append_that_loses_the_race_against_a_stop_is_told_so(
     committer.stop()
     with pytest.raises(StorageOffline):
         committer.request_flush(log)
+
+
+@pytest.mark.parametrize("acks_all", [True, False])
+def test_an_append_that_a_stop_overtakes_is_not_acknowledged(
+    world: World, committer: Committer, monkeypatch: pytest.MonkeyPatch, *, acks_all: bool
+) -> None:
+    """It was written behind the last round: nobody commits it, and it must not look as if."""
+    log = world.open_log()
+    append = log.append
+
+    def overtaken(data: Buffer, **options: Any) -> Appended:
+        appended = append(data, **options)
+        committer.stop()
+        return appended
+
+    monkeypatch.setattr(log, "append", overtaken)
+    with pytest.raises(StorageOffline):
+        committer.append(log, new_batch(), acks_all=acks_all)
+    marks = log.watermarks
+    assert (marks.high_watermark, marks.log_end_offset) == (0, 1)
 
 
 def test_a_failed_sync_fails_who_waits_and_is_not_tried_again(

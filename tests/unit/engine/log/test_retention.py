@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import InvalidRequestValue, OffsetBelowLogStart, OffsetBeyondLogEnd
+from engine.errors import (
+    InvalidRequestValue,
+    OffsetBelowLogStart,
+    OffsetBeyondLogEnd,
+    StorageOffline,
+)
 from engine.log.log import Log
 from engine.log.results import RemovalReason
 from engine.log.retention import removable
@@ -236,6 +241,19 @@ def test_removal_is_skipped_when_the_directory_went_offline() -> None:
     world.health.fail(OSError(5, "gone"))
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
     assert log_path(0).name + ".deleted" in files(world)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_removal_that_cannot_be_made_durable_takes_the_directory_offline(nth: int) -> None:
+    """Neither what stays nor a name that goes may be in doubt when the next one goes."""
+    world = World()
+    log = world.open_log(with_config(retention_bytes=0))
+    fill_segments(log, 2, 1)
+    log.flush()
+    world.disk.fail("sync_directory", path_end=log.directory.name, nth=nth)
+    with pytest.raises(StorageOffline):
+        log.run_retention()
+    assert world.health.is_offline
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Moving a partition to another data directory, undisturbed and interrupted at every step."""
 
 import errno
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,22 @@ def test_a_partition_moves_and_whoever_holds_the_log_goes_on() -> None:
     ]
     assert lines == [{}, {EVENTS: 6}]
     assert read_values(restarted(world).log(EVENTS)) == values
+
+
+def test_a_copy_is_taken_over_as_a_clean_stop_leaves_a_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing of it has to be rebuilt: its indexes have their last entries and no empty room."""
+    world, manager, _ = prepared()
+    manager.move_partition(EVENTS, B)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    log = manager.log(EVENTS)
+    sizes = [
+        world.fs.size_bytes(path)
+        for segment in log.segments
+        for path in (segment.indexes.offset_path, segment.indexes.time_path)
+    ]
+    assert max(sizes) <= 12
 
 
 def test_what_was_asked_of_a_log_moves_with_it() -> None:
