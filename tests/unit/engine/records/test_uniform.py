@@ -141,6 +141,7 @@ LONGER_ROWS = [
         b"\xff" * 10_000,
         b"".join(b"\xec\x82\x00" + record[2:] for record in ROWS),
         b"".join(record[:-1] + b"\x80\x00" for record in LONGER_ROWS),
+        b"".join(record[:-1] + b"\x02" for record in ROWS),
     ],
     ids=[
         "headers",
@@ -154,6 +155,7 @@ LONGER_ROWS = [
         "endless",
         "padded length",
         "padded count",
+        "header that is not there",
     ],
 )
 def test_other_shapes_have_no_verdict(payload: bytes) -> None:
