@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from app.admission import Ticket
 from app.answers import JSON, NDJSON, RECORD_BATCH, Body, Receive
 from app.problems import (
+    MAX_ERRORS_LISTED,
     DigestMismatch,
     InvalidBody,
     MalformedRequest,
@@ -220,6 +221,6 @@ def parse_model(body: Body, model: type[M]) -> M:
                     "code": fault["type"],
                     "detail": fault["msg"],
                 }
-                for fault in faults
+                for fault in faults[:MAX_ERRORS_LISTED]
             ],
         ) from None

@@ -26,6 +26,7 @@ from app.middleware import App, Frame
 from app.openapi import document
 from app.operations.service import Service
 from app.problems import (
+    MAX_ERRORS_LISTED,
     MalformedRequest,
     MethodNotAllowed,
     RouteNotFound,
@@ -134,7 +135,7 @@ async def _explain_validation(request: Request, error: Exception) -> Response:
             "code": fault["type"],
             "detail": fault["msg"],
         }
-        for fault in error.errors()
+        for fault in error.errors()[:MAX_ERRORS_LISTED]
     ]
     detail = "; ".join(f"{fault['field']}: {fault['detail']}" for fault in faults)
     return await _explain(request, MalformedRequest(detail, errors=faults))

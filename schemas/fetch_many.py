@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from schemas.base import Model
 from schemas.common import DECIMAL, INT64_MAX, Offset, PartitionNumber, TopicName
@@ -36,7 +36,7 @@ class PartitionFetch(Model):
 class FetchRequest(Model):
     """Several partitions, one wait and one budget of bytes."""
 
-    partitions: Annotated[list[PartitionFetch], Field(min_length=1)]
+    partitions: Annotated[list[PartitionFetch], Field(min_length=1), FailFast()]
     max_bytes: Bytes | None = None
     """Bytes of stored batches of all partitions; one whole batch comes even if it is larger."""
     min_bytes: Bytes = 1

@@ -142,10 +142,15 @@ async def test_errors_of_records_are_listed(api: Api) -> None:
 
 
 async def test_no_more_than_a_hundred_errors_are_listed(api: Api) -> None:
-    """A request with thousands of wrong records is told the first hundred (E4)."""
+    """Thousands of wrong records, fields or parameters are told by the first hundred (E4)."""
     async with harmless(api):
         answer = await api.client.post(RECORDS, json={"records": [{"key": 1}] * 5_000})
         assert len(check(answer, 422, "invalid_record")["errors"]) == 100
+        config: dict[str, list[int]] = {str(number): [] for number in range(1_000)}
+        answer = await api.client.put("/v1/topics/other", json={"config": config})
+        assert len(check(answer, 422, "invalid_request")["errors"]) == 100
+        answer = await api.client.get(RECORDS, params=dict.fromkeys(config, "1"))
+        assert len(check(answer, 400, "malformed_request")["errors"]) == 100
 
 
 async def test_a_wrong_line_is_named(api: Api) -> None:
