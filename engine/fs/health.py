@@ -45,6 +45,7 @@ class DirectoryHealth:
         self._writing = _WriteGuard(self)
         self._syncing = _SyncGuard(self)
         self._appending = _AppendGuard(self)
+        self._trying = _TryGuard(self)
         self._reading = _ReadGuard(self)
 
     @property
@@ -121,6 +122,13 @@ class DirectoryHealth:
         guarded like this as well: what it leaves half done, the next one does again.
         """
         return self._appending
+
+    def trying(self) -> _TryGuard:
+        """Guard a block whose changes may stay half done: nobody acts on them, or it is repeated.
+
+        As `appending`, and the lock is looked at before, as in `writing`.
+        """
+        return self._trying
 
     def reading(self) -> _ReadGuard:
         """Guard a block that only reads: an OSError takes the directory offline, for reads too.
@@ -208,6 +216,14 @@ class _AppendGuard(_Guard):
         if isinstance(error, OSError) and error.errno in _NO_FILES:
             raise _too_many_files() from error
         super().__exit__(kind, error, trace)
+
+
+class _TryGuard(_AppendGuard):
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._health.ensure_held()
 
 
 class _ReadGuard(_Guard):

@@ -63,6 +63,7 @@ class MappedIndex(ABC):
         self._changes = self._synced_changes = 0
         self._syncs = 0  # under way
         self._path = path
+        self._length_bytes = 0
         self._map: MappedFile | None = None
         mapped = fs.open_map(path, self._max_size_bytes, read_only=read_only)
         self._take(mapped)
@@ -72,13 +73,20 @@ class MappedIndex(ABC):
 
     # ------------------------------------------------------------------------------- life
 
+    def open_to_sync(self) -> None:
+        """Have `sync` open nothing: only a map that was lost is missing where there is a change."""
+        with self._remap_lock:
+            if self._changes != self._synced_changes:
+                self._mapped()
+
     def sync(self) -> None:
         """Return once every entry would survive a power cut. Needs no lock."""
         with self._remap_lock:
-            mapped, changes = self._map, self._changes
-            if mapped is None:
+            changes = self._changes
+            if self._map is None and changes == self._synced_changes:
                 self._ensure_open()
                 return  # it rests: nothing changed since the last time
+            mapped = self._mapped()
             self._syncs += 1
         try:
             mapped.sync()
@@ -96,14 +104,22 @@ class MappedIndex(ABC):
         if size_bytes < self.size_bytes:
             raise ValueError(f"{self._count} entries of {self.path} do not fit in {size_bytes}")
         with self._remap_lock:
-            if self._map is None and size_bytes >= self._length_bytes and not self._is_closed:
+            grows_later = self._map is None and not self._is_closed
+            if size_bytes == self._length_bytes or (
+                grows_later and size_bytes > self._length_bytes
+            ):
                 self._max_entries = size_bytes // self._entry_bytes
-                return False
-            if size_bytes == self._length_bytes:
                 return False
             mapped = self._mapped()
             self._changes += 1
-            mapped.resize(size_bytes)
+            try:
+                mapped.resize(size_bytes)
+            except OSError:
+                # Its map is lost: another thread may have taken the descriptor that it had.
+                self._map = None
+                mapped.close()
+                self._length_bytes = self._fs.size_bytes(self._path)
+                raise
             self._take(mapped)
             self._max_entries = size_bytes // self._entry_bytes
         return True

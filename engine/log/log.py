@@ -311,10 +311,9 @@ class Log(DurableLog):
         with self._lock:
             self._ensure_open()
             self._is_closed = True
-            with self._context.health.appending():
+            with self._context.health.trying():  # a start recovers what was not closed well
                 self._state.producers.take_snapshot(sync=True)
                 self._state.epochs.flush()
-            with self._context.health.writing():
                 self._state.local.close()
 
     def close_handles(self) -> None:

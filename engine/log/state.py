@@ -340,7 +340,7 @@ class LogState:
         On disk before anything is cut, or after a crash other records would have the old epoch.
         StorageFull and Overloaded: nothing has happened.
         """
-        with self._context.health.appending():
+        with self._context.health.trying():
             self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
         self.leader_epoch += 1
         self.truncations += 1

@@ -53,7 +53,7 @@ class Deletion:
         """
         health = self._context.health
         try:
-            with health.appending():
+            with health.trying():
                 if not self._context.fs.exists(path):
                     return
                 self._context.fs.remove_tree(path)
@@ -79,7 +79,7 @@ class Deletion:
         if close is not None:
             close()
         try:
-            with self._context.health.appending():  # nobody misses what goes, nor what stays
+            with self._context.health.trying():
                 if self._context.fs.exists(path):
                     self._context.fs.remove_tree(path)
         except (Overloaded, StorageFull) as error:

@@ -214,7 +214,7 @@ class Move:
         copy.flush()
         copy.close()
         fs = self._target.context.fs
-        with self._target.health.appending():
+        with self._target.health.trying():
             path = self._path / names.snapshot_name(still.end_offset)
             replace_atomically(fs, path, still.snapshot)
             write_epochs(fs, self._path / names.LEADER_EPOCH_CHECKPOINT, still.epochs)

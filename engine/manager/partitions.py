@@ -123,7 +123,7 @@ class Partitions:
 
         Nobody reads it: for want of files some of it may stay.
         """
-        with self._context.health.appending():
+        with self._context.health.trying():
             for name in self._fs.list_directory(path) if self._fs.exists(path) else ():
                 if self._fs.is_directory(path / name):
                     self._fs.remove_tree(path / name)

@@ -231,7 +231,8 @@ class SegmentIndexes:
 
     def open(self) -> None:
         """Have `sync` open nothing: open what was not used yet, and make what is missing."""
-        _ = self.offset, self.time
+        self.offset.open_to_sync()
+        self.time.open_to_sync()
 
     def sync(self) -> None:
         """Return once every index would survive a power cut, missing sparse ones too."""

@@ -363,6 +363,7 @@ class ForgetfulMap(_Open):
         self._inode.cut(size_bytes)
         content.extend(bytes(size_bytes - len(content)))
         self.reserved_bytes = min(self.reserved_bytes, size_bytes)
+        self._disk.take_file(self.path)  # somebody else may have got the one that was given back
         self._map()
 
     def sync(self) -> None:

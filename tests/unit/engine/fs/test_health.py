@@ -78,7 +78,7 @@ def test_full_disk_refuses_an_append_and_stays_online(health: DirectoryHealth, n
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 def test_too_many_open_files_are_no_fault_of_the_disk(health: DirectoryHealth, number: int) -> None:
     """Neither a roll nor a read that may open no file takes the directory offline."""
-    for guard in (health.appending(), health.reading()):
+    for guard in (health.appending(), health.trying(), health.reading()):
         with pytest.raises(Overloaded) as refused, guard:
             raise os_error(number)
         assert refused.value.facts() == {"limit": "open_files"}
@@ -139,6 +139,21 @@ def test_a_lost_lock_takes_the_directory_offline(health: DirectoryHealth) -> Non
     other.watch(lock)
     with pytest.raises(StorageOffline), other.writing():
         pytest.fail("the block must not run")
+
+
+def test_what_may_stay_half_done_is_not_begun_without_the_lock(health: DirectoryHealth) -> None:
+    """It is looked at before, as what is removed may be somebody else's by now; and errors tell."""
+    lock = Lock()
+    health.watch(lock)
+    with pytest.raises(StorageFull), health.trying():
+        raise os_error(errno.ENOSPC)
+    assert (lock.looks, health.is_offline) == (1, False)
+    lock.is_lost = True
+    with pytest.raises(StorageOffline, match="the disk said no"), health.trying():
+        pytest.fail("the block must not run")
+    other = DirectoryHealth(DIRECTORY)
+    with pytest.raises(StorageOffline), other.trying():
+        raise os_error(errno.EIO)
 
 
 def test_a_released_lock_is_none_that_could_be_lost(health: DirectoryHealth) -> None:
