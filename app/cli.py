@@ -110,7 +110,7 @@ def serve(
     with _uncollected():
         from app.auth.security import has_credentials
         from app.logging_setup import configure_logging
-        from app.server import run
+        from app.server import CannotListen, run
 
     tls = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     settings = _settings(data_dir, gone, tls)
@@ -125,6 +125,8 @@ def serve(
         failure = run(settings, host=host, port=port)
     except EngineError as error:
         _refuse(f"the settings are not valid: {error}")
+    except CannotListen as error:
+        _refuse(str(error))
     if failure is not None:
         _refuse(f"the data directory cannot be opened: {failure}")
 

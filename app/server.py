@@ -40,6 +40,10 @@ def compose(service: Service, on_failure: Callable[[], None] | None = None) -> A
     return with_cors(app, service.settings)
 
 
+class CannotListen(Exception):
+    """The address is another's, or not of this machine."""
+
+
 class Server(uvicorn.Server):
     """Tells the service to drain as soon as a signal asks it to stop.
 
@@ -89,11 +93,17 @@ class Server(uvicorn.Server):
 
 
 def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
-    """Serve until a signal comes; return why the data directory could not be opened, if so."""
+    """Serve until a signal comes; return why the data directory could not be opened, if so.
+
+    Raises CannotListen, with everything closed again.
+    """
     _allow_files()
     _collect_seldom()
     service = Service(settings)
-    server_of(service, host=host, port=port).run()
+    try:
+        server_of(service, host=host, port=port).run()
+    except SystemExit as ending:  # uvicorn's, while it handles what kept it from listening
+        raise CannotListen(f"{host}:{port} cannot be listened on: {ending.__context__}") from ending
     return service.failure
 
 

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,6 +119,19 @@ def test_the_second_process_ends_with_one(runner: CliRunner, tmp_path: Path) -> 
     with serving(tmp_path):
         result = runner.invoke(app, ["serve", "--port", "0", "--data-dir", str(tmp_path)])
     assert (result.exit_code, "cannot be opened" in result.output) == (1, True)
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_port_in_use_is_told_with_a_sentence(runner: CliRunner, tmp_path: Path) -> None:
+    """As every start that cannot be: exit code 1, and which address is wrong and why."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        result = runner.invoke(app, ["serve", "--port", port, "--data-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"tidelog: 127.0.0.1:{port} cannot be listened on" in result.output
+    assert "already in use" in result.output
 
 
 @pytest.mark.usefixtures("collector")
