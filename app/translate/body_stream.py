@@ -189,6 +189,7 @@ class ZstdDecoder:
 _DECODERS: Final[Mapping[bytes, Callable[[], Decoder]]] = {
     IDENTITY: PlainDecoder,
     b"gzip": GzipDecoder,
+    b"x-gzip": GzipDecoder,  # the same (RFC 9110, 8.4.1.3)
     b"zstd": ZstdDecoder,
 }
 

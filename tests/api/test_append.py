@@ -242,10 +242,11 @@ async def test_a_large_digest_is_compared_by_a_worker(api: Api) -> None:
     assert (await api.client.post(RECORDS, content=body, headers=headers)).status_code == 201
 
 
-async def test_a_compressed_body_is_decoded(api: Api) -> None:
+@pytest.mark.parametrize("coding", ["gzip", "X-GZip"])
+async def test_a_compressed_body_is_decoded(api: Api, coding: str) -> None:
     """Content-Encoding gzip is taken, damage in it is 400, another encoding 415 with a list."""
     body = b'{"value":1}\n' * 3
-    headers = NDJSON | {"content-encoding": "gzip"}
+    headers = NDJSON | {"content-encoding": coding}
     sent = await api.client.post(RECORDS, content=gzip.compress(body), headers=headers)
     assert (sent.status_code, sent.json()["count"]) == (201, 3)
     damaged = await api.client.post(RECORDS, content=b"not gzip", headers=headers)
