@@ -245,8 +245,6 @@ class SegmentIndexes:
         """Trim what is open and let go of it, on disk: after a clean stop nobody rebuilds it."""
         if self._offset is not None or self._time is not None:
             for index in (self.offset, self.time):  # where one was made, the other may be missing
-                index.trim()
-                index.sync()
                 index.close()
         if self._transaction is not None:
             self._transaction.sync()

@@ -181,7 +181,7 @@ class Segment:
         start = index.lookup(offset).position
         if start >= end:
             # An entry may point past `end`, which is older than the index; take one before.
-            start = index.floor_by_position(end - 1).position if end > 0 else 0
+            start = index.floor_by_position(end - 1).position
         self.proofs.ensure_batch_at(start, index, cached_only=cached_only)
         found = self.records.batch_at_or_after(
             offset, start, end, next_offset=self.base_offset, cached_only=cached_only

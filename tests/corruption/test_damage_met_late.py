@@ -18,9 +18,10 @@ from engine.segment.reindexing import Reindexing
 from engine.segment.sanity import ensure_sane
 from engine.segment.segment import Segment
 from engine.types import FetchIsolation
-from tests.support.builders import DATA, EVENTS
+from tests.support.builders import DATA, EVENTS, World
 from tests.support.damage import PARTITION, Filled, fill, one_bit_flipped, rewrite
-from tests.support.logs import batches_in
+from tests.support.logs import CONFIG, batches_in, log_path, read_values
+from tests.support.logs import fill as fill_log
 from tests.support.time import START_MS
 
 TIME_ENTRY = struct.Struct(">qi")
@@ -294,3 +295,33 @@ def test_an_unreadable_abort_marker_is_no_fault_of_the_index() -> None:
     with pytest.raises(StoredDataCorrupt) as caught:
         filled.reopen().log(EVENTS).read(30, max_bytes=1 << 20)
     assert caught.value.position == position
+
+
+def test_what_is_appended_while_an_index_is_mended_is_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The segment is walked without the lock, and its new end once more with it."""
+    world = World()
+    log = world.open_log(CONFIG)
+    expected = fill_log(log, batches=40)
+    log.close()
+    world.restart(power_cut=False)
+    path = log_path(suffix=".index")
+    content = world.disk.read_bytes(path)
+    rewrite(world.disk, path, content[:4] + b"\x00\x00\x00\x05" + content[8:])
+    log = world.open_log(CONFIG, recovery_point=40, was_clean=True)
+    walk = Reindexing.walk
+    walks: list[Reindexing] = []
+
+    def walked(work: Reindexing) -> None:
+        walk(work)
+        walks.append(work)
+        if len(walks) == 1:
+            expected.extend(fill_log(log, batches=20, first=40))
+
+    monkeypatch.setattr(Reindexing, "walk", walked)
+    assert log.read(int.from_bytes(content[:4], "big"), max_bytes=1) is not None
+    assert len(walks) == 2
+    log.commit()
+    assert read_values(log) == expected
+    assert log.segments[0].indexes.offset.last_entry.offset >= 55

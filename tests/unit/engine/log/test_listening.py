@@ -74,3 +74,16 @@ def test_what_a_listener_was_told_can_be_read() -> None:
     append_values(log, b"a", b"b")
     log.commit()
     assert seen == [(2, 2, 2)]
+
+
+def test_a_cut_is_told_before_it_is_made() -> None:
+    """Nobody is sent to read where bytes are about to go."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=3)
+    log.commit()
+    size_bytes = log.size_bytes
+    heard: list[tuple[int, int]] = []
+    log.listen(lambda high_watermark: heard.append((high_watermark, log.size_bytes)))
+    log.truncate_to(1)
+    assert heard == [(1, size_bytes)]
+    assert log.size_bytes < size_bytes

@@ -1,7 +1,10 @@
 """Offsets by time, as `UnifiedLog.fetchOffsetByTimestamp` finds them."""
 
+from dataclasses import replace
+
 import pytest
 
+from engine.errors import TooLarge
 from engine.log import lookup
 from engine.log.log import Log
 from engine.records.builder import build_batch
@@ -228,3 +231,18 @@ def test_what_was_compacted_away_is_passed_over() -> None:
     compacted.log.commit()
     assert found(compacted.log, 60) is None  # as Kafka, which trusts what the batch claims
     assert found(compacted.log, 50) == 1
+
+
+def test_a_batch_is_not_made_larger_than_the_limit_for_a_look_up() -> None:
+    """What was taken when more was allowed does not fill the memory of who asks for a time."""
+    world = World()
+    log = world.open_log(CONFIG)
+    log.append(build_batch([(START_MS, b"k", b"x" * 5_000, ())], codec=Codec.GZIP))
+    log.commit()
+    world.restart(power_cut=True)
+    world.config = replace(world.config, max_decompressed_batch_bytes=5_000)
+    log = world.open_log(CONFIG)
+    with pytest.raises(TooLarge, match="5000"):
+        log.max_timestamp()
+    with pytest.raises(TooLarge, match="5000"):
+        log.offset_for_time(START_MS)

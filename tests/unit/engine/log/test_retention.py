@@ -256,6 +256,20 @@ def test_a_removal_that_cannot_be_made_durable_takes_the_directory_offline(nth: 
     assert world.health.is_offline
 
 
+def test_a_removal_that_a_disk_fails_takes_the_directory_offline() -> None:
+    """Also when the files go, a minute after their names."""
+    world = World()
+    log = world.open_log(with_config(retention_bytes=0))
+    fill_segments(log, 2, 1)
+    log.flush()
+    log.run_retention()
+    world.scheduler.run_due()
+    world.disk.fail("remove", path_end=".log.deleted")
+    with pytest.raises(StorageOffline):
+        world.scheduler.advance(CONFIG.file_delete_delay_ms)
+    assert world.health.is_offline
+
+
 @pytest.fixture
 def log() -> Log:
     log = World().open_log(CONFIG)

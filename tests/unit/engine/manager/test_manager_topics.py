@@ -14,6 +14,7 @@ from engine.errors import (
     PolicyViolation,
     Recovering,
     StorageFull,
+    StorageOffline,
     TopicConflict,
     TopicNotFound,
 )
@@ -320,6 +321,9 @@ def test_who_holds_a_deleted_log_can_finish_reading() -> None:
     assert fetched.next_offset == 3
     log.append(new_batch())
     assert log.commit() == 4
+    world.scheduler.advance(60_000)
+    with pytest.raises(StorageOffline, match="is closed"):
+        log.read(0, max_bytes=1_000)
 
 
 def test_a_roll_after_the_deletion_stays_in_the_renamed_directory() -> None:
