@@ -237,10 +237,14 @@ class DrivenLog:
         self.model.log_start = before
 
     def will_be_cut(self, offset: int) -> None:
-        """Be prepared for a crash during a truncation: whatever was committed above may go."""
-        if offset < self.model.end:
-            cut = (one.base_offset for one in self.model.batches if one.next_offset > offset)
-            self._doubtful_end = min([offset, *cut])  # the batch that holds it goes whole
+        """Be prepared for a crash during a truncation: whatever was committed above may go.
+
+        The batch that holds the offset goes whole; of a gap below it nothing need stay.
+        """
+        model = self.model
+        if offset < model.end:
+            kept = (one.next_offset for one in model.batches if one.next_offset <= offset)
+            self._doubtful_end = max(kept, default=min(offset, model.log_start))
 
     def was_cut(self, offset: int, end: int) -> None:
         """Do to the model what a truncation through the manager did."""

@@ -42,7 +42,6 @@ WEIGHTS = {
     Kind.FAILED_SYNC: 3,
     Kind.TORN_WRITE: 2,
     Kind.FULL: 2,
-    Kind.NO_FILES: 3,
 }
 
 
@@ -61,7 +60,10 @@ class Trouble:
         if random.random() < chance:
             kind = random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         nth = min(random.randint(1, 12), random.randint(1, 40))
-        return cls(kind, nth, random.choice(ERRORS), random.choice(list(Ending)))
+        error, ending = random.choice(ERRORS), random.choice(list(Ending))
+        if kind is Kind.FAILURE and error == errno.EMFILE and nth % 3:
+            kind = Kind.NO_FILES  # not drawn, or every seed that once failed would be another life
+        return cls(kind, nth, error, ending)
 
     @classmethod
     def none(cls) -> Trouble:
