@@ -59,7 +59,7 @@ class MappedIndex(ABC):
             raise ValueError(f"an index of {max_size_bytes} bytes cannot hold an entry")
         self._read_only = read_only
         self._remap_lock = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._is_wanted = False
         self._changes = self._synced_changes = 0
         self._syncs = 0  # under way
         self._path = path
@@ -140,13 +140,23 @@ class MappedIndex(ABC):
     def rest(self) -> None:
         """Let go of the file until it is needed again, if all that was changed is on the disk.
 
-        Otherwise, while it is synced, and once it is closed, nothing happens. The log lock is held.
+        Otherwise, while it is synced, and once it is closed, nothing happens; nor the first time
+        after `stays_open` was told. The log lock is held.
         """
         with self._remap_lock:
-            mapped = self._map
-            if mapped is not None and not self._syncs and self._changes == self._synced_changes:
+            mapped, is_wanted = self._map, self._is_wanted
+            self._is_wanted = False
+            if mapped is None or is_wanted or self._syncs:
+                return
+            if self._changes == self._synced_changes:
                 self._map = None
                 mapped.close()
+
+    def stays_open(self) -> bool:
+        """Whether the looks that follow open no file, whoever has the index rest meanwhile."""
+        with self._remap_lock:
+            self._is_wanted = self._map is not None
+            return self._is_wanted
 
     def wake(self) -> MappedFile:
         """Have the file at hand again. The log lock is held. OSError, CorruptIndex, ValueError."""

@@ -107,10 +107,9 @@ class SegmentIndexes:
         """Whether there is a file of aborted transactions."""
         return self._fs.exists(self.transaction_path)
 
-    @property
-    def is_offset_open(self) -> bool:
-        """Whether the offset index is in use: then no look into it opens a file."""
-        return self._offset is not None and not self._offset.is_resting
+    def offset_stays_open(self) -> bool:
+        """Whether no look into the offset index opens a file now; see `MappedIndex.stays_open`."""
+        return self._offset is not None and self._offset.stays_open()
 
     @property
     def are_known(self) -> bool:
@@ -120,7 +119,8 @@ class SegmentIndexes:
     @property
     def are_open(self) -> bool:
         """Whether both sparse indexes are: then no append opens one."""
-        return self.is_offset_open and self._time is not None and not self._time.is_resting
+        offset, time = self._offset, self._time
+        return not (offset is None or offset.is_resting or time is None or time.is_resting)
 
     @property
     def is_full(self) -> bool:

@@ -175,7 +175,7 @@ class Segment:
         StoredDataCorrupt, NotCached, or CorruptIndex if the offset index leads nowhere.
         """
         end = self.records.size_bytes if end is None else end
-        if cached_only and not self.indexes.is_offset_open:
+        if cached_only and not self.indexes.offset_stays_open():
             raise NotCached
         index = self.indexes.offset
         start = index.lookup(offset).position

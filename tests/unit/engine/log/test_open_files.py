@@ -39,7 +39,7 @@ def test_a_start_keeps_one_file_of_each_segment_open(tmp_path: Path) -> None:
         assert open_files(log) == {".log": 3}
         assert len(read_values(log, 5)) == 2
         assert {kind for kind in open_files(log) if kind != ".log"} == {".index"}
-        assert log.segments[0].indexes.is_offset_open is False
+        assert not log.segments[0].indexes.offset_stays_open()
     with opened(tmp_path) as manager:
         assert manager.log(LOG).watermarks.log_end_offset == 7
 

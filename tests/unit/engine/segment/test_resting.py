@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.log.log import Log
+from engine.segment.file_records import NotCached
 from engine.segment.segment import Segment
 from engine.types import TimestampOffset
 from tests.support.builders import World
@@ -156,8 +157,27 @@ def test_a_flush_lets_the_sealed_segments_rest() -> None:
     assert all(segment.indexes.are_open for segment in log.segments)
     log.flush()
     assert [segment.indexes.are_open for segment in log.segments] == [False, False, True]
-    assert [segment.indexes.is_offset_open for segment in log.segments] == [False, False, True]
+    assert [segment.indexes.offset.is_resting for segment in log.segments] == [True, True, False]
     append_values(log, b"last")
     log.commit()
     assert len(read_values(log)) == 16
-    assert all(segment.indexes.is_offset_open for segment in log.segments)
+    assert not any(segment.indexes.offset.is_resting for segment in log.segments)
+
+
+def test_a_look_on_the_event_loop_opens_no_file_that_a_flush_has_just_closed() -> None:
+    """Between "it is open" and the look a flush may let the index rest: that waits for the next."""
+    world = World()
+    log = world.open_log()
+    fill_segments(log, 5, 5)
+    segment = log.segments[0]
+    assert segment.indexes.offset_stays_open()
+    log.flush()
+    world.disk.fail("open_map")
+    found = segment.locate(3, cached_only=True)
+    assert found is not None
+    assert found.base_offset == 3
+    assert world.disk.forget_faults()
+    segment.indexes.rest()  # the look has asked again
+    segment.indexes.rest()
+    with pytest.raises(NotCached):
+        segment.locate(3, cached_only=True)
