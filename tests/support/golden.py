@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import tarfile
 import tempfile
@@ -35,7 +36,9 @@ class ExpectedRecord:
 
 @cache
 def _unpacked() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tidelog-golden-")
+    directory = tempfile.TemporaryDirectory(prefix="tidelog-golden-")
+    atexit.register(directory.cleanup)  # left to the end of the process it is a warning, an error
+    return directory
 
 
 @cache
