@@ -16,7 +16,26 @@ from typing import NamedTuple, Protocol, Self
 from engine.types import Buffer
 
 
-class File(Protocol):
+class Handle(Protocol):
+    """Something open; a `with` block lets go of it."""
+
+    def sync_all(self) -> None:
+        """Return once the bytes and all metadata (times, for example) would survive a power cut."""
+
+    def close(self) -> None:
+        """Let go of it, without syncing; reads under way end normally. May be repeated."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class File(Handle, Protocol):
     """An open file that grows at its end: any number of readers, one writer at a time.
 
     The writer (append, truncate) is serialised by its owner; reads and syncs may run beside it.
@@ -59,9 +78,6 @@ class File(Protocol):
     def sync(self) -> None:
         """Return once the file's bytes and its size would survive a power cut."""
 
-    def sync_all(self) -> None:
-        """Return once the bytes and all metadata (times, for example) would survive a power cut."""
-
     def forget_cached(self) -> None:
         """Sync, and have later reads come from the disk where the platform can be told so.
 
@@ -77,18 +93,6 @@ class File(Protocol):
 
         Hexadecimal digits and dashes. A rename, for example, may change it though no byte changed.
         """
-
-    def close(self) -> None:
-        """Let go of the file, without syncing; reads under way end normally. May be repeated."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
 
 class MappedFile(Protocol):
@@ -128,7 +132,7 @@ class MappedFile(Protocol):
         """Let go of the map, without syncing. May be repeated."""
 
 
-class OpenDirectory(Protocol):
+class OpenDirectory(Handle, Protocol):
     """A directory that was opened to be synced: no lack of files can keep its names from it.
 
     Whoever changes names first and syncs them at the end opens it before the first change.
@@ -136,18 +140,6 @@ class OpenDirectory(Protocol):
 
     def sync_all(self) -> None:
         """Return once the names in it would survive a power cut, whatever its own is by now."""
-
-    def close(self) -> None:
-        """Let go of it. May be repeated."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
 
 class HeldLock(Protocol):

@@ -100,13 +100,44 @@ class DurableLog(LogReader):
             segments = state.local.segments.overlapping(state.recovery_point, target + 1)
             snapshots = [name for name in state.producers.snapshots if name >= state.recovery_point]
         self.commit()
-        flush_beside(context, state, segments, snapshots, self._naming)
+        self._flush_beside(context, state, segments, snapshots)
         with self._lock:
             if truncations == state.truncations:
                 state.recovery_point = max(target, state.recovery_point)
                 state.local.rest_sealed(segments)
             self._last_flush_ms = self._context.clock.monotonic_ms()
             return state.recovery_point
+
+    def _flush_beside(
+        self,
+        context: LogContext,
+        state: LogState,
+        segments: Sequence[Segment],
+        snapshots: Sequence[int],
+    ) -> None:
+        """Return once all of it would survive a power cut; the log lock is not held.
+
+        Overloaded and StorageFull: it was refused, and the directory goes on. StorageOffline.
+        """
+        health = context.health
+        with health.appending():
+            for segment in segments:
+                segment.indexes.open()
+        with health.writing():
+            for segment in segments:
+                segment.indexes.sync()
+        with self._naming:
+            for offset in snapshots:
+                with health.appending():
+                    snapshot = state.producers.open_snapshot(offset)
+                if snapshot is not None:
+                    with snapshot, health.syncing():
+                        snapshot.sync_all()
+            with health.appending():
+                state.epochs.flush()
+                directory = context.fs.open_directory(state.local.directory)
+        with directory, health.syncing():
+            directory.sync_all()
 
     def _open_directory(self) -> OpenDirectory:
         """Open the directory, under the name it has by now, to sync the names in it."""
@@ -135,35 +166,3 @@ class DurableLog(LogReader):
     def _ensure_open(self) -> None:
         if self._is_closed:
             raise StorageOffline(f"{self.topic_partition} is closed", log=str(self.topic_partition))
-
-
-def flush_beside(
-    context: LogContext,
-    state: LogState,
-    segments: Sequence[Segment],
-    snapshots: Sequence[int],
-    naming: threading.Lock,
-) -> None:
-    """Return once all of it would survive a power cut; the log lock is not held.
-
-    Overloaded and StorageFull: it was refused, and the directory goes on. StorageOffline.
-    """
-    health = context.health
-    with health.appending():
-        for segment in segments:
-            segment.indexes.open()
-    with health.writing():
-        for segment in segments:
-            segment.indexes.sync()
-    with naming:
-        for offset in snapshots:
-            with health.appending():
-                snapshot = state.producers.open_snapshot(offset)
-            if snapshot is not None:
-                with snapshot, health.syncing():
-                    snapshot.sync_all()
-        with health.appending():
-            state.epochs.flush()
-            directory = context.fs.open_directory(state.local.directory)
-    with directory, health.syncing():
-        directory.sync_all()

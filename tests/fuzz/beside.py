@@ -7,7 +7,6 @@ goes on into a start, and into the reads behind it.
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,10 +14,8 @@ from typing import Final, NamedTuple
 
 from engine.errors import CorruptCheckpoint, CorruptIndex, CorruptSnapshot, StoredDataCorrupt
 from engine.fs import names
-from engine.records.checksum import crc32c
-from engine.state.producer_snapshot import CHECKED_POSITION
 from engine.types import FetchIsolation
-from tests.fuzz.targets import ensure_named, target
+from tests.fuzz.targets import ensure_named, target, with_right_crc
 from tests.support.builders import World, new_batch
 from tests.support.damaged.images import decide, records_of
 from tests.support.logs import CONFIG, DIRECTORY, Records, fill_segments
@@ -73,8 +70,7 @@ def beside(data: bytes) -> None:
     path = paths[which % len(paths)]
     is_snapshot = path.suffix == names.SNAPSHOT_SUFFIX
     if is_snapshot and how >= 128:
-        checked = struct.pack(">I", crc32c(content[CHECKED_POSITION:]))
-        content = content[:2] + checked + content[CHECKED_POSITION:]
+        content = with_right_crc(content)
     world = World()
     world.disk.begin_with({**before.files, path: content})
     for was_clean, flushed in ((how % 4 == 0, recovery_point), (True, before.end)):

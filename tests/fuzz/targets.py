@@ -240,11 +240,16 @@ def walk_times(disk: ForgetfulDisk, path: Path) -> None:
     index.close()
 
 
+def with_right_crc(snapshot: bytes) -> bytes:
+    """Return the same with the checksum that a producer snapshot of it ought to have."""
+    content = snapshot[CHECKED_POSITION:]
+    return snapshot[:2] + struct.pack(">I", crc32c(content)) + content
+
+
 @target
 def snapshots(data: bytes) -> None:
     """What a snapshot says can be written and read again; or it is called corrupt."""
-    checked = struct.pack(">I", crc32c(data[CHECKED_POSITION:]))
-    for content in (data, data[:2] + checked + data[CHECKED_POSITION:]):
+    for content in (data, with_right_crc(data)):
         with contextlib.suppress(CorruptSnapshot):
             entries = decode_snapshot(content, loaded_ms=0)
             again = decode_snapshot(encode_snapshot(entries), loaded_ms=0)
