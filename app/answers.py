@@ -20,9 +20,9 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 Body: TypeAlias = bytes | bytearray
 
-SEND_BYTES: Final = 256 * 1024
+SEND_BYTES: Final = 1024 * 1024
 """An answer goes out in pieces of this size, each waiting for the one before: a slow reader holds
-its answer, which admission counts, and no second copy in the transport."""
+its answer, which admission counts, and over TLS no more than such a piece of it a second time."""
 
 JSON: Final = b"application/json"
 NDJSON: Final = b"application/x-ndjson"

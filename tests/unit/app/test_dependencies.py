@@ -109,9 +109,9 @@ async def test_a_large_answer_goes_out_in_pieces() -> None:
     async def send(message: Message) -> None:
         sent.append(dict(message))
 
-    body = bytes(range(256)) * 3_000
+    body = bytes(range(256)) * 12_000
     await send_answer(send, Answer(200, [], body))
-    assert sent[0]["headers"] == [(b"content-length", b"768000")]
+    assert sent[0]["headers"] == [(b"content-length", b"3072000")]
     assert b"".join(bytes(message["body"]) for message in sent[1:]) == body
     assert [message.get("more_body", False) for message in sent[1:]] == [True, True, False]
 
