@@ -50,12 +50,12 @@ run: setup ## The service in the foreground (DATA_DIR=data HOST=127.0.0.1 PORT=8
 
 .PHONY: bench
 bench: setup ## Measure against the yardsticks in the same run: a table, and JSON for programs
-	@$(BIN)/python -m bench
-	@$(BIN)/python -m bench.engine
+	@$(BIN)/python -m bench.warm $(BIN)/python -m bench
+	@$(BIN)/python -m bench.warm $(BIN)/python -m bench.engine
 
 .PHONY: bench-peers
 bench-peers: setup ## Measure beside Kafka's broker, Spark's Kafka source, s2-lite and Durable Streams (Java, Maven, cargo, npm, network)
-	@$(BIN)/python -m bench.peers
+	@$(BIN)/python -m bench.warm $(BIN)/python -m bench.peers
 
 MEASURE ?= single
 

@@ -15,7 +15,7 @@ from bench.measures import MEASURES, Bench
 from bench.memory import MemoryWatch
 from demo.children import Server, serve_arguments
 
-_MEMORY_CEILING_MIB = 200
+_MEMORY_CEILING_MIB = 150
 _MIB = 1 << 20
 
 

@@ -29,7 +29,7 @@ def reads(bench: Bench) -> list[Figure]:
 
     Arrow has a service of its own: PyArrow's memory is not that of all the other measures.
     """
-    from_json = _figure(bench, "JSON", "application/json", target=600_000)
+    from_json = _figure(bench, "JSON", "application/json", target=1_500_000)
     with (
         Server(serve_arguments(bench.folder / "arrow"), bench.folder / "arrow.txt") as service,
         Connection(service.url) as connection,
