@@ -18,7 +18,7 @@ from bench.download import Download, run_download
 from bench.figures import Figure
 from bench.load import post
 from demo.children import Server
-from engine.records.builder import build_batch
+from engine.records.builder import NewRecord, build_batch
 
 if TYPE_CHECKING:
     from bench.measures import Bench, Loaded
@@ -28,6 +28,7 @@ _NDJSON: Final = "application/x-ndjson"
 _BATCHES: Final = "application/vnd.kafka.recordbatch.v2"
 _PARTITIONS: Final = 4
 _VALUE_BYTES: Final = 150
+_LARGE_VALUE_BYTES: Final = 980  # of a record of 1,000 bytes, or a few less
 _RECORDS: Final = 1_000
 _BATCH_BYTES: Final = 64 * 1024
 _MB: Final = 1_000_000
@@ -38,6 +39,7 @@ _BARE: Final = "bare ASGI application"
 _FILE: Final = "append and flush, nothing else"
 _OF_BARE: Final = 0.6  # of an application that does nothing
 _OF_DD: Final = 0.8
+_OF_DD_SMALL: Final = 0.5
 
 # What is asked for at one connection, at 64 and in bodies of 1,000, of what an application did that
 # appends and flushes and nothing else where that was asked: 3,900/s, 30,700/s and 1.2 M records/s.
@@ -166,31 +168,45 @@ def ndjson(bench: Bench) -> list[Figure]:
 
 
 def raw(bench: Bench) -> list[Figure]:
-    """Raw batches of 64 KiB, flushed, beside `dd` on the same disk; then read back."""
+    """Raw batches, flushed, beside `dd` on the same disk; then read back."""
     bench.create_topic("raw")
-    batch = _batch()
     paths = [topic_path("raw", partition, "batches") for partition in range(_PARTITIONS)]
-    scratch = bench.folder / "dd.bin"
-    requests = [post(path, _BATCHES, batch) for path in paths]
-    rounds = [(_dd_rate(scratch, _DD_BLOCKS), bench.load(requests, 64)) for _ in range(_ROUNDS)]
-    dd_rate = median(rate for rate, _ in rounds)
-    loaded = rounds_of([each for _, each in rounds])
+    chance = random.Random(3)
+    small = _batch([json_value(chance)], _BATCH_BYTES)
+    large = _batch([chance.randbytes(_LARGE_VALUE_BYTES) for _ in range(_RECORDS)])
+    rounds = [
+        (
+            _dd_rate(bench.folder / f"dd-{index}.bin", _DD_BLOCKS),
+            bench.load([post(path, _BATCHES, small) for path in paths], 64),
+            bench.load([post(path, _BATCHES, large) for path in paths], 4),
+        )
+        for index in range(_ROUNDS)
+    ]
+    dd_rate = median(rate for rate, _, _ in rounds)
     address = urlsplit(bench.service.url)
     read = run_download(
         Download(address.hostname or "", address.port or 0, paths[0], bench.seconds)
     )
+    many, few = (rounds_of(loads) for loads in list(zip(*rounds, strict=True))[1:])
+    name = "raw batches of 64 KiB, flushed, 64 connections"
+    large_name = "raw batches of 1 MB, records of 1,000 bytes, flushed, 4 connections"
     return [
-        Figure(
-            "raw batches of 64 KiB, flushed, 64 connections",
-            loaded.per_second * len(batch) / _MB,
-            "MB/s",
-            target=_OF_DD * dd_rate,
-            yardstick="dd bs=64k conv=fdatasync",
-            yardstick_value=dd_rate,
-            note=loaded.note,
-        ),
+        _beside_dd(name, many, len(small), dd_rate, _OF_DD_SMALL),
+        _beside_dd(large_name, few, len(large), dd_rate, _OF_DD),
         Figure("raw batches read, one connection", read.per_second / _MB, "MB/s", target=2_000),
     ]
+
+
+def _beside_dd(name: str, loaded: Rounds, body_bytes: int, dd_rate: float, share: float) -> Figure:
+    return Figure(
+        name,
+        loaded.per_second * body_bytes / _MB,
+        "MB/s",
+        target=share * dd_rate,
+        yardstick="dd bs=64k conv=fdatasync",
+        yardstick_value=dd_rate,
+        note=loaded.note,
+    )
 
 
 def json_value(chance: random.Random) -> bytes:
@@ -203,18 +219,19 @@ def json_value(chance: random.Random) -> bytes:
     return value
 
 
-def _batch() -> bytes:
-    """Return an uncompressed record batch of about 64 KiB."""
-    chance = random.Random(3)
+def _batch(values: Sequence[bytes], size_bytes: int = 0) -> bytes:
+    """Return an uncompressed batch of the values, repeated until it is about that large."""
     now_ms = int(time.time() * 1000)
-    one = build_batch([(now_ms, b"key", json_value(chance), [])])
-    two = build_batch([(now_ms, b"key", json_value(chance), [])] * 2)
-    count = (_BATCH_BYTES - len(one)) // (len(two) - len(one))
-    return bytes(build_batch([(now_ms, b"key", json_value(chance), []) for _ in range(count)]))
+    records: list[NewRecord] = [(now_ms, b"key", value, []) for value in values]
+    one, two = len(build_batch(records)), len(build_batch(records * 2))
+    return bytes(build_batch(records * max(1, (size_bytes - one) // (two - one))))
 
 
 def _dd_rate(target: Path, blocks: int) -> float:
-    """Return MB/s of what `dd` writes and flushes."""
+    """Return MB/s of what `dd` writes and flushes.
+
+    The file stays: a host might take the memory back that it has in the page cache.
+    """
     os.sync()
     started = time.perf_counter()
     subprocess.run(
@@ -223,5 +240,4 @@ def _dd_rate(target: Path, blocks: int) -> float:
         capture_output=True,
     )
     seconds = time.perf_counter() - started
-    target.unlink()
     return blocks * _BATCH_BYTES / _MB / seconds

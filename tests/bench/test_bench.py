@@ -29,7 +29,7 @@ def test_every_measure_of_the_service_gives_figures(tmp_path: Path) -> None:
     )
     document = msgspec.json.decode(target.read_bytes())
     assert document["machine"]["cores"]
-    assert len(document["figures"]) == 11
+    assert len(document["figures"]) == 12
     for figure in document["figures"]:
         assert figure["value"] > 0
         assert figure["name"] in done.stdout
