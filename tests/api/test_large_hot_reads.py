@@ -20,6 +20,12 @@ async def service(anyio_backend: str) -> AsyncIterator[Service]:
         yield service
 
 
+def commit_large(service: Service) -> None:
+    """Commit what goes out in four pieces."""
+    for _ in range(4):
+        commit(service, LARGE)
+
+
 def take_nothing(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the transport full after each write, until the test lets it go on."""
     real = connection.wire.write
@@ -37,9 +43,9 @@ async def test_a_large_answer_goes_out_as_fast_as_it_is_taken(
 ) -> None:
     """The next piece is handed to the transport when it has room, and nothing is lost."""
     connection = (await knowing(service)).connect()
-    commit(service, LARGE)
+    commit_large(service)
     take_nothing(connection, monkeypatch)
-    connection.send(request("GET", f"{path}?max_bytes=2000000"))
+    connection.send(request("GET", f"{path}?max_bytes=4000000"))
     for pieces in range(1, 5):
         await connection.wire.next_write()
         assert len(connection.wire.writes) == pieces
@@ -56,9 +62,9 @@ async def test_a_client_that_leaves_amid_a_large_answer_ends_it(
 ) -> None:
     """What is left of the answer is given up, and so is what it held."""
     connection = (await knowing(service)).connect()
-    commit(service, LARGE)
+    commit_large(service)
     take_nothing(connection, monkeypatch)
-    connection.send(request("GET", f"{BATCHES}?max_bytes=2000000"))
+    connection.send(request("GET", f"{BATCHES}?max_bytes=4000000"))
     await connection.wire.next_write()
     tasks = list(connection.protocol.tasks)
     connection.hang_up()
@@ -80,8 +86,8 @@ async def test_a_full_connection_is_left_to_asgi(service: Service) -> None:
 async def test_a_large_answer_may_be_the_last(service: Service) -> None:
     """A server that stops meanwhile says so in the head, and hangs up behind the body."""
     connection = (await knowing(service)).connect()
-    commit(service, LARGE)
-    connection.send(request("GET", f"{RECORDS}?max_bytes=2000000"))
+    commit_large(service)
+    connection.send(request("GET", f"{RECORDS}?max_bytes=4000000"))
     connection.protocol.shutdown()
     reply = await connection.answer()
     assert dict(reply.headers)[b"connection"] == b"close"
