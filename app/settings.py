@@ -172,7 +172,7 @@ class Settings(BaseSettings):
     min_coded_bytes: Positive = 1024
     """Shorter JSON answers are never compressed, whatever Accept-Encoding says."""
 
-    download_chunk_bytes: Positive = 1024 * 1024
+    download_chunk_bytes: Positive = MIB
     """A download reads and holds so much of a file at a time, or one batch if that is larger."""
 
     default_split_bytes: Positive = 64 * MIB

@@ -6,7 +6,7 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,7 +18,7 @@ from bench.download import Download, run_download
 from bench.figures import Figure
 from bench.load import post
 from demo.children import Server
-from engine.records.builder import NewRecord, build_batch
+from engine.records.builder import build_batch
 
 if TYPE_CHECKING:
     from bench.measures import Bench, Loaded
@@ -30,6 +30,7 @@ _PARTITIONS: Final = 4
 _VALUE_BYTES: Final = 150
 _LARGE_VALUE_BYTES: Final = 980  # of a record of 1,000 bytes, or a few less
 _RECORDS: Final = 1_000
+_RECORDS_OF_64_KIB: Final = 403  # with a value of 150 bytes
 _BATCH_BYTES: Final = 64 * 1024
 _MB: Final = 1_000_000
 _ROUNDS: Final = 3  # in turn with the yardstick, so that a busy moment hits both
@@ -172,27 +173,28 @@ def raw(bench: Bench) -> list[Figure]:
     bench.create_topic("raw")
     paths = [topic_path("raw", partition, "batches") for partition in range(_PARTITIONS)]
     chance = random.Random(3)
-    small = _batch([json_value(chance)], _BATCH_BYTES)
+    small = _batch([json_value(chance)] * _RECORDS_OF_64_KIB)
     large = _batch([chance.randbytes(_LARGE_VALUE_BYTES) for _ in range(_RECORDS)])
+    of_small, of_large = ([post(path, _BATCHES, one) for path in paths] for one in (small, large))
     rounds = [
         (
             _dd_rate(bench.folder / f"dd-{index}.bin", _DD_BLOCKS),
-            bench.load([post(path, _BATCHES, small) for path in paths], 64),
-            bench.load([post(path, _BATCHES, large) for path in paths], 4),
+            bench.load(of_small, 64),
+            bench.load(of_large, 4),
         )
         for index in range(_ROUNDS)
     ]
-    dd_rate = median(rate for rate, _, _ in rounds)
+    dd_rates, many, few = zip(*rounds, strict=True)
+    dd_rate = median(dd_rates)
     address = urlsplit(bench.service.url)
     read = run_download(
         Download(address.hostname or "", address.port or 0, paths[0], bench.seconds)
     )
-    many, few = (rounds_of(loads) for loads in list(zip(*rounds, strict=True))[1:])
     name = "raw batches of 64 KiB, flushed, 64 connections"
     large_name = "raw batches of 1 MB, records of 1,000 bytes, flushed, 4 connections"
     return [
-        _beside_dd(name, many, len(small), dd_rate, _OF_DD_SMALL),
-        _beside_dd(large_name, few, len(large), dd_rate, _OF_DD),
+        _beside_dd(name, rounds_of(many), len(small), dd_rate, _OF_DD_SMALL),
+        _beside_dd(large_name, rounds_of(few), len(large), dd_rate, _OF_DD),
         Figure("raw batches read, one connection", read.per_second / _MB, "MB/s", target=2_000),
     ]
 
@@ -219,12 +221,10 @@ def json_value(chance: random.Random) -> bytes:
     return value
 
 
-def _batch(values: Sequence[bytes], size_bytes: int = 0) -> bytes:
-    """Return an uncompressed batch of the values, repeated until it is about that large."""
+def _batch(values: Iterable[bytes]) -> bytes:
+    """Return an uncompressed batch of the values."""
     now_ms = int(time.time() * 1000)
-    records: list[NewRecord] = [(now_ms, b"key", value, []) for value in values]
-    one, two = len(build_batch(records)), len(build_batch(records * 2))
-    return bytes(build_batch(records * max(1, (size_bytes - one) // (two - one))))
+    return bytes(build_batch([(now_ms, b"key", value, []) for value in values]))
 
 
 def _dd_rate(target: Path, blocks: int) -> float:
