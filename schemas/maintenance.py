@@ -83,7 +83,7 @@ class TruncateLog(Model):
     """Where the log is to end."""
 
     to_offset: Offset
-    """Exclusive: the records from here on are gone. At the most the log end."""
+    """Exclusive: the records from here on are gone. At the most the log end, and amid no batch."""
 
 
 class TruncateReport(Marks):

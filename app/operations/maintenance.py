@@ -6,13 +6,15 @@ from typing import Final
 
 from app.answers import Answer, etag_of, json_answer
 from app.operations.service import Service
-from app.problems import PreconditionRequired
+from app.problems import InvalidBody, PreconditionRequired
 from app.translate.calls import parse_etag
 from app.translate.receipts import Place, file_path, shown_marks, to_json
-from engine.errors import OffsetBeyondLogEnd
+from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.files import FileKind
 from engine.log.log import Log
 from engine.log.results import SegmentInfo
+from engine.records.header import parse_header
+from engine.types import FetchIsolation
 from schemas.common import Marks
 from schemas.maintenance import CompactionReport
 
@@ -90,7 +92,8 @@ async def truncate_log(
 ) -> Answer:
     """Take the log end back, if the log still ends where the client saw it end.
 
-    Raises PreconditionRequired without a condition, PreconditionFailed, OffsetBeyondLogEnd.
+    Raises PreconditionRequired without a condition, PreconditionFailed, OffsetBeyondLogEnd, and
+    InvalidBody where records below the offset would go too.
     """
     if if_match is None:
         raise PreconditionRequired(
@@ -102,6 +105,8 @@ async def truncate_log(
     def truncate() -> None:
         # Whoever waits for the disk is answered first: afterwards the mark is lower again.
         service.commits.committed([(log, log.commit())])
+        if log.tag == expected:
+            _ensure_between_batches(log, to_offset)
         manager = service.runtime.manager
         log_end_offset = manager.truncate(log, to_offset, expected_tag=expected)
         if to_offset > log_end_offset:
@@ -116,6 +121,33 @@ async def truncate_log(
     tag = log.tag
     body = {**_marks(log), "leader_epoch": tag.leader_epoch, "log_id": log.log_id}
     return json_answer(to_json(body), headers=[(b"etag", etag_of(*tag))])
+
+
+def _ensure_between_batches(log: Log, to_offset: int) -> None:
+    """Raise InvalidBody if the offset is amid a batch, which the engine would cut whole.
+
+    Its first records may be those of another client. What is damaged is cut wherever it is asked
+    for: nobody can read it.
+    """
+    try:
+        read = log.read(to_offset, max_bytes=1, isolation=FetchIsolation.LOG_END)
+    except (OffsetError, StorageError):
+        return
+    assert read is not None, "only a read of the cache may find nothing"
+    base_offset = read.first_offset
+    if (
+        base_offset is None
+        or base_offset >= to_offset
+        or to_offset <= read.watermarks.log_start_offset
+    ):
+        return
+    next_offset = parse_header(read.data).next_offset
+    raise InvalidBody(
+        f"the records from offset {base_offset} to {next_offset - 1} are one batch, which goes or "
+        f"stays whole: cut at {base_offset} or {next_offset}",
+        batch_base_offset=base_offset,
+        batch_next_offset=next_offset,
+    )
 
 
 async def compact_log(service: Service, place: Place) -> Answer:

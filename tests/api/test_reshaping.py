@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.fs.names import log_name
 from tests.support.service import OFFSETS, RECORDS, Api, running
 
 pytestmark = pytest.mark.anyio
@@ -15,6 +16,12 @@ KEPT = "/v1/topics/kept/partitions/0"
 async def tag_of(api: Api) -> dict[str, str]:
     """The condition that the log ends where it ends now."""
     return {"if-match": (await api.client.get(OFFSETS)).headers["etag"]}
+
+
+def damage_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
 
 
 async def test_truncation_cuts_where_the_client_saw_the_end(api: Api) -> None:
@@ -51,6 +58,57 @@ async def test_truncation_needs_the_present_end(api: Api) -> None:
     wrong = await api.client.post(f"{LOG}/truncate", json={"to_offset": 0}, headers=malformed)
     assert (wrong.status_code, wrong.json()["header"]) == (400, "if-match")
     assert api.log().watermarks.log_end_offset == 2
+
+
+async def test_a_truncation_takes_no_record_below_its_offset(api: Api) -> None:
+    """Amid a batch it is refused, with the offsets that are possible; nothing is cut (M7)."""
+    await api.append(1)
+    await api.append(2, 3, 4)
+    await api.append(5)
+    tag = await tag_of(api)
+    for amid in (2, 3):
+        refused = await api.client.post(f"{LOG}/truncate", json={"to_offset": amid}, headers=tag)
+        problem = refused.json()
+        assert (refused.status_code, problem["code"]) == (422, "invalid_request")
+        assert (problem["batch_base_offset"], problem["batch_next_offset"]) == (1, 4)
+    assert await tag_of(api) == tag
+    stale = await api.client.post(
+        f"{LOG}/truncate", json={"to_offset": 2}, headers={"if-match": '"0-9-00000000"'}
+    )
+    assert stale.status_code == 412, "whose view has passed is told that first"
+    for between in (4, 1):
+        cut = await api.client.post(
+            f"{LOG}/truncate", json={"to_offset": between}, headers=await tag_of(api)
+        )
+        assert cut.json()["log_end_offset"] == between
+
+
+async def test_what_lies_below_the_log_start_is_no_reason_to_refuse(api: Api) -> None:
+    """A log whose records were deleted amid a batch can be emptied there, and cut below it."""
+    await api.append(1, 2, 3, 4)
+    await api.client.post(f"{LOG}/delete-records", json={"before_offset": 2})
+    amid = await api.client.post(
+        f"{LOG}/truncate", json={"to_offset": 3}, headers=await tag_of(api)
+    )
+    assert amid.status_code == 422
+    for to_offset in (2, 1):
+        cut = await api.client.post(
+            f"{LOG}/truncate", json={"to_offset": to_offset}, headers=await tag_of(api)
+        )
+        assert (cut.json()["log_start_offset"], cut.json()["log_end_offset"]) == (to_offset,) * 2
+
+
+async def test_damage_is_cut_off_wherever_it_is_asked_for(tmp_path: Path) -> None:
+    """A batch that nobody can read is no reason to keep what lies in it."""
+    async with running(tmp_path) as api:
+        await api.create()
+        await api.append(1, 2, 3)
+    damage_last_byte(tmp_path / "events-0" / log_name(0))
+    async with running(tmp_path) as api:
+        cut = await api.client.post(
+            f"{LOG}/truncate", json={"to_offset": 1}, headers=await tag_of(api)
+        )
+        assert (cut.status_code, cut.json()["log_end_offset"]) == (200, 1)
 
 
 async def test_truncation_beyond_the_end_is_refused(api: Api) -> None:
