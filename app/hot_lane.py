@@ -222,7 +222,8 @@ class HotAppend(HotRequest):
             return
         try:
             if append.is_plain(self._body):
-                self._lane.together.add(append, append.batch(self._body), self._appended)
+                append.take(self._body)
+                self._lane.together.add(append, len(self._body), self._appended)
                 return
             append.run(self._body, at_once=True)
         except Exception as error:  # noqa: BLE001  # as above

@@ -50,7 +50,7 @@ class RecordIn(Model):
 
 
 class RecordsIn(Model):
-    """The body of an append: one batch, all of it or nothing."""
+    """The body of an append: all of it is in one batch, or nothing is written."""
 
     records: Annotated[
         list[RecordIn],

@@ -9,9 +9,10 @@ flush round that carries it; no thread waits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import ClassVar, Final, NamedTuple
+from itertools import chain
+from typing import ClassVar, Final, NamedTuple, Self
 
 from app.answers import Answer, Body
 from app.commits import CommitTimedOut
@@ -26,7 +27,7 @@ from app.translate.records_in import read_records
 from engine.errors import InvalidRecord, UnsupportedMagic
 from engine.guard import WouldWait
 from engine.log.results import Appended
-from engine.records.builder import NewRecord, build_batch
+from engine.records.builder import NewRecord, RecordColumns, build_batch
 from engine.records.header import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -39,6 +40,9 @@ from engine.records.header import (
 from engine.types import NO_PRODUCER_ID, Buffer
 
 STATUS: Final = {"0": 202, "1": 201, "all": 201}
+
+SHARED_BYTES: Final = 16 * 1024
+"""So many bytes of bodies at most become one batch; the `batch.size` of Kafka's producer."""
 
 _PLAIN: Final = AppendCall()[1:]
 """What a call asks for beside its acks, if it asks for nothing."""
@@ -78,7 +82,8 @@ class Append(ABC):
     """One append of one request, in steps that do not wait: who calls them, waits in between.
 
     `judge` judges the headers. `run` puts a body into the log, on this thread; when everything
-    below `end_offset` is on disk, if `call` asks for that, `receipt` tells what was done.
+    below `end_offset` is on disk, if `call` asks for that, `receipt` tells what was done. Instead
+    of `run`, a body may be taken, and put into the log together with those of others.
     """
 
     kind: ClassVar[bytes]
@@ -86,6 +91,9 @@ class Append(ABC):
 
     is_checked: ClassVar[bool]
     """Whether our own builder makes the batch, so that the log need not look into it."""
+
+    shared_bytes: ClassVar[int]
+    """How many bytes of bodies may become one batch; a larger one has a batch to itself."""
 
     __slots__ = ("_appended", "_is_ndjson", "_is_plain", "_service", "call", "place")
 
@@ -113,16 +121,25 @@ class Append(ABC):
         """Whether it is one batch for which the log has no producer and no condition to judge."""
 
     @abstractmethod
-    def batch(self, body: Body) -> Buffer:
-        """Return what the body puts into the log, or raise what is wrong with it."""
+    def take(self, body: Body) -> None:
+        """Keep what the body brings, or raise what is wrong with it."""
+
+    @abstractmethod
+    def batch(self, others: Sequence[Self] = ()) -> Buffer:
+        """Return what the log is given: one batch, of these others' bodies too."""
+
+    @property
+    @abstractmethod
+    def share(self) -> tuple[int, int]:
+        """How many records the body brought, and the greatest time of them."""
 
     def run(self, body: Body, *, at_once: bool) -> None:
         """Put the body into the log, or raise what is wrong with it: all of it, or nothing.
 
         On the event loop `at_once`: then WouldWait may be raised, and it belongs on a worker.
         """
-        batch = self.batch(body)
-        checked = self.is_checked
+        self.take(body)
+        batch, checked = self.batch(), self.is_checked
         self.took(
             _append(self._service, self.place, self.call, batch, checked=checked, at_once=at_once)
         )
@@ -160,12 +177,16 @@ class Append(ABC):
 
 
 class RecordsAppend(Append):
-    """The records of a JSON or NDJSON body, as one batch."""
+    """The records of a JSON or NDJSON body, in one batch."""
 
     kind = b"records"
     is_checked = True
+    shared_bytes = SHARED_BYTES
 
-    __slots__ = ()
+    __slots__ = ("records",)
+
+    records: list[NewRecord] | RecordColumns
+    """What was taken."""
 
     @classmethod
     def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
@@ -174,16 +195,26 @@ class RecordsAppend(Append):
     def is_plain(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
         return self._is_plain
 
-    def batch(self, body: Body) -> bytearray:
+    def take(self, body: Body) -> None:
         service = self._service
-        made = read_records(
+        self.records = read_records(
             body,
             is_ndjson=self._is_ndjson,
             max_records=service.settings.max_records_per_request,
             now_ms=service.clock.now_ms(),
             config=self.place.log.config,
         )
-        return _build(self.place, self.call, made)
+
+    def batch(self, others: Sequence[Self] = ()) -> bytearray:
+        records: Iterable[NewRecord] = self.records
+        if others:
+            records = chain(records, *[other.records for other in others])
+        return _build(self.place, self.call, records)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        records = self.records
+        return len(records), max([record[0] for record in records])
 
 
 class BatchesAppend(Append):
@@ -191,6 +222,7 @@ class BatchesAppend(Append):
 
     kind = b"batches"
     is_checked = False
+    shared_bytes = 0
 
     __slots__ = ("_data",)
 
@@ -213,10 +245,18 @@ class BatchesAppend(Append):
         header = parse_header(body)
         return header.size_bytes == len(body) and not header.has_producer_id
 
-    def batch(self, body: Body) -> Buffer:
+    def take(self, body: Body) -> None:
         _ensure_magic(body)
         self._data = body
-        return body
+
+    def batch(self, others: Sequence[Self] = ()) -> Buffer:
+        assert not others, "what a client encoded stays as it is"
+        return self._data
+
+    @property
+    def share(self) -> tuple[int, int]:
+        header = parse_header(self._data)
+        return header.records_count, header.max_timestamp
 
     @property
     def producer(self) -> tuple[int, int]:
@@ -225,7 +265,7 @@ class BatchesAppend(Append):
 
 
 async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
-    """Append the records of a JSON or NDJSON body as one batch."""
+    """Append the records of a JSON or NDJSON body, in one batch."""
     return await _serve(exchange, place, RecordsAppend, call)
 
 

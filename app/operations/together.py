@@ -1,19 +1,21 @@
 """Appends of several clients to one log, put into it at once.
 
 What comes in one turn of the event loop is appended at its end: one lock, one write and one move of
-the log's end for all of it. Each stays a batch of its own and is answered as if it were alone.
+the log's end for all of it. Small bodies of records share a batch, as records in Kafka's producer
+do; what a client encoded stays the batch it is. Each is answered as if it were alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from app.operations.append import Append
 from app.operations.service import Service
 from engine.errors import EngineError, StorageError
 from engine.log.log import Log
+from engine.log.results import Appended
 from engine.types import Buffer
 
 TURN_BODIES: Final = 4
@@ -26,10 +28,22 @@ WouldWait says that it belongs on a worker: the log rolls, for example, or opens
 """
 
 
-class _Member(NamedTuple):
-    append: Append
-    batch: Buffer
-    done: Done
+_Member: TypeAlias = tuple[Append, Done]
+
+_Sharers: TypeAlias = list[_Member]
+"""Those whose bodies become one batch."""
+
+
+class _Group:
+    """What one log is given at the end of a turn, all of one kind."""
+
+    __slots__ = ("batches", "room_bytes", "size_bytes")
+
+    def __init__(self) -> None:
+        self.batches: list[_Sharers] = []
+        self.size_bytes = 0
+        self.room_bytes = 0
+        """How much more the last batch takes."""
 
 
 class Together:
@@ -37,35 +51,46 @@ class Together:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._limit_bytes = service.settings.inline_append_bytes
-        self._gathered: dict[tuple[Log, bool], list[_Member]] = {}
-        self._bytes: dict[Log, int] = {}
+        self._limit_bytes = TURN_BODIES * service.settings.inline_append_bytes
+        self._groups: dict[tuple[Log, bool], _Group] = {}
 
-    def add(self, append: Append, batch: Buffer, done: Done) -> None:
-        """Have a plain append in its log at the end of this turn, or before that is too much."""
-        log = append.place.log
-        if self._bytes.get(log, 0) + len(batch) > TURN_BODIES * self._limit_bytes:
+    def add(self, append: Append, size_bytes: int, done: Done) -> None:
+        """Have a plain append in its log at the end of this turn, or before that is too much.
+
+        It has taken its body, of so many bytes.
+        """
+        groups = self._groups
+        key = (append.place.log, append.is_checked)  # the foreign is looked into, what is ours not
+        group = groups.get(key)
+        if group is not None and group.size_bytes + size_bytes > self._limit_bytes:
             self._put()
-        if not self._gathered:
-            asyncio.get_running_loop().call_soon(self._put)
-        self._bytes[log] = self._bytes.get(log, 0) + len(batch)
-        key = (log, append.is_checked)  # what is foreign is looked into, what is ours is not
-        self._gathered.setdefault(key, []).append(_Member(append, batch, done))
+            groups, group = self._groups, None
+        if group is None:
+            if not groups:
+                asyncio.get_running_loop().call_soon(self._put)
+            group = groups[key] = _Group()
+        group.size_bytes += size_bytes
+        if size_bytes <= group.room_bytes:
+            group.room_bytes -= size_bytes
+            group.batches[-1].append((append, done))
+        else:
+            group.room_bytes = append.shared_bytes - size_bytes
+            group.batches.append([(append, done)])
 
     def _put(self) -> None:
-        gathered, self._gathered = self._gathered, {}
-        self._bytes.clear()
-        for (log, checked), members in gathered.items():
-            self._append(log, members, checked=checked)
+        groups, self._groups = self._groups, {}
+        for (log, checked), group in groups.items():
+            self._append(log, group.batches, checked=checked)
         self._service.commits.ask()
 
-    def _append(self, log: Log, members: Sequence[_Member], *, checked: bool) -> None:
+    def _append(self, log: Log, batches: Sequence[_Sharers], *, checked: bool) -> None:
         """Append all of them; if the log refuses that, one by one, to see which of them it is."""
+        members = [member for sharers in batches for member in sharers]
         try:
             appended = self._service.runtime.committer.append(
                 log,
-                _joined(members),
-                acks_all=any(member.append.call.acks == "all" for member in members),
+                _encoded(batches),
+                acks_all=any(append.call.acks == "all" for append, _ in members),
                 wakes=False,
                 at_once=True,
                 checked=checked,
@@ -74,18 +99,29 @@ class Together:
             is_refusal = isinstance(error, EngineError) and not isinstance(error, StorageError)
             if is_refusal and len(members) > 1:
                 for member in members:
-                    self._append(log, [member], checked=checked)
+                    self._append(log, [[member]], checked=checked)
             else:
-                for member in members:
-                    member.done(error)
+                for _, done in members:
+                    done(error)
             return
-        for member, alone in zip(members, appended.one_by_one(), strict=True):
-            member.append.took(alone)
-            member.done(None)
+        for sharers, batch in zip(batches, appended.one_by_one(), strict=True):
+            _tell(sharers, batch)
 
 
-def _joined(members: Sequence[_Member]) -> Buffer:
-    """Return the batches as one buffer; that of one alone is written from where it is."""
-    if len(members) == 1:
-        return members[0].batch
-    return bytearray().join([member.batch for member in members])
+def _encoded(batches: Sequence[_Sharers]) -> Buffer:
+    """Return the batches as one buffer; that of one body alone is written from where it is."""
+    encoded = [append.batch([other for other, _ in others]) for (append, _), *others in batches]
+    return encoded[0] if len(encoded) == 1 else bytearray().join(encoded)
+
+
+def _tell(sharers: _Sharers, batch: Appended) -> None:
+    """Tell each of them what of the batch is its own."""
+    if len(sharers) == 1:
+        ((append, done),) = sharers
+        append.took(batch)
+        done(None)
+        return
+    shares = batch.shared_out(append.share for append, _ in sharers)
+    for (append, done), alone in zip(sharers, shares, strict=True):
+        append.took(alone)
+        done(None)

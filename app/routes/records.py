@@ -93,7 +93,7 @@ async def append_topic_records(
 async def append_records(
     exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[AppendRecordsParameters, Query()]
 ) -> AnswerResponse:
-    """Append records to one partition as one batch: all of it, or nothing.
+    """Append records to one partition, in one batch: all of them, or nothing.
 
     With `stream=true` an NDJSON body may have any length: it is committed in parts while it
     arrives, and the answer, or the problem document, says up to which line.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NoReturn
 
 import msgspec
@@ -20,7 +20,7 @@ from app.problems import MAX_ERRORS_LISTED, MalformedRequest, malformed_json
 from app.translate.plain_in import Timestamp, decode_plain, plain_columns
 from engine.config import LogConfig
 from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
-from engine.records.builder import NewRecord
+from engine.records.builder import NewRecord, RecordColumns
 from engine.records.check import TimestampBounds
 from engine.types import INT64_MAX
 
@@ -75,7 +75,7 @@ _PLACE: Final = re.compile(r" - at `\$(?:\.records)?(?:\[(\d+)\])?\.?([^`]*)`$")
 
 def read_records(
     body: Body, *, is_ndjson: bool, max_records: int, now_ms: int, config: LogConfig
-) -> Iterable[NewRecord]:
+) -> list[NewRecord] | RecordColumns:
     """Return the records of a body, ready for a batch of a topic with this configuration.
 
     Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it is and holds no

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from engine.records.header import BatchHeader
+from engine.records.header import BatchHeader, TimestampType
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, OffsetMetadata
 
@@ -39,10 +39,27 @@ class Appended(NamedTuple):
         """Yield what each of several batches would have had as an append of its own."""
         for header in self.headers:
             first, last = header.base_offset, header.last_offset
+            count, timestamp = last - first + 1, header.max_timestamp
             tag = LogTag(self.tag.leader_epoch, last + 1, header.crc)
-            yield Appended(
-                first, last, last - first + 1, header.max_timestamp, False, self.watermarks, tag
-            )
+            marks = self.watermarks
+            yield Appended(first, last, count, timestamp, False, marks, tag, (header,))
+
+    def shared_out(self, shares: Iterable[tuple[int, int]]) -> Iterator[Appended]:
+        """Yield what each of several appends had that share this batch.
+
+        Their shares, in order, are how many records they brought, and the greatest time of those.
+        Of the tags only the last is that of a log's end.
+        """
+        (header,) = self.headers
+        is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        marks, (epoch, _, crc) = self.watermarks, self.tag
+        first = self.base_offset
+        for count, largest in shares:
+            end = first + count
+            timestamp = self.timestamp if is_stamped else largest
+            tag = LogTag(epoch, end, crc)
+            yield Appended(first, end - 1, count, timestamp, False, marks, tag)
+            first = end
 
 
 class ReadEnd(Enum):

@@ -3,21 +3,24 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
-from app.answers import RECORD_BATCH
-from app.operations.append import Append, BatchesAppend, RecordsAppend
+from app.answers import RECORD_BATCH, etag_of
+from app.operations.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend
 from app.operations.service import Service
 from app.operations.together import Together
 from app.translate.calls import AppendCall
 from app.translate.receipts import Place
-from engine.errors import CorruptBatch, StorageOffline, TooLarge
+from engine.errors import CorruptBatch, InvalidRecord, StorageOffline, TooLarge
 from engine.fs.port import FileSystem
+from engine.records.header import BatchHeader, Codec
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.logs import read_headers, read_records, read_values
 from tests.support.service import open_service
-from tests.support.time import ManualClock
+from tests.support.time import START_MS, ManualClock
 from tests.support.wire import turn
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +35,7 @@ def disk() -> ForgetfulDisk:
 @pytest.fixture
 async def service(disk: FileSystem, anyio_backend: str) -> AsyncIterator[Service]:
     """An open service on that disk."""
-    options = {"default_topic_config": dict(SMALL_INDEXES), "inline_append_bytes": 500}
+    options = {"default_topic_config": dict(SMALL_INDEXES), "inline_append_bytes": 64 * 1024}
     async with open_service(DATA, fs=disk, clock=ManualClock(), **options) as service:
         yield service
 
@@ -61,9 +64,11 @@ class Gathering:
         self.outcomes: dict[int, Exception | None] = {}
 
     def add(self, place: Place, value_bytes: int = 1, *, acks: str = "1") -> None:
-        append = RecordsAppend(self._service, place, RecordsAppend.judge({}, AppendCall(acks)))
-        body = json.dumps({"records": [{"value": "x" * value_bytes}]}).encode()
-        self._add(append, body)
+        self.add_records(place, body_of("x" * value_bytes), acks=acks)
+
+    def add_records(self, place: Place, body: bytes, *, acks: str = "1") -> None:
+        judged = RecordsAppend.judge({}, AppendCall(acks))
+        self._add(RecordsAppend(self._service, place, judged), body)
 
     def add_batch(self, place: Place, body: bytes) -> None:
         append = batches_append(self._service, place)
@@ -71,10 +76,11 @@ class Gathering:
         self._add(append, body)
 
     def _add(self, append: Append, body: bytes) -> None:
+        append.take(body)
         number = len(self.appends)
         self.appends.append(append)
-        batch = append.batch(body)
-        self._together.add(append, batch, lambda error: self.outcomes.__setitem__(number, error))
+        told = partial(self.outcomes.__setitem__, number)
+        self._together.add(append, len(body), told)
 
     async def put(self) -> list[Exception | None]:
         """Let the turn end; return the outcomes in the order of the appends."""
@@ -85,6 +91,18 @@ class Gathering:
         return [json.loads(append.receipt().body) for append in self.appends]
 
 
+def body_of(value: str, *timestamps: int) -> bytes:
+    """A body with a record for each of these times, or with one that has none."""
+    timed = [{"value": value, "timestamp": timestamp} for timestamp in timestamps]
+    return json.dumps({"records": timed or [{"value": value}]}).encode()
+
+
+def headers_of(place: Place) -> list[BatchHeader]:
+    """The header of each batch, whether it has been flushed by now or not."""
+    place.log.commit()
+    return read_headers(place.log)
+
+
 def appends_of(disk: ForgetfulDisk) -> int:
     """How often a segment was written."""
     return sum(change.name == "append" and change.path.suffix == ".log" for change in disk.changes)
@@ -93,7 +111,7 @@ def appends_of(disk: ForgetfulDisk) -> int:
 async def test_the_appends_of_a_turn_are_one_write_a_log(
     service: Service, disk: ForgetfulDisk
 ) -> None:
-    """Each is told its own offsets, and stays a batch of its own."""
+    """Each is told its own offsets."""
     first, second = place_of(service), place_of(service, "others")
     gathering = Gathering(service)
     before = appends_of(disk)
@@ -106,23 +124,93 @@ async def test_the_appends_of_a_turn_are_one_write_a_log(
     assert gathering.appends[2].end_offset == 2
 
 
-async def test_each_is_answered_as_if_it_had_been_alone(service: Service) -> None:
-    """Receipts and ETags are those of the same appends one after the other."""
-    together, alone = place_of(service), place_of(service, "others")
+async def test_small_bodies_share_a_batch(service: Service) -> None:
+    """The records of the turn are one batch, as in Kafka's producer; alone each has its own."""
+    place = place_of(service)
+    for count in (3, 1, 2):
+        gathering = Gathering(service)
+        for _ in range(count):
+            gathering.add(place)
+        assert await gathering.put() == [None] * count
+    assert [header.records_count for header in headers_of(place)] == [3, 1, 2]
+
+
+async def test_a_batch_is_shared_up_to_its_limit(service: Service, disk: ForgetfulDisk) -> None:
+    """More bodies begin another batch, and so does one that leaves no room; the write is one."""
+    place = place_of(service)
     gathering = Gathering(service)
-    heads = []
-    for value_bytes in (1, 30, 200):
-        gathering.add(together, value_bytes)
+    empty_bytes = len(body_of(""))
+    half = SHARED_BYTES // 2 - empty_bytes
+    before = appends_of(disk)
+    for value_bytes in (half, half, 1, half * 3, 1, 1):
+        gathering.add(place, value_bytes)
+    assert await gathering.put() == [None] * 6
+    assert appends_of(disk) == before + 1
+    assert [header.records_count for header in headers_of(place)] == [2, 1, 1, 2]
+    assert [append.end_offset for append in gathering.appends] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+async def test_each_is_answered_as_if_it_had_been_alone(
+    service: Service, timestamp_type: str
+) -> None:
+    """Offsets, count and time of a receipt are those of the same appends one after the other."""
+    options = {"message.timestamp.type": timestamp_type}
+    together, alone = place_of(service, **options), place_of(service, "others", **options)
+    bodies = [body_of("x", START_MS - 3), body_of("y"), body_of("z", START_MS - 9, START_MS - 7)]
+    gathering = Gathering(service)
+    for body in bodies:
+        gathering.add_records(together, body)
     await gathering.put()
-    for value_bytes in (1, 30, 200):
+    expected = []
+    for body in bodies:
         single = Gathering(service)
-        single.add(alone, value_bytes)
+        single.add_records(alone, body)
         await single.put()
-        heads.append(single.appends[0].receipt().head)
-    for append, head in zip(gathering.appends, heads, strict=True):
-        joined = append.receipt().head.split(b"\r\n")
-        assert joined[3] == head.split(b"\r\n")[3]  # the ETag
-    assert together.log.tag == alone.log.tag
+        expected += single.receipts()
+    told = ("base_offset", "last_offset", "count", "timestamp", "duplicate", "acks")
+    for receipt, wanted in zip(gathering.receipts(), expected, strict=True):
+        assert [receipt[name] for name in told] == [wanted[name] for name in told]
+    assert [len(headers_of(place)) for place in (together, alone)] == [1, 3]
+    assert read_records(together.log) == read_records(alone.log)
+
+
+async def test_only_the_last_has_the_tag_of_the_log_end(service: Service) -> None:
+    """Whoever goes on under the condition of its receipt is refused if another came behind it."""
+    place = place_of(service)
+    gathering = Gathering(service)
+    for _ in range(3):
+        gathering.add(place)
+    await gathering.put()
+    tags = [append.receipt().head.split(b"\r\n")[3] for append in gathering.appends]
+    assert len(set(tags)) == 3
+    assert tags[2] == b"etag: " + etag_of(*place.log.tag)
+
+
+async def test_a_codec_of_the_topic_is_that_of_a_shared_batch(service: Service) -> None:
+    """What shares a batch is compressed together."""
+    place = place_of(service, **{"compression.type": "zstd"})
+    gathering = Gathering(service)
+    for _ in range(3):
+        gathering.add(place, 300)
+    assert await gathering.put() == [None] * 3
+    (header,) = headers_of(place)
+    assert (header.codec, header.records_count) == (Codec.ZSTD, 3)
+    assert header.size_bytes < 300
+    assert read_values(place.log) == [b'"%b"' % (b"x" * 300)] * 3
+
+
+async def test_a_record_that_is_wrong_takes_no_other_with_it(service: Service) -> None:
+    """It is told before there is a batch; the others share one."""
+    place = place_of(service, **{"cleanup.policy": "compact"})
+    gathering = Gathering(service)
+    keyed = b'{"records":[{"key":"k","value":1}]}'
+    gathering.add_records(place, keyed)
+    with pytest.raises(InvalidRecord):
+        gathering.add_records(place, body_of("without a key"))
+    gathering.add_records(place, keyed)
+    assert await gathering.put() == [None, None]
+    assert [header.records_count for header in headers_of(place)] == [2]
 
 
 async def test_one_that_is_refused_takes_no_other_with_it(service: Service) -> None:
@@ -156,7 +244,7 @@ async def test_what_would_be_too_much_is_not_waited_for(
     gathering = Gathering(service)
     before = appends_of(disk)
     for _ in range(3):
-        gathering.add(place, 900)
+        gathering.add(place, 120_000)
     assert appends_of(disk) == before + 1
     assert await gathering.put() == [None] * 3
     assert appends_of(disk) == before + 2

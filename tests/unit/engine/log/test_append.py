@@ -292,25 +292,6 @@ def test_the_past_is_bounded_for_our_own_batches_too() -> None:
     log.append(new_batch(timestamp=START_MS - 1_000), checked=True)
 
 
-@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
-def test_batches_of_our_own_are_told_one_by_one(timestamp_type: str) -> None:
-    """Each of several has the offsets, the time and the tag that it would have had alone."""
-    options = {"message_timestamp_type": timestamp_type}
-    together, alone = opened(**options), opened(**options)
-    batches = [
-        new_batch(count, timestamp=START_MS + later) for count, later in ((2, 5), (1, 9), (3, 7))
-    ]
-    appended = together.append(bytearray().join(batches), checked=True)
-    told = list(appended.one_by_one())
-    for batch, one in zip(batches, told, strict=True):
-        expected = alone.append(batch, checked=True)
-        assert one[:5] == expected[:5]
-        assert one.tag == expected.tag
-    assert (appended.base_offset, appended.last_offset, appended.records_count) == (0, 5, 6)
-    assert appended.timestamp == max(one.timestamp for one in told)
-    assert together.tag == alone.tag
-
-
 def test_several_batches_of_our_own_are_judged_as_one_is() -> None:
     """Any of them that is too large, or of a producer that repeats itself, is noticed."""
     log = opened()
