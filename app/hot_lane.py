@@ -244,6 +244,12 @@ class HotAppend(HotRequest):
         self._end_body()
         self._start(self._explain(error))
 
+    def _close(self, status: int, sent_bytes: int) -> None:
+        super()._close(status, sent_bytes)
+        # The connection keeps its last request until the next one, and may be idle for long.
+        self._body = b""
+        self._append = None  # type: ignore[assignment]  # it is answered: nobody asks any more
+
     def _end_body(self) -> None:
         self._has_body = True
         if self._timer is not None:

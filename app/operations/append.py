@@ -211,6 +211,10 @@ class RecordsAppend(Append):
             records = chain(records, *[other.records for other in others])
         return _build(self.place, self.call, records)
 
+    def took(self, appended: Appended) -> None:
+        super().took(appended)
+        self.records = []  # a thousand of them take their time: not on the event loop
+
     @property
     def share(self) -> tuple[int, int]:
         records = self.records

@@ -1,6 +1,7 @@
 """Large bodies of known heads: received where they will stay, and nothing of what follows them."""
 
 import asyncio
+import gc
 import socket
 import tracemalloc
 from dataclasses import replace
@@ -201,6 +202,39 @@ async def test_a_large_body_is_held_once(service: Service) -> None:
         for start in range(HEAD_BYTES, len(APPEND) - 1000, 1000):
             connection.send(view[start : start + 1000])  # type: ignore[arg-type]  # as good as bytes
         assert tracemalloc.get_traced_memory()[1] < 16 * 1024
+    finally:
+        tracemalloc.stop()
+    connection.hang_up()
+
+
+LINES = b'{"value":1}\n' * 8_000
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        (BATCHES, BATCH, RAW, 201),
+        (BATCHES, BATCH[:-1] + b"?", RAW, 422),
+        (RECORDS, LINES, NDJSON, 201),
+        (RECORDS, LINES + b"?", NDJSON, 400),
+    ],
+)
+async def test_an_idle_connection_holds_no_body(
+    service: Service, path: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    """What a request brought goes with its answer, and not with the next request."""
+    append = request("POST", f"{path}?acks=1", body, headers)
+    connection = await learned(service)
+    connection.send(request("GET", RECORDS))
+    assert (await connection.answer()).status == 200
+    tracemalloc.start()
+    try:
+        connection.send(append[:500])
+        connection.send(append[500:])
+        assert (await connection.answer()).status == status
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < len(body) // 2
     finally:
         tracemalloc.stop()
     connection.hang_up()
