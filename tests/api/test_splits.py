@@ -227,7 +227,8 @@ async def test_a_committed_plan_ends_where_its_reader_does(api: Api) -> None:
 
 async def test_a_plan_of_a_replaced_log_is_not_read(api: Api) -> None:
     """Splits carry the log_id: after a truncation their URLs are 409, not other records (B6)."""
-    await api.append(1, 2, 3)
+    await api.append(1)
+    await api.append(2, 3)
     (split,) = (await plan(api))["splits"]
     end = (await api.client.get(f"{LOG}/offsets")).headers["etag"]
     await api.client.post(f"{LOG}/truncate", json={"to_offset": 1}, headers={"if-match": end})
