@@ -14,7 +14,6 @@ from engine.log.files import FileKind
 from engine.log.log import Log
 from engine.log.results import SegmentInfo
 from engine.records.header import parse_header
-from engine.types import FetchIsolation
 from schemas.common import Marks
 from schemas.maintenance import CompactionReport
 
@@ -130,18 +129,16 @@ def _ensure_between_batches(log: Log, to_offset: int) -> None:
     for: nobody can read it.
     """
     try:
-        read = log.read(to_offset, max_bytes=1, isolation=FetchIsolation.LOG_END)
+        found = log.look_at(to_offset)
     except (OffsetError, StorageError):
         return
-    assert read is not None, "only a read of the cache may find nothing"
-    base_offset = read.first_offset
-    if (
-        base_offset is None
-        or base_offset >= to_offset
-        or to_offset <= read.watermarks.log_start_offset
-    ):
+    log_start_offset = found.watermarks.log_start_offset
+    if found.first_offset is None or not log_start_offset < to_offset:
         return
-    next_offset = parse_header(read.data).next_offset
+    base_offset, header = max(found.first_offset, log_start_offset), parse_header(found.data)
+    if base_offset >= to_offset or not header.records_count:
+        return
+    next_offset = header.next_offset
     raise InvalidBody(
         f"the records from offset {base_offset} to {next_offset - 1} are one batch, which goes or "
         f"stays whole: cut at {base_offset} or {next_offset}",

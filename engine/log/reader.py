@@ -201,6 +201,14 @@ class LogReader(ABC):
             self._context.recorder.read(self.topic_partition, size_bytes=len(fetched.data))
         return fetched
 
+    def look_at(self, offset: int) -> Fetched:
+        """Return the batch that a reader of all there is would begin with; it counts as no read.
+
+        Raises what `read` raises.
+        """
+        request = ReadRequest(offset, 1, FetchIsolation.LOG_END)
+        return self._mending(lambda: self._fetch(request))
+
     def _fetch(self, request: ReadRequest) -> Fetched:
         state = self._state
         return self._seen(

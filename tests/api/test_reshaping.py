@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from engine.fs.names import log_name
+from tests.support.builders import new_batch
+from tests.support.logs import read_headers
 from tests.support.service import OFFSETS, RECORDS, Api, running
 
 pytestmark = pytest.mark.anyio
@@ -83,19 +85,35 @@ async def test_a_truncation_takes_no_record_below_its_offset(api: Api) -> None:
         assert cut.json()["log_end_offset"] == between
 
 
-async def test_what_lies_below_the_log_start_is_no_reason_to_refuse(api: Api) -> None:
-    """A log whose records were deleted amid a batch can be emptied there, and cut below it."""
+async def test_a_log_whose_start_is_amid_a_batch_is_not_made_to_start_below(api: Api) -> None:
+    """The offsets told are those that are left: what was deleted is not given out again."""
     await api.append(1, 2, 3, 4)
     await api.client.post(f"{LOG}/delete-records", json={"before_offset": 2})
     amid = await api.client.post(
         f"{LOG}/truncate", json={"to_offset": 3}, headers=await tag_of(api)
     )
     assert amid.status_code == 422
+    assert (amid.json()["batch_base_offset"], amid.json()["batch_next_offset"]) == (2, 4)
     for to_offset in (2, 1):
         cut = await api.client.post(
             f"{LOG}/truncate", json={"to_offset": to_offset}, headers=await tag_of(api)
         )
         assert (cut.json()["log_start_offset"], cut.json()["log_end_offset"]) == (to_offset,) * 2
+
+
+async def test_a_batch_that_compaction_emptied_can_be_cut_anywhere(api: Api) -> None:
+    """It has no record to keep: what is left of it says how far its producer had come."""
+    await api.client.put("/v1/topics/kept", json={"config": {"cleanup.policy": "compact"}})
+    log = api.log("kept")
+    for producer_id in (7, 8):
+        log.append(new_batch(5, producer_id=producer_id, producer_epoch=0, base_sequence=0))
+    log.roll()
+    await api.append("end", path=f"{KEPT}/records", key="end")
+    await api.client.post(f"{KEPT}/compact")
+    assert read_headers(log)[0].records_count == 0
+    tag = {"if-match": (await api.client.get(f"{KEPT}/offsets")).headers["etag"]}
+    cut = await api.client.post(f"{KEPT}/truncate", json={"to_offset": 3}, headers=tag)
+    assert (cut.status_code, cut.json()["log_end_offset"]) == (200, 3)
 
 
 async def test_damage_is_cut_off_wherever_it_is_asked_for(tmp_path: Path) -> None:
