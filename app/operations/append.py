@@ -92,9 +92,6 @@ class Append(ABC):
     is_checked: ClassVar[bool]
     """Whether our own builder makes the batch, so that the log need not look into it."""
 
-    shared_bytes: ClassVar[int]
-    """How many bytes of bodies may become one batch; a larger one has a batch to itself."""
-
     __slots__ = ("_appended", "_is_ndjson", "_is_plain", "_service", "call", "place")
 
     _appended: Appended
@@ -127,6 +124,11 @@ class Append(ABC):
     @abstractmethod
     def batch(self, others: Sequence[Self] = ()) -> Buffer:
         """Return what the log is given: one batch, of these others' bodies too."""
+
+    @property
+    @abstractmethod
+    def room_bytes(self) -> int:
+        """How many bytes of bodies may become one batch; a larger one has a batch to itself."""
 
     @property
     @abstractmethod
@@ -181,7 +183,6 @@ class RecordsAppend(Append):
 
     kind = b"records"
     is_checked = True
-    shared_bytes = SHARED_BYTES
 
     __slots__ = ("records",)
 
@@ -208,7 +209,7 @@ class RecordsAppend(Append):
     def batch(self, others: Sequence[Self] = ()) -> bytearray:
         records: Iterable[NewRecord] = self.records
         if others:
-            records = chain(records, *[other.records for other in others])
+            records = _joined([self.records, *[other.records for other in others]])
         return _build(self.place, self.call, records)
 
     def took(self, appended: Appended) -> None:
@@ -218,7 +219,13 @@ class RecordsAppend(Append):
     @property
     def share(self) -> tuple[int, int]:
         records = self.records
-        return len(records), max([record[0] for record in records])
+        if isinstance(records, RecordColumns):
+            return len(records), max(records.timestamps)
+        return len(records), max([timestamp for timestamp, *_ in records])
+
+    @property
+    def room_bytes(self) -> int:
+        return min(SHARED_BYTES, self.place.log.config.max_message_bytes - HEADER_BYTES)
 
 
 class BatchesAppend(Append):
@@ -226,11 +233,11 @@ class BatchesAppend(Append):
 
     kind = b"batches"
     is_checked = False
-    shared_bytes = 0
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "_producer")
 
     _data: Buffer
+    _producer: tuple[int, int]
 
     @classmethod
     def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
@@ -263,9 +270,18 @@ class BatchesAppend(Append):
         return header.records_count, header.max_timestamp
 
     @property
-    def producer(self) -> tuple[int, int]:
+    def room_bytes(self) -> int:
+        return 0
+
+    def took(self, appended: Appended) -> None:
+        super().took(appended)
         header = parse_header(self._data)
-        return header.producer_id, header.base_sequence
+        self._producer = header.producer_id, header.base_sequence
+        self._data = b""  # whoever keeps the append for a repetition does not keep the body
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        return self._producer
 
 
 async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
@@ -343,6 +359,11 @@ def _build(place: Place, call: AppendCall, records: Iterable[NewRecord]) -> byte
         producer_epoch=call.producer_epoch,
         base_sequence=call.base_sequence,
     )
+
+
+def _joined(parts: Sequence[list[NewRecord] | RecordColumns]) -> Iterable[NewRecord]:
+    columns = [part for part in parts if isinstance(part, RecordColumns)]
+    return RecordColumns.of(columns) if len(columns) == len(parts) else chain(*parts)
 
 
 def _append(

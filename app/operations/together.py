@@ -19,7 +19,7 @@ from engine.log.results import Appended
 from engine.types import Buffer
 
 TURN_BODIES: Final = 4
-"""What one turn of the loop puts into a log at once: so many of the largest bodies at most."""
+"""What is gathered of one kind for one log: so many of the largest bodies at most."""
 
 Done: TypeAlias = Callable[[Exception | None], None]
 """Told once: with None when the append is in the log, or with why it is not. It may not raise.
@@ -64,7 +64,8 @@ class Together:
         group = groups.get(key)
         if group is not None and group.size_bytes + size_bytes > self._limit_bytes:
             self._put()
-            groups, group = self._groups, None
+            groups = self._groups
+            group = groups.get(key)
         if group is None:
             if not groups:
                 asyncio.get_running_loop().call_soon(self._put)
@@ -74,7 +75,7 @@ class Together:
             group.room_bytes -= size_bytes
             group.batches[-1].append((append, done))
         else:
-            group.room_bytes = append.shared_bytes - size_bytes
+            group.room_bytes = append.room_bytes - size_bytes
             group.batches.append([(append, done)])
 
     def _put(self) -> None:
@@ -84,7 +85,10 @@ class Together:
         self._service.commits.ask()
 
     def _append(self, log: Log, batches: Sequence[_Sharers], *, checked: bool) -> None:
-        """Append all of them; if the log refuses that, one by one, to see which of them it is."""
+        """Append all of them; if the log refuses that, one by one, to see which of them it is.
+
+        Before that, each in a batch of its own: one that is shared may be too large for the topic.
+        """
         members = [member for sharers in batches for member in sharers]
         try:
             appended = self._service.runtime.committer.append(
@@ -97,7 +101,9 @@ class Together:
             )
         except Exception as error:  # noqa: BLE001  # whatever it is, it is told
             is_refusal = isinstance(error, EngineError) and not isinstance(error, StorageError)
-            if is_refusal and len(members) > 1:
+            if is_refusal and len(batches) < len(members):
+                self._append(log, [[member] for member in members], checked=checked)
+            elif is_refusal and len(members) > 1:
                 for member in members:
                     self._append(log, [[member]], checked=checked)
             else:

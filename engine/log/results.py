@@ -33,7 +33,7 @@ class Appended(NamedTuple):
     """As they are right after the append."""
     tag: LogTag
     headers: Sequence[BatchHeader] = ()
-    """Of each batch, as it is in the log now; none for a duplicate."""
+    """Of each batch, as it is in the log now; none for a duplicate, or a share in a batch."""
 
     def one_by_one(self) -> Iterator[Appended]:
         """Yield what each of several batches would have had as an append of its own."""

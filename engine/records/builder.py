@@ -58,6 +58,15 @@ class RecordColumns:
         self.keys = keys
         self.values = values
 
+    @classmethod
+    def of(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
+        """Return the records of all of them, one after the other."""
+        return cls(
+            list(chain.from_iterable([part.timestamps for part in parts])),
+            list(chain.from_iterable([part.keys for part in parts])),
+            list(chain.from_iterable([part.values for part in parts])),
+        )
+
     def __len__(self) -> int:
         return len(self.values)
 

@@ -1,9 +1,9 @@
 """Appends of one turn of the loop: one write, and to each client as if it had been alone."""
 
 import asyncio
+import gc
 import json
-from collections.abc import AsyncIterator
-from functools import partial
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -15,7 +15,7 @@ from app.translate.calls import AppendCall
 from app.translate.receipts import Place
 from engine.errors import CorruptBatch, InvalidRecord, StorageOffline, TooLarge
 from engine.fs.port import FileSystem
-from engine.records.header import BatchHeader, Codec
+from engine.records.header import HEADER_BYTES, BatchHeader, Codec
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.logs import read_headers, read_records, read_values
@@ -59,15 +59,24 @@ class Gathering:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._together = Together(service)
+        self.together = Together(service)
         self.appends: list[Append] = []
         self.outcomes: dict[int, Exception | None] = {}
 
-    def add(self, place: Place, value_bytes: int = 1, *, acks: str = "1") -> None:
-        self.add_records(place, body_of("x" * value_bytes), acks=acks)
-
-    def add_records(self, place: Place, body: bytes, *, acks: str = "1") -> None:
+    def add(
+        self,
+        place: Place,
+        value_bytes: int = 1,
+        *,
+        acks: str = "1",
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
         judged = RecordsAppend.judge({}, AppendCall(acks))
+        append = RecordsAppend(self._service, place, judged)
+        self._add(append, body_of("x" * value_bytes), then)
+
+    def add_records(self, place: Place, body: bytes, *, is_ndjson: bool = False) -> None:
+        judged = RecordsAppend.judge(NDJSON_HEAD if is_ndjson else {}, AppendCall("1"))
         self._add(RecordsAppend(self._service, place, judged), body)
 
     def add_batch(self, place: Place, body: bytes) -> None:
@@ -75,12 +84,16 @@ class Gathering:
         assert append.is_plain(body)
         self._add(append, body)
 
-    def _add(self, append: Append, body: bytes) -> None:
+    def _add(self, append: Append, body: bytes, then: Callable[[], None] = lambda: None) -> None:
         append.take(body)
         number = len(self.appends)
         self.appends.append(append)
-        told = partial(self.outcomes.__setitem__, number)
-        self._together.add(append, len(body), told)
+
+        def told(outcome: Exception | None) -> None:
+            self.outcomes[number] = outcome
+            then()
+
+        self.together.add(append, len(body), told)
 
     async def put(self) -> list[Exception | None]:
         """Let the turn end; return the outcomes in the order of the appends."""
@@ -89,6 +102,9 @@ class Gathering:
 
     def receipts(self) -> list[dict[str, object]]:
         return [json.loads(append.receipt().body) for append in self.appends]
+
+
+NDJSON_HEAD = {b"content-type": b"application/x-ndjson"}
 
 
 def body_of(value: str, *timestamps: int) -> bytes:
@@ -148,6 +164,60 @@ async def test_a_batch_is_shared_up_to_its_limit(service: Service, disk: Forgetf
     assert appends_of(disk) == before + 1
     assert [header.records_count for header in headers_of(place)] == [2, 1, 1, 2]
     assert [append.end_offset for append in gathering.appends] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_batch_is_shared_up_to_what_the_topic_takes(
+    service: Service, disk: ForgetfulDisk
+) -> None:
+    """A small `max.message.bytes` makes more batches, and still one write."""
+    place = place_of(service, **{"max.message.bytes": "250"})
+    gathering = Gathering(service)
+    before = appends_of(disk)
+    for _ in range(12):
+        gathering.add(place, 30)
+    assert await gathering.put() == [None] * 12
+    assert appends_of(disk) == before + 1
+    headers = headers_of(place)
+    assert [header.records_count for header in headers] == [3] * 4
+    assert max(header.size_bytes for header in headers) <= 250
+
+
+async def test_what_is_too_large_together_has_a_batch_each(
+    service: Service, disk: ForgetfulDisk
+) -> None:
+    """Records far from the batch's base time take more than their bodies; the write is one."""
+    lines = [b'{"value":1,"timestamp":0}', *[b'{"value":1}'] * 30]
+    room_bytes = sum(map(len, lines))
+    place = place_of(service, **{"max.message.bytes": str(HEADER_BYTES + room_bytes)})
+    gathering = Gathering(service)
+    before = appends_of(disk)
+    for line in lines:
+        gathering.add_records(place, line, is_ndjson=True)
+    assert await gathering.put() == [None] * len(lines)
+    assert appends_of(disk) == before + 1
+    assert [header.records_count for header in headers_of(place)] == [1] * len(lines)
+
+
+async def test_bodies_of_many_records_share_a_batch_too(service: Service) -> None:
+    """They come in columns, which are joined as such; beside a small body they are not."""
+    many = [
+        b"\n".join(b'{"key":"%d","value":%d}' % (n, first + n) for n in range(60))
+        for first in (0, 500)
+    ]
+    for bodies in (many, [*many, b'{"value":7}']):
+        together, alone = place_of(service, f"t{len(bodies)}"), place_of(service, f"a{len(bodies)}")
+        gathering = Gathering(service)
+        for body in bodies:
+            gathering.add_records(together, body, is_ndjson=True)
+        assert await gathering.put() == [None] * len(bodies)
+        for body in bodies:
+            single = Gathering(service)
+            single.add_records(alone, body, is_ndjson=True)
+            await single.put()
+        assert [receipt["count"] for receipt in gathering.receipts()] == [60, 60, 1][: len(bodies)]
+        assert len(headers_of(together)) == 1
+        headers_of(alone)
+        assert read_records(together.log) == read_records(alone.log)
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
@@ -250,6 +320,20 @@ async def test_what_would_be_too_much_is_not_waited_for(
     assert appends_of(disk) == before + 2
 
 
+async def test_who_is_told_may_append_again(service: Service) -> None:
+    """What comes while too much is being appended is gathered with what comes afterwards."""
+    place = place_of(service)
+    gathering = Gathering(service)
+    again = Gathering(service)
+    again.together = gathering.together
+    gathering.add(place, 120_000, then=lambda: again.add(place))
+    for _ in range(3):
+        gathering.add(place, 120_000)
+    assert await gathering.put() == [None] * 4
+    assert await again.put() == [None]
+    assert place.log.watermarks.log_end_offset == 5
+
+
 async def test_who_waits_for_the_disk_has_it_flushed_for_all(service: Service) -> None:
     """One `acks=all` among them makes the round urgent; all of them are in it."""
     place = place_of(service)
@@ -278,6 +362,15 @@ async def test_raw_batches_of_a_turn_are_one_write(service: Service, disk: Forge
     assert offsets == [0, 2, 4, 6]
     assert batch == bytes(new_batch(2)), "stamped in a copy: a body is its client's"
     assert [append.producer for append in gathering.appends] == [(-1, -1)] * 4
+
+
+async def test_an_append_that_is_in_the_log_holds_no_batch(service: Service) -> None:
+    """It may be kept for long, to answer a repetition; it still knows its producer."""
+    body = bytes(new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0))
+    append = batches_append(service, place_of(service))
+    append.run(body, at_once=True)
+    assert body not in gc.get_referents(append)
+    assert append.producer == (7, 0)
 
 
 async def test_a_damaged_batch_takes_no_other_with_it(service: Service) -> None:
