@@ -1,9 +1,9 @@
 """Requests of usual form, below ASGI: from the parser's callbacks to one write of the whole answer.
 
 No task, no scope, no messages: the request is appended at the end of the turn of the loop in which
-its last byte came, and answered where its commit is told. What is not of the usual form is left to ASGI, and so is who may not do
-what they ask for: both lanes take the same steps of `app.operations.append`, and a test compares
-bytes.
+its last byte came, and answered where its commit is told. What is not of the usual form is left to
+ASGI, and so is who may not do what they ask for: both lanes take the same steps of
+`app.operations.append`, and a test compares bytes.
 """
 
 from __future__ import annotations
