@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import resource
 import signal
@@ -20,6 +19,7 @@ import uvicorn
 from app.cors import with_cors
 from app.factory import create_api, framed
 from app.fast_lane import FastLane
+from app.heaps import give_back_when_calm, share_heaps
 from app.hot_lane import HotLane
 from app.middleware import App
 from app.operations.service import Service
@@ -27,10 +27,6 @@ from app.protocol import Protocol
 from app.settings import Settings
 from app.tls import Certificates, tls_options
 from engine.fs.filesystem import PosixFileSystem
-
-# GNU's C library alone has it, and calls the parameter M_ARENA_MAX.
-_set_allocator: Callable[[int, int], object] = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
-_MOST_HEAPS = -8
 
 GRACE_SECONDS = 30
 """What is at work when a signal comes has so long to end."""
@@ -62,7 +58,7 @@ class Server(uvicorn.Server):
         self._service = service
         self.certificates = certificates
         """With TLS: what is shown to clients."""
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self.addresses: list[str] = []
         """What is listened on, once it is."""
 
@@ -77,8 +73,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop serving, and close the logs in order even if nobody is waited for."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()
@@ -86,8 +82,10 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then print the address: with port 0 nobody else knows it."""
         await super().startup(sockets)
+        watches = [give_back_when_calm(lambda: self.server_state.total_requests)]
         if self.certificates is not None:
-            self._watching = asyncio.create_task(self.certificates.watch())
+            watches.append(self.certificates.watch())
+        self._watching = [asyncio.create_task(watch) for watch in watches]
         for server in self.servers:
             for bound in server.sockets:
                 host, port = bound.getsockname()[:2]
@@ -104,7 +102,7 @@ def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
     """
     _allow_files()
     _collect_seldom()
-    _share_heaps()
+    share_heaps()
     service = Service(settings)
     try:
         server_of(service, host=host, port=port).run()
@@ -121,14 +119,6 @@ def _collect_seldom() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
-
-
-def _share_heaps() -> None:
-    """Have all threads take their memory from two heaps, where the C library has one for each.
-
-    A heap keeps what its thread once held, a body of a megabyte for one, for the same thread.
-    """
-    _set_allocator(_MOST_HEAPS, 2)
 
 
 def _allow_files() -> None:

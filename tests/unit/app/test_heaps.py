@@ -1,12 +1,15 @@
 """The memory of a process with many threads."""
 
+import ctypes
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import ctypes, threading
-from app.server import _share_heaps
-_share_heaps()
+from app.heaps import share_heaps
+share_heaps()
 together = threading.Barrier(16)
 def work():
     together.wait()
@@ -30,3 +33,52 @@ def test_threads_share_two_heaps() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     ).stdout
     assert told.count("<heap nr=") <= 2
+
+
+AFTER_A_BURST = """
+import asyncio, ctypes, itertools, sys
+from app import heaps
+heaps.share_heaps()
+heaps.CALM_SECONDS = 0
+asked = itertools.count(step=int(sys.argv[1]))
+looks = 0
+
+async def main():
+    before = heaps.own_bytes()
+    done = asyncio.Event()
+
+    def requests():
+        global looks
+        looks += 1
+        if looks == 40:
+            done.set()
+        return next(asked)
+
+    watch = asyncio.create_task(heaps.give_back_when_calm(requests))
+    while not looks:
+        await asyncio.sleep(0)
+    burst = [ctypes.create_string_buffer(100_000) for _ in range(800)]
+    kept = burst[::40]
+    del burst
+    await done.wait()
+    watch.cancel()
+    print(heaps.own_bytes() - before)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not GNU's library")
+@pytest.mark.parametrize(("requests_meanwhile", "is_calm"), [(10, True), (11, False)])
+def test_what_a_burst_took_is_given_back_when_it_is_over(
+    requests_meanwhile: int,
+    is_calm: bool,  # noqa: FBT001
+) -> None:
+    """Of 80 MB the twentieth part that is still in use stays, once there are few requests."""
+    told = subprocess.run(
+        [sys.executable, "-c", AFTER_A_BURST, str(requests_meanwhile)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert (int(told) < 20_000_000) is is_calm
