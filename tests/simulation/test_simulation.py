@@ -35,6 +35,7 @@ FOUND = {
     8104861: "a truncation is done though its checkpoints could not be written",
     8400013: "a retention that found no space to begin with has removed nothing",
     8013982: "the move of a partition that was made anew waits for its own turn",
+    9200683: "a truncation that may not have been done leaves open what began below the log start",
 }
 """Seeds that once failed, for the engine or for the model, and what they showed."""
 

@@ -35,10 +35,10 @@ def adopt_cleaned(
     for batch in model.batches:
         base_offset = batch.base_offset
         data = found.pop(base_offset, None)
-        if data is None and base_offset >= surely_there_below:
-            continue
         if data is None and batch.next_offset <= model.log_start:
             stays.append(batch)  # nobody can read it, but its transaction may be undecided
+        elif data is None and base_offset >= surely_there_below:
+            continue
         elif not first_base <= base_offset < sealed_end:
             assert base_offset < first_base or data == batch.data
             stays.append(batch)
