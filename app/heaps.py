@@ -25,12 +25,9 @@ _SIZES: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-def _nothing(*_: int) -> int:
-    return 0
-
-
-_set_allocator: Callable[[int, int], int] = getattr(_LIBRARY, "mallopt", _nothing)
-_trim: Callable[[int], int] = getattr(_LIBRARY, "malloc_trim", _nothing)
+_set_allocator: Callable[[int, int], int] = getattr(_LIBRARY, "mallopt", lambda *_: 0)
+_trim: Callable[[int], int] = getattr(_LIBRARY, "malloc_trim", lambda _: 0)
+CAN_GIVE_BACK: Final = hasattr(_LIBRARY, "malloc_trim") and _SIZES.exists()
 
 
 def share_heaps() -> None:
@@ -42,11 +39,8 @@ def share_heaps() -> None:
 
 
 def own_bytes() -> int:
-    """Return how much memory the process has to itself, but for that of files."""
-    try:
-        _, resident, shared, *_ = map(int, _SIZES.read_text().split())
-    except FileNotFoundError:  # no Linux
-        return 0
+    """Return how much memory the process has to itself, but for that of files. Linux tells."""
+    _, resident, shared, *_ = map(int, _SIZES.read_text().split())
     return (resident - shared) * _PAGE_BYTES
 
 
@@ -65,6 +59,7 @@ def give_back(floor_bytes: int) -> int:
 async def give_back_when_calm(requests: Callable[[], int]) -> None:
     """After a busy time, once it is over, give back what it took; until cancelled.
 
+    Only where that can be done: see `CAN_GIVE_BACK`.
     `requests` tells how many there have been. What large answers leave in a heap is else kept for
     good, since something small lies behind it.
     """

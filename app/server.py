@@ -19,7 +19,7 @@ import uvicorn
 from app.cors import with_cors
 from app.factory import create_api, framed
 from app.fast_lane import FastLane
-from app.heaps import give_back_when_calm, share_heaps
+from app.heaps import CAN_GIVE_BACK, give_back_when_calm, share_heaps
 from app.hot_lane import HotLane
 from app.middleware import App
 from app.operations.service import Service
@@ -82,7 +82,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then print the address: with port 0 nobody else knows it."""
         await super().startup(sockets)
-        watches = [give_back_when_calm(lambda: self.server_state.total_requests)]
+        watches = []
+        if CAN_GIVE_BACK:
+            watches.append(give_back_when_calm(lambda: self.server_state.total_requests))
         if self.certificates is not None:
             watches.append(self.certificates.watch())
         self._watching = [asyncio.create_task(watch) for watch in watches]
