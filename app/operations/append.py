@@ -44,6 +44,8 @@ STATUS: Final = {"0": 202, "1": 201, "all": 201}
 SHARED_BYTES: Final = 16 * 1024
 """So many bytes of bodies at most become one batch; the `batch.size` of Kafka's producer."""
 
+_STAYS_WHOLE: Final = "what a client encoded shares no batch"
+
 _PLAIN: Final = AppendCall()[1:]
 """What a call asks for beside its acks, if it asks for nothing."""
 
@@ -92,9 +94,10 @@ class Append(ABC):
     is_checked: ClassVar[bool]
     """Whether our own builder makes the batch, so that the log need not look into it."""
 
-    __slots__ = ("_appended", "_is_ndjson", "_is_plain", "_service", "call", "place")
+    __slots__ = ("_is_ndjson", "_is_plain", "_service", "appended", "call", "place")
 
-    _appended: Appended
+    appended: Appended
+    """What the log did, once it is in the log."""
 
     def __init__(self, service: Service, place: Place, judged: Judged) -> None:
         self._service = service
@@ -130,11 +133,6 @@ class Append(ABC):
     def room_bytes(self) -> int:
         """How many bytes of bodies may become one batch; a larger one has a batch to itself."""
 
-    @property
-    @abstractmethod
-    def share(self) -> tuple[int, int]:
-        """How many records the body brought, and the greatest time of them."""
-
     def run(self, body: Body, *, at_once: bool) -> None:
         """Put the body into the log, or raise what is wrong with it: all of it, or nothing.
 
@@ -146,9 +144,9 @@ class Append(ABC):
             _append(self._service, self.place, self.call, batch, checked=checked, at_once=at_once)
         )
 
-    def took(self, appended: Appended) -> None:
-        """Note what the log did."""
-        self._appended = appended
+    @abstractmethod
+    def took(self, appended: Appended, others: Sequence[Self] = ()) -> None:
+        """Note what the log did with the batch, of these others' bodies too, and let go of them."""
 
     @property
     def producer(self) -> tuple[int, int]:
@@ -158,11 +156,11 @@ class Append(ABC):
     @property
     def end_offset(self) -> int:
         """One past the last offset of what was appended."""
-        return self._appended.last_offset + 1
+        return self.appended.last_offset + 1
 
     def receipt(self) -> Receipt:
         """Return what was done, and where the log is now."""
-        appended, place, acks = self._appended, self.place, self.call.acks
+        appended, place, acks = self.appended, self.place, self.call.acks
         marks = place.log.watermarks
         status = 200 if appended.is_duplicate else STATUS[acks]
         head = receipt_head(place, appended, marks, self.kind)
@@ -212,16 +210,14 @@ class RecordsAppend(Append):
             records = _joined([self.records, *[other.records for other in others]])
         return _build(self.place, self.call, records)
 
-    def took(self, appended: Appended) -> None:
-        super().took(appended)
-        self.records = []  # a thousand of them take their time: not on the event loop
-
-    @property
-    def share(self) -> tuple[int, int]:
-        records = self.records
-        if isinstance(records, RecordColumns):
-            return len(records), max(records.timestamps)
-        return len(records), max([timestamp for timestamp, *_ in records])
+    def took(self, appended: Appended, others: Sequence[Self] = ()) -> None:
+        everybody = (self, *others)
+        parts: Iterable[Appended] = (appended,)
+        if others:
+            parts = appended.shared_out([_share(one.records) for one in everybody])
+        for one, part in zip(everybody, parts, strict=True):
+            one.appended = part
+            one.records = []  # a thousand of them take their time: not on the event loop
 
     @property
     def room_bytes(self) -> int:
@@ -234,10 +230,9 @@ class BatchesAppend(Append):
     kind = b"batches"
     is_checked = False
 
-    __slots__ = ("_data", "_producer")
+    __slots__ = ("_data",)
 
     _data: Buffer
-    _producer: tuple[int, int]
 
     @classmethod
     def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
@@ -261,27 +256,23 @@ class BatchesAppend(Append):
         self._data = body
 
     def batch(self, others: Sequence[Self] = ()) -> Buffer:
-        assert not others, "what a client encoded stays as it is"
+        assert not others, _STAYS_WHOLE
         return self._data
-
-    @property
-    def share(self) -> tuple[int, int]:
-        header = parse_header(self._data)
-        return header.records_count, header.max_timestamp
 
     @property
     def room_bytes(self) -> int:
         return 0
 
-    def took(self, appended: Appended) -> None:
-        super().took(appended)
-        header = parse_header(self._data)
-        self._producer = header.producer_id, header.base_sequence
-        self._data = b""  # whoever keeps the append for a repetition does not keep the body
+    def took(self, appended: Appended, others: Sequence[Self] = ()) -> None:
+        assert not others, _STAYS_WHOLE
+        self.appended = appended
+        # Whoever keeps the append for a repetition keeps its producer, not its body.
+        self._data = bytes(self._data[:HEADER_BYTES])
 
     @property
     def producer(self) -> tuple[int, int]:
-        return self._producer
+        header = parse_header(self._data)
+        return header.producer_id, header.base_sequence
 
 
 async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
@@ -359,6 +350,13 @@ def _build(place: Place, call: AppendCall, records: Iterable[NewRecord]) -> byte
         producer_epoch=call.producer_epoch,
         base_sequence=call.base_sequence,
     )
+
+
+def _share(records: list[NewRecord] | RecordColumns) -> tuple[int, int]:
+    """Return how many records there are, and the greatest time of them."""
+    if isinstance(records, RecordColumns):
+        return len(records), max(records.timestamps)
+    return len(records), max([timestamp for timestamp, *_ in records])
 
 
 def _joined(parts: Sequence[list[NewRecord] | RecordColumns]) -> Iterable[NewRecord]:

@@ -15,7 +15,6 @@ from app.operations.append import Append
 from app.operations.service import Service
 from engine.errors import EngineError, StorageError
 from engine.log.log import Log
-from engine.log.results import Appended
 from engine.types import Buffer
 
 TURN_BODIES: Final = 4
@@ -111,23 +110,16 @@ class Together:
                     done(error)
             return
         for sharers, batch in zip(batches, appended.one_by_one(), strict=True):
-            _tell(sharers, batch)
+            first, *others = [append for append, _ in sharers]
+            first.took(batch, others)
+        for _, done in members:
+            done(None)
 
 
 def _encoded(batches: Sequence[_Sharers]) -> Buffer:
     """Return the batches as one buffer; that of one body alone is written from where it is."""
-    encoded = [append.batch([other for other, _ in others]) for (append, _), *others in batches]
+    encoded = []
+    for sharers in batches:
+        first, *others = [append for append, _ in sharers]
+        encoded.append(first.batch(others))
     return encoded[0] if len(encoded) == 1 else bytearray().join(encoded)
-
-
-def _tell(sharers: _Sharers, batch: Appended) -> None:
-    """Tell each of them what of the batch is its own."""
-    if len(sharers) == 1:
-        ((append, done),) = sharers
-        append.took(batch)
-        done(None)
-        return
-    shares = batch.shared_out(append.share for append, _ in sharers)
-    for (append, done), alone in zip(sharers, shares, strict=True):
-        append.took(alone)
-        done(None)

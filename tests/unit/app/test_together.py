@@ -371,8 +371,6 @@ async def test_an_append_that_is_in_the_log_holds_no_batch(service: Service) -> 
     append.run(body, at_once=True)
     assert body not in gc.get_referents(append)
     assert append.producer == (7, 0)
-    append.take(bytes(new_batch(3)))
-    assert append.share == (3, START_MS)
 
 
 async def test_a_damaged_batch_takes_no_other_with_it(service: Service) -> None:
