@@ -132,10 +132,10 @@ def _ensure_between_batches(log: Log, to_offset: int) -> None:
         found = log.look_at(to_offset)
     except (OffsetError, StorageError):
         return
-    log_start_offset = found.watermarks.log_start_offset
-    if found.first_offset is None or not log_start_offset < to_offset:
+    if found.first_offset is None:
         return
-    base_offset, header = max(found.first_offset, log_start_offset), parse_header(found.data)
+    base_offset = max(found.first_offset, found.watermarks.log_start_offset)
+    header = parse_header(found.data)
     if base_offset >= to_offset or not header.records_count:
         return
     next_offset = header.next_offset

@@ -6,6 +6,7 @@ import pytest
 
 from engine.fs.names import log_name
 from tests.support.builders import new_batch
+from tests.support.damage import one_bit_flipped
 from tests.support.logs import read_headers
 from tests.support.service import OFFSETS, RECORDS, Api, running
 
@@ -18,12 +19,6 @@ KEPT = "/v1/topics/kept/partitions/0"
 async def tag_of(api: Api) -> dict[str, str]:
     """The condition that the log ends where it ends now."""
     return {"if-match": (await api.client.get(OFFSETS)).headers["etag"]}
-
-
-def damage_last_byte(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
 
 
 async def test_truncation_cuts_where_the_client_saw_the_end(api: Api) -> None:
@@ -121,7 +116,8 @@ async def test_damage_is_cut_off_wherever_it_is_asked_for(tmp_path: Path) -> Non
     async with running(tmp_path) as api:
         await api.create()
         await api.append(1, 2, 3)
-    damage_last_byte(tmp_path / "events-0" / log_name(0))
+    path = tmp_path / "events-0" / log_name(0)
+    path.write_bytes(one_bit_flipped(path.read_bytes()))
     async with running(tmp_path) as api:
         cut = await api.client.post(
             f"{LOG}/truncate", json={"to_offset": 1}, headers=await tag_of(api)
