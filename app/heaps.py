@@ -24,10 +24,8 @@ _MOST_HEAPS: Final = -8  # M_ARENA_MAX
 _SIZES: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
-
-_set_allocator: Callable[[int, int], int] = getattr(_LIBRARY, "mallopt", lambda *_: 0)
-_trim: Callable[[int], int] = getattr(_LIBRARY, "malloc_trim", lambda _: 0)
 CAN_GIVE_BACK: Final = hasattr(_LIBRARY, "malloc_trim") and _SIZES.exists()
+_set_allocator: Callable[[int, int], int] = getattr(_LIBRARY, "mallopt", lambda *_: 0)
 
 
 def share_heaps() -> None:
@@ -52,16 +50,15 @@ def give_back(floor_bytes: int) -> int:
     """
     if own_bytes() < floor_bytes + WORTH_BYTES:
         return floor_bytes
-    _trim(0)
+    _LIBRARY.malloc_trim(0)
     return own_bytes()
 
 
 async def give_back_when_calm(requests: Callable[[], int]) -> None:
     """After a busy time, once it is over, give back what it took; until cancelled.
 
-    Only where that can be done: see `CAN_GIVE_BACK`.
     `requests` tells how many there have been. What large answers leave in a heap is else kept for
-    good, since something small lies behind it.
+    good, since something small lies behind it. Only for where it can be done: `CAN_GIVE_BACK`.
     """
     floor_bytes = await asyncio.to_thread(own_bytes)
     while True:
