@@ -40,11 +40,9 @@ async def knowing(service: Service) -> Listener:
     """A listener whose service knows the topic `events` and has met its paths."""
     listener = Listener(service)
     connection = listener.connect()
-    connection.send(request("PUT", "/v1/topics/events", b"{}"))
-    await connection.answer()
+    await connection.ask(request("PUT", "/v1/topics/events", b"{}"))
     for path in (RECORDS, BATCHES, OFFSETS):
-        connection.send(request("GET", path))
-        assert (await connection.answer()).status == 200
+        assert (await connection.ask(request("GET", path))).status == 200
     return listener
 
 

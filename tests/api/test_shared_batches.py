@@ -6,34 +6,23 @@ from random import Random
 import pytest
 
 from app.operations.service import Service
+from tests.api.test_hot_reads import knowing, values_of
 from tests.support.logs import read_headers
-from tests.support.service import OFFSETS, RECORDS
-from tests.support.wire import Connection, Listener, Reply, request
+from tests.support.service import RECORDS
+from tests.support.wire import Connection, request
 
 pytestmark = pytest.mark.anyio
 
 CLIENTS = 24
 
 
-async def ask(connection: Connection, data: bytes) -> Reply:
-    connection.send(data)
-    return await connection.answer()
-
-
 async def clients_of(service: Service) -> list[Connection]:
     """Connections to a service whose topic has had its first append, alone."""
-    listener = Listener(service)
+    listener = await knowing(service)
     connections = [listener.connect() for _ in range(CLIENTS)]
-    assert (await ask(connections[0], request("PUT", "/v1/topics/events", b"{}"))).status == 201
-    assert (await ask(connections[0], request("GET", OFFSETS))).status == 200
     first = request("POST", RECORDS, b'{"records":[{"value":"first"}]}')
-    assert (await ask(connections[0], first)).status == 201
+    assert (await connections[0].ask(first)).status == 201
     return connections
-
-
-async def values_between(connection: Connection, start: int, end: int) -> list[object]:
-    page = await ask(connection, request("GET", f"{RECORDS}?offset={start}&end_offset={end}"))
-    return [record["value"] for record in json.loads(page.body)["records"]]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -54,10 +43,9 @@ async def test_each_client_finds_its_records_where_it_was_told(service: Service,
             assert reply.status == 201, reply.body
             receipt = json.loads(reply.body)
             assert receipt["count"] == len(values)
-            found = await values_between(
-                connection, receipt["base_offset"], receipt["last_offset"] + 1
-            )
-            assert found == values
+            page = f"offset={receipt['base_offset']}&end_offset={receipt['last_offset'] + 1}"
+            found = await connection.ask(request("GET", f"{RECORDS}?{page}"))
+            assert values_of(found.body) == values
     assert len(read_headers(service.place("events", 0).log)) == 1 + 4
 
 
@@ -71,7 +59,7 @@ async def test_only_whom_nobody_followed_may_go_on_under_its_own_condition(
     tags = [dict((await connection.answer()).headers)[b"etag"] for connection in connections]
     again = b'{"records":[{"value":"again"}]}'
     statuses = [
-        (await ask(connection, request("POST", RECORDS, again, {"if-match": tag.decode()}))).status
+        (await connection.ask(request("POST", RECORDS, again, {"if-match": tag.decode()}))).status
         for connection, tag in zip(connections, tags, strict=True)
     ]
     assert statuses == [412] * (CLIENTS - 1) + [201]

@@ -30,8 +30,7 @@ def new_disk() -> SlowDisk:
 async def asked(listener: Listener, sent: bytes) -> Reply:
     """The answer to one request on a connection of its own."""
     connection = listener.connect()
-    connection.send(sent)
-    reply = await connection.answer()
+    reply = await connection.ask(sent)
     connection.hang_up()
     return reply
 

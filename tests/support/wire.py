@@ -102,6 +102,11 @@ class Connection:
         if data:
             self.protocol.data_received(data)
 
+    async def ask(self, data: bytes) -> Reply:
+        """Let a request arrive, and return its answer."""
+        self.send(data)
+        return await self.answer()
+
     def hang_up(self) -> None:
         """Let the client go."""
         self.wire.close()
@@ -174,8 +179,7 @@ class _WireTransport(httpx.AsyncBaseTransport):
         target = sent.url.raw_path
         body = await sent.aread()
         head = b"%b %b HTTP/1.1\r\n%b\r\n" % (sent.method.encode(), target, lines)
-        self._connection.send(head + body)
-        reply = await self._connection.answer()
+        reply = await self._connection.ask(head + body)
         return httpx.Response(reply.status, headers=reply.headers, content=reply.body)
 
 
