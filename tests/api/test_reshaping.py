@@ -73,7 +73,7 @@ async def test_a_truncation_takes_no_record_below_its_offset(api: Api) -> None:
         f"{LOG}/truncate", json={"to_offset": 2}, headers={"if-match": '"0-9-00000000"'}
     )
     assert stale.status_code == 412, "whose view has passed is told that first"
-    for between in (4, 1):
+    for between in (5, 4, 1):
         cut = await api.client.post(
             f"{LOG}/truncate", json={"to_offset": between}, headers=await tag_of(api)
         )
