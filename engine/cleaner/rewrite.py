@@ -102,9 +102,7 @@ class _Writer:
     def _index(self, header: BatchHeader, position: int) -> None:
         output = self._output
         output.observe_maximum(header.max_timestamp, header.last_offset)
-        unindexed = position - self._indexed_position
-        # A full index is sparser than it should be and still right.
-        if unindexed > output.index_interval_bytes and not output.indexes.is_full:
+        if position - self._indexed_position > output.index_interval_bytes:
             output.index_position(OffsetPosition(header.last_offset, position))
             self._indexed_position = position
 

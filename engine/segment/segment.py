@@ -132,11 +132,19 @@ class Segment:
         return position
 
     def index_position(self, entry: OffsetPosition) -> None:
-        """Add one sparse entry to the offset index, and the maximum so far to the time index."""
-        self.indexes.offset.append(entry.offset, entry.position)
-        maximum = self.maximum
-        self.indexes.time.maybe_append(maximum.timestamp, maximum.offset)
+        """Add one sparse entry to the offset index, and the maximum so far to the time index.
+
+        Once either is full nothing is added: the indexes stay right, and a look-up reads the
+        headers after the last entry. Recovery needs more entries than the appends did if several
+        batches came in one append, or if the topic's index settings have changed since.
+        """
+        self._add_entry(entry, self.maximum)
         self._unindexed_bytes = 0
+
+    def _add_entry(self, entry: OffsetPosition, maximum: TimestampOffset) -> None:
+        if not self.indexes.is_full:
+            self.indexes.offset.append(entry.offset, entry.position)
+            self.indexes.time.maybe_append(maximum.timestamp, maximum.offset)
 
     def should_roll(self, params: RollParams) -> bool:
         """Whether the append that `params` describes must go into a new segment."""
@@ -329,10 +337,7 @@ class Segment:
         self.indexes.reset_sparse()
         self._maximum = maximum
         for entry, maximum_so_far in entries:
-            if self.indexes.is_full:
-                break  # written when indexes were larger: a look-up walks the rest
-            self.indexes.offset.append(entry.offset, entry.position)
-            self.indexes.time.maybe_append(maximum_so_far.timestamp, maximum_so_far.offset)
+            self._add_entry(entry, maximum_so_far)
         self.proofs.trust_index()
 
     def observe_maximum(self, timestamp: int, offset: int) -> None:

@@ -6,17 +6,27 @@ from typing import Any
 
 import pytest
 
+from engine.config import LogConfig
 from engine.errors import SegmentOverflow
 from engine.records.batch import stamp_crc
 from engine.records.control import ControlType, build_end_marker
 from engine.records.scan import Tail
 from engine.segment.recovery import SCAN_CHUNK_BYTES, recover_segment
+from engine.segment.reindexing import reindex
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
 from engine.types import INT32_MAX, AbortedTransaction, EpochOffset, TimestampOffset
 from tests.support.legacy import legacy_message
 from tests.support.logs import DIRECTORY
-from tests.support.segments import Shelf, append, batch_at, filled, headers_of, offsets_of
+from tests.support.segments import (
+    Shelf,
+    append,
+    batch_at,
+    filled,
+    headers_of,
+    offsets_of,
+    roll_params,
+)
 from tests.support.time import START_MS
 
 
@@ -308,3 +318,36 @@ def test_a_far_offset_that_is_disproved_is_damage(offsets: tuple[int, ...], foll
     assert result.tail is Tail.DAMAGED
     assert f"offset {1 << 33} cannot be here" in str(result.reason)
     assert offsets_of(segment) == [*itertools.takewhile(lambda one: one < 1 << 33, offsets)]
+
+
+@pytest.mark.parametrize("index_bytes", [12, 24, 40, 120])
+def test_recovery_leaves_a_full_index_as_it_is(index_bytes: int) -> None:
+    """One append made one entry; recovery would make one for each batch and has no room for them.
+
+    What lies after the last entry is found all the same, by offset and by time.
+    """
+    shelf = Shelf(config=LogConfig(segment_index_bytes=index_bytes, index_interval_bytes=0))
+    segment = shelf.segment()
+    batches = [batch_at(offset) for offset in range(60)]
+    segment.append(b"".join(batches), 59, START_MS + 59, 59)
+    segment.close_handles()
+    again = shelf.segment(is_new=False)
+    assert recovered(shelf, again) == (Tail.CLEAN, 0)
+    assert again.indexes.is_full
+    for offset in range(60):
+        found = again.locate(offset)
+        assert found is not None
+        assert found.base_offset == offset
+    assert again.maximum == again.indexes.time.last_entry == TimestampOffset(START_MS + 59, 59)
+    assert again.should_roll(roll_params(again, max_offset=60)), "an append goes elsewhere"
+
+
+def test_indexes_made_anew_stop_where_they_are_full() -> None:
+    """A lookup that meets a wrong index rebuilds it with the index size of today."""
+    shelf = Shelf(config=LogConfig(segment_index_bytes=48, index_interval_bytes=0))
+    segment = shelf.segment()
+    segment.append(b"".join(batch_at(offset) for offset in range(60)), 59, START_MS + 59, 59)
+    reindex(segment, is_active=False)
+    assert segment.indexes.time.count == 4, "the last slot is for the entry that seals a segment"
+    assert segment.indexes.time.last_entry == TimestampOffset(START_MS + 59, 59)
+    assert segment.locate(59) is not None
