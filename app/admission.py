@@ -16,6 +16,7 @@ from typing import Final
 
 from app.problems import Draining
 from app.settings import Settings
+from app.shares import Pool
 from engine.errors import Overloaded, PolicyViolation, Recovering
 
 FILES_OF_PARTITION: Final = 6
@@ -37,27 +38,49 @@ class Phase(enum.Enum):
 
 
 class Admission:
-    """Counts what is held, against the named limits of the settings."""
+    """Counts what is held, against the named limits of the settings and in shares of them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.phase = Phase.RECOVERING
-        self.requests = 0
-        self.body_bytes = 0
-        self.answer_bytes = 0
-        self.waiting_readers = 0
-        self.tails = 0
+        self.requests_pool = self._pool("max_in_flight_requests")
+        self.body_bytes_pool = self._pool("max_in_flight_bytes")
+        self.answer_bytes_pool = self._pool("max_in_flight_answer_bytes")
+        self.waiting_readers_pool = self._pool("max_waiting_readers")
+        self.tails_pool = self._pool("max_tails")
 
-    def admit(self) -> Ticket:
-        """Let a request in; raises Recovering, Draining or Overloaded."""
+    def _pool(self, limit: str) -> Pool:
+        return Pool(limit, getattr(self._settings, limit), self._settings.max_share_percent)
+
+    def admit(self, holder: str) -> Ticket:
+        """Let in a request of the principal or address; raises Recovering, Draining, Overloaded."""
         if self.phase is not Phase.READY:
             if self.phase is Phase.DRAINING:
                 raise Draining("the service is stopping")
             raise Recovering("the logs are being opened; /readyz tells the progress")
-        if self.requests >= self._settings.max_in_flight_requests:
-            raise _full("max_in_flight_requests", self._settings.max_in_flight_requests)
-        self.requests += 1
-        return Ticket(self)
+        self.requests_pool.take(holder, 1)
+        return Ticket(self, holder)
+
+    @property
+    def requests(self) -> int:
+        """How many requests are at work."""
+        return self.requests_pool.held
+
+    @property
+    def body_bytes(self) -> int:
+        return self.body_bytes_pool.held
+
+    @property
+    def answer_bytes(self) -> int:
+        return self.answer_bytes_pool.held
+
+    @property
+    def waiting_readers(self) -> int:
+        return self.waiting_readers_pool.held
+
+    @property
+    def tails(self) -> int:
+        return self.tails_pool.held
 
     def ensure_connection(self, count: int) -> None:
         """Raise Overloaded if so many connections are more than there may be.
@@ -67,31 +90,9 @@ class Admission:
         """
         limit = min(self._settings.max_connections, _allowed_files() // 2)
         if count > limit:
-            raise _full("max_connections", limit)
-
-    def ensure_body_bytes(self, size_bytes: int) -> None:
-        """Raise Overloaded unless so many more bytes of bodies may be held."""
-        if self.body_bytes + size_bytes > self._settings.max_in_flight_bytes:
-            raise _full("max_in_flight_bytes", self._settings.max_in_flight_bytes)
-
-    def ensure_answer_bytes(self, size_bytes: int) -> None:
-        """Raise Overloaded unless so many more bytes of answers may be held.
-
-        One answer alone is always let through: at least one batch is returned, however large.
-        """
-        limit = self._settings.max_in_flight_answer_bytes
-        if self.answer_bytes and self.answer_bytes + size_bytes > limit:
-            raise _full("max_in_flight_answer_bytes", limit)
-
-    def ensure_reader(self) -> None:
-        """Raise Overloaded unless one more reader may wait."""
-        if self.waiting_readers >= self._settings.max_waiting_readers:
-            raise _full("max_waiting_readers", self._settings.max_waiting_readers)
-
-    def ensure_tail(self) -> None:
-        """Raise Overloaded unless one more client may tail a log."""
-        if self.tails >= self._settings.max_tails:
-            raise _full("max_tails", self._settings.max_tails)
+            raise Overloaded(
+                f"max_connections ({limit}) is reached", limit="max_connections", limit_value=limit
+            )
 
 
 def ensure_files(partitions: int, existing: int) -> None:
@@ -136,9 +137,11 @@ def _allowed_files() -> int:
 class Ticket:
     """What one request holds; `close` gives all of it back."""
 
-    __slots__ = ("_admission", "_answer_bytes", "_body_bytes", "_tails", "_waits")
+    __slots__ = ("_admission", "_answer_bytes", "_body_bytes", "_tails", "_waits", "holder")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, holder: str) -> None:
+        self.holder = holder
+        """The principal, or the client's address, that all of it counts for."""
         self._admission = admission
         self._body_bytes = 0
         self._answer_bytes = 0
@@ -147,60 +150,60 @@ class Ticket:
 
     def hold_body(self, size_bytes: int) -> None:
         """Count bytes of the body that are about to be held; raises Overloaded."""
-        self._admission.ensure_body_bytes(size_bytes)
-        self._admission.body_bytes += size_bytes
+        self._admission.body_bytes_pool.take(self.holder, size_bytes)
         self._body_bytes += size_bytes
 
     def settle_body(self, size_bytes: int) -> None:
         """Count so many bytes of the body as held from now on; raises Overloaded for more."""
         more = size_bytes - self._body_bytes
         if more > 0:
-            self._admission.ensure_body_bytes(more)
-        self._admission.body_bytes += more
+            self._admission.body_bytes_pool.take(self.holder, more)
+        else:
+            self._admission.body_bytes_pool.add(self.holder, more)
         self._body_bytes = size_bytes
 
     def hold_answer(self, size_bytes: int) -> None:
-        """Count bytes of the answer that are about to be held; raises Overloaded."""
-        self._admission.ensure_answer_bytes(size_bytes)
-        self._admission.answer_bytes += size_bytes
+        """Count bytes of the answer that are about to be held; raises Overloaded.
+
+        One answer alone is always let through: at least one batch is returned, however large.
+        """
+        answers = self._admission.answer_bytes_pool
+        if answers.held:
+            answers.take(self.holder, size_bytes)
+        else:
+            answers.add(self.holder, size_bytes)
         self._answer_bytes += size_bytes
 
     def settle_answer(self, size_bytes: int) -> None:
         """Correct what `hold_answer` assumed to the answer's true size."""
-        self._admission.answer_bytes += size_bytes - self._answer_bytes
+        self._admission.answer_bytes_pool.add(self.holder, size_bytes - self._answer_bytes)
         self._answer_bytes = size_bytes
 
     def park(self) -> None:
         """Become a waiting reader instead of a request at work; raises Overloaded."""
         if not self._waits:
-            self._admission.ensure_reader()
-            self._admission.waiting_readers += 1
-            self._admission.requests -= 1
+            self._admission.waiting_readers_pool.take(self.holder, 1)
+            self._admission.requests_pool.add(self.holder, -1)
             self._waits = True
 
     def resume(self) -> None:
         """Become a request at work again, even above the limit: its reader has waited enough."""
         if self._waits:
-            self._admission.waiting_readers -= 1
-            self._admission.requests += 1
+            self._admission.waiting_readers_pool.add(self.holder, -1)
+            self._admission.requests_pool.add(self.holder, 1)
             self._waits = False
 
     def tail(self) -> None:
         """Become a tail for good instead of a request at work; raises Overloaded."""
-        self._admission.ensure_tail()
-        self._admission.tails += 1
-        self._admission.requests -= 1
+        self._admission.tails_pool.take(self.holder, 1)
+        self._admission.requests_pool.add(self.holder, -1)
         self._tails = True
 
     def close(self) -> None:
         self.resume()
-        if self._tails:
-            self._admission.tails -= 1
-        else:
-            self._admission.requests -= 1
-        self._admission.body_bytes -= self._body_bytes
-        self._admission.answer_bytes -= self._answer_bytes
-
-
-def _full(limit: str, value: int) -> Overloaded:
-    return Overloaded(f"{limit} ({value}) is reached", limit=limit, limit_value=value)
+        admission, holder = self._admission, self.holder
+        (admission.tails_pool if self._tails else admission.requests_pool).add(holder, -1)
+        if self._body_bytes:
+            admission.body_bytes_pool.add(holder, -self._body_bytes)
+        if self._answer_bytes:
+            admission.answer_bytes_pool.add(holder, -self._answer_bytes)

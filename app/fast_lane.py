@@ -18,7 +18,7 @@ from app.deliveries import SEND_NOW
 from app.middleware import App
 from app.operations.append import append_batches, append_records
 from app.operations.coding import coded
-from app.operations.exchange import Exchange
+from app.operations.exchange import Exchange, holder_of
 from app.operations.offsets import get_offsets
 from app.operations.read import read_batches, read_records
 from app.operations.service import MAX_PLACES, Service, Target
@@ -91,7 +91,7 @@ class FastLane:
                     work.operation, place.topic, scope["headers"], peer_of(scope)
                 )
                 scope[CALLER_KEY] = caller
-                exchange = Exchange(service, head, receive, caller)
+                exchange = Exchange(service, head, receive, caller, holder_of(caller, scope))
                 answer = await work.run(exchange, place, work.call)
             except ClientGone:
                 return

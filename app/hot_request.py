@@ -20,7 +20,7 @@ from app.auth.audit import CALLER_KEY
 from app.auth.principal import Principal
 from app.auth.security import peer_of
 from app.operations.coding import coded
-from app.operations.exchange import Exchange
+from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
 from app.problems import Draining, kind_of, problem_answer
 from app.translate.receipts import Place
@@ -86,7 +86,8 @@ class Lane:
         except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
             return None
         try:
-            return target.place, Exchange(self.service, fields, caller=caller)
+            holder = holder_of(caller, connection.scope)  # type: ignore[arg-type]  # a TypedDict
+            return target.place, Exchange(self.service, fields, caller=caller, holder=holder)
         except (Draining, Overloaded, Recovering) as error:
             return HotRefusal(self, connection, Outsider(fields, caller), asked, error)
 

@@ -83,19 +83,23 @@ class Settings(BaseSettings):
     max_metric_partitions: Positive = 1_000
     """Partitions with series of their own at /metrics; of the others only their topics' sums."""
 
-    max_in_flight_requests: Positive = 4_096
+    max_share_percent: Annotated[int, Field(ge=1, le=100)] = 50
+    """Largest share of each of the next five limits for one principal, or for one client address
+    without credentials; smaller while others hold some of it. 100 turns shares off."""
+
+    max_in_flight_requests: Positive = 8_192
     """Requests at work at once, long polls aside; beyond it 503."""
 
-    max_in_flight_bytes: Positive = 64 * MIB
+    max_in_flight_bytes: Positive = 128 * MIB
     """Request bodies in memory at once; beyond it 503."""
 
-    max_in_flight_answer_bytes: Positive = 128 * MIB
+    max_in_flight_answer_bytes: Positive = 256 * MIB
     """Answers in memory at once, slow readers above all; beyond it 503."""
 
-    max_waiting_readers: Positive = 10_000
+    max_waiting_readers: Positive = 20_000
     """Long polls that wait at once; beyond it 503."""
 
-    max_tails: Positive = 5_000
+    max_tails: Positive = 10_000
     """Clients that tail at once; beyond it 503."""
 
     max_tail_ms: Positive = 3_600_000

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.admission import Ticket
-from app.answers import ARROW, JSON, Body, Message, Receive
+from app.answers import ARROW, JSON, Body, Message, Receive, Scope
 from app.auth.principal import ANONYMOUS, Principal
 from app.dependencies import (
     BATCH_TYPES,
@@ -18,6 +18,7 @@ from app.dependencies import (
 )
 from app.operations.service import Service
 from app.problems import MalformedRequest
+from app.shares import network_of
 from app.translate.arrow_out import has_arrow
 from app.translate.body_stream import IDENTITY, decode_body
 
@@ -35,12 +36,14 @@ class Exchange:
         head: Mapping[bytes, bytes],
         receive: Receive | None = None,
         caller: Principal = ANONYMOUS,
+        holder: str = "",
     ) -> None:
         """Admit the request; raises Recovering, Draining or Overloaded.
 
-        Without `receive` there is no body here: the hot lane collects it from the parser.
+        Without `receive` there is no body here: the hot lane collects it from the parser. `holder`
+        is who answers for what the request holds: see `holder_of`.
         """
-        self._ticket = service.admission.admit()
+        self._ticket = service.admission.admit(holder)
         self.service = service
         self.head = head
         self.caller = caller
@@ -116,6 +119,14 @@ class Exchange:
     def ensure_takes_batches(self) -> None:
         """Raise NotAcceptable if the client would not take record batches."""
         negotiate(self.head.get(b"accept"), BATCH_TYPES)
+
+
+def holder_of(caller: Principal, scope: Scope) -> str:
+    """Return whose shares a request takes: its principal's, or else its client address's."""
+    if caller.name != ANONYMOUS.name:
+        return caller.name
+    client = scope.get("client")
+    return network_of(client[0]) if client else ""
 
 
 def _declared_bytes(head: Mapping[bytes, bytes]) -> int | None:

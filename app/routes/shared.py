@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from app.auth.audit import CALLER_KEY
 from app.auth.principal import Principal
 from app.auth.security import Security, peer_of, refuse_credentials_in
-from app.operations.exchange import Exchange
+from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
 from app.problems import MalformedRequest
 from app.translate.receipts import Place
@@ -76,7 +76,8 @@ async def _exchange(request: Request) -> AsyncIterator[Exchange]:
     """Admit the request; what it holds is given back when its answer has been sent."""
     service: Service = request.app.state.service
     caller: Principal = request.scope[CALLER_KEY]
-    exchange = Exchange(service, dict(request.scope["headers"]), request.receive, caller)
+    head = dict(request.scope["headers"])
+    exchange = Exchange(service, head, request.receive, caller, holder_of(caller, request.scope))
     try:
         yield exchange
     finally:

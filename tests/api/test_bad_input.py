@@ -402,7 +402,7 @@ async def test_a_full_queue_is_overloaded(tmp_path: Path) -> None:
             large = await api.client.post(RECORDS, content=b" " * 200, headers=JSON)
             problem = check(large, 503, "overloaded")
             assert (problem["limit"], large.headers["retry-after"]) == ("max_in_flight_bytes", "1")
-        ticket = api.service.admission.admit()
+        ticket = api.service.admission.admit("another")
         busy = await api.client.get(RECORDS)
         assert check(busy, 503, "overloaded")["limit"] == "max_in_flight_requests"
         ticket.close()
@@ -422,7 +422,7 @@ async def test_answers_in_memory_are_bounded(tmp_path: Path) -> None:
         await api.create()
         await api.append("x" * 2_000)
         assert (await api.client.get(BATCHES)).status_code == 200
-        ticket = api.service.admission.admit()
+        ticket = api.service.admission.admit("another")
         ticket.hold_answer(500)
         refused = await api.client.get(BATCHES)
         assert check(refused, 503, "overloaded")["limit"] == "max_in_flight_answer_bytes"

@@ -110,7 +110,7 @@ async def test_a_body_that_stays_out_is_not_waited_for(service: Service) -> None
 async def test_a_body_is_counted_as_it_comes(tmp_path: Path) -> None:
     """What was only announced holds nothing, and what is beyond the limit is refused."""
     limit = len(BATCH) + 1000
-    async with open_service(tmp_path, max_in_flight_bytes=limit) as service:
+    async with open_service(tmp_path, max_in_flight_bytes=limit, max_share_percent=100) as service:
         first = await learned(service)
         second = Listener(service).connect()
         first.send(APPEND[: HEAD_BYTES + 3000])
@@ -141,7 +141,7 @@ async def test_a_body_that_nobody_has_room_for_is_passed_over(tmp_path: Path) ->
     """The refusal of a known head does not wait for the body, of which nothing is kept."""
     async with open_service(tmp_path, max_in_flight_requests=1) as service:
         connection = await learned(service)
-        ticket = service.admission.admit()
+        ticket = service.admission.admit("another")
         connection.send(APPEND[:300])
         assert not receives(connection)
         assert not connection.has_tasks

@@ -61,7 +61,7 @@ async def test_credentials_do_not_let_in_while_the_logs_are_opened(tmp_path: Pat
     """Who is known is told to come back, as long as there is nothing to serve."""
     service = Service(Settings(data_directory=tmp_path))
     with pytest.raises(Recovering, match="readyz"):
-        service.admission.admit()
+        service.admission.admit("another")
     await service.close()
 
 

@@ -223,7 +223,7 @@ async def test_a_service_that_is_full_or_stops_says_so(tmp_path: Path) -> None:
     """Who is not let in is answered without a task; a body that is not whole is not waited for."""
     async with open_service(tmp_path, max_in_flight_requests=1) as service:
         connection = await begun(service)
-        ticket = service.admission.admit()
+        ticket = service.admission.admit("another")
         for sent in (UNWAITED, UNWAITED[:-1]):
             connection.send(sent)
             assert not connection.has_tasks

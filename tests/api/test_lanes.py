@@ -172,7 +172,7 @@ async def test_who_is_not_let_in_is_told_the_same_on_all_lanes(
         for client in clients:
             caplog.clear()
             before = refusals_in(service)
-            with closing(service.admission.admit()):
+            with closing(service.admission.admit("another")):
                 answers = await answers_of(client, service, REFUSED)
             service.admission.phase = Phase.DRAINING
             answers += await answers_of(client, service, REFUSED)
@@ -224,7 +224,7 @@ async def test_refusals_are_the_same_on_both_lanes(tmp_path: Path) -> None:
     ):
         await quick.put("/v1/topics/events", json={})
         await quick.get(OFFSETS)  # the fast lane knows the path now
-        ticket = service.admission.admit()
+        ticket = service.admission.admit("another")
         busy = [await client.get(OFFSETS, headers=TRACE) for client in (quick, thorough)]
         ticket.close()
         service.drain()

@@ -237,8 +237,9 @@ async def test_memory_that_is_full_ends_a_tail(tmp_path: Path) -> None:
         await api.create()
         async with tailing(api) as tail:
             await quiet(api)
-            api.service.admission.answer_bytes += 900
+            ticket = api.service.admission.admit("another")
+            ticket.hold_answer(900)
             await api.append("x" * 200)
             end = (await tail.to_end())[-1]
-            api.service.admission.answer_bytes -= 900
+            ticket.close()
     assert (end.id, end.data["reason"], end.data["retryable"]) == ("0", "overloaded", True)

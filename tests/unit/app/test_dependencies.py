@@ -23,7 +23,7 @@ LIMIT = ("max_request_bytes", 10)
 def ticket() -> Ticket:
     admission = Admission(Settings())
     admission.phase = Phase.READY
-    return admission.admit()
+    return admission.admit("another")
 
 
 class Sender:
@@ -120,7 +120,7 @@ def test_a_ticket_parks_once() -> None:
     """Parking and resuming twice counts once."""
     admission = Admission(Settings())
     admission.phase = Phase.READY
-    ticket = admission.admit()
+    ticket = admission.admit("another")
     ticket.park()
     ticket.park()
     ticket.resume()

@@ -1,0 +1,72 @@
+"""One bounded resource and who holds how much of it: nobody can take all of it from the others."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv6Address, IPv6Network
+from typing import Final
+
+from engine.errors import Overloaded
+
+_HOST_BITS: Final = 64
+"""Of an IPv6 address: a single host usually has all addresses of its /64 network."""
+
+
+class Pool:
+    """What is held of one resource, in total and by each holder. Belongs to the event loop.
+
+    A holder is a principal, or the address of a client without credentials. While nobody else
+    holds anything it may have `share_percent` of the limit. The more the others hold the less it
+    may have: never more than `share_percent / (100 - share_percent)` times what is still free. So
+    something is always left for the next holder, and the first request of a holder needs no share.
+    """
+
+    __slots__ = ("_held_by", "_name", "_share_percent", "held", "limit")
+
+    def __init__(self, name: str, limit: int, share_percent: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self._name = name
+        self._share_percent = share_percent
+        self._held_by: dict[str, int] = {}
+
+    def take(self, holder: str, amount: int) -> None:
+        """Count what the holder is about to hold; raises Overloaded if that is too much."""
+        own = self._held_by.get(holder, 0)
+        total = self.held + amount
+        percent = self._share_percent
+        if total > self.limit:
+            raise Overloaded(
+                f"{self._name} ({self.limit}) is reached",
+                limit=self._name,
+                limit_value=self.limit,
+            )
+        if own and (own + amount) * (100 - percent) > percent * (self.limit - total):
+            raise Overloaded(
+                f"this client holds its share (max_share_percent: {percent}) of "
+                f"{self._name} ({self.limit})",
+                limit="max_share_percent",
+                limit_value=percent,
+            )
+        self._held_by[holder] = own + amount
+        self.held = total
+
+    def add(self, holder: str, amount: int) -> None:
+        """Count what the holder has whatever the limit says; a negative amount is given back."""
+        self.held += amount
+        own = self._held_by.get(holder, 0) + amount
+        if own:
+            self._held_by[holder] = own
+        else:
+            self._held_by.pop(holder, None)
+
+
+@lru_cache(maxsize=4_096)
+def network_of(host: str) -> str:
+    """Return what stands for a client's address: of an IPv6 address, its network."""
+    if ":" not in host:
+        return host
+    address = IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(IPv6Network((address, _HOST_BITS), strict=False))

@@ -1,0 +1,85 @@
+"""One client asks for all there is of something: the others still get theirs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.lowlevel import checkpoint
+
+from app.operations.service import Service
+from tests.support.credentials import bearer, create_key
+from tests.support.service import RECORDS, open_service
+from tests.support.wire import Connection, Listener, request
+
+pytestmark = pytest.mark.anyio
+
+ALL = ("read:*", "append:*", "admin:*")
+BODY = b'{"records":[{"value":1}]}'
+JSON = {"content-type": "application/json"}
+STALLED = request("POST", RECORDS, BODY.rjust(30_000), JSON)[:-1]
+POLL = request("GET", f"{RECORDS}?offset=latest&max_wait_ms=60000")
+TAIL = request("GET", RECORDS.replace("records", "tail"))
+APPEND = request("POST", f"{RECORDS}?acks=1", BODY, JSON)
+LIMITS: dict[str, Any] = {
+    "max_in_flight_requests": 8,
+    "max_in_flight_bytes": 240_000,
+    "max_waiting_readers": 8,
+    "max_tails": 8,
+}
+
+
+class Clients:
+    """Clients of one service, each with a key or an address of its own."""
+
+    def __init__(self, service: Service, keys: list[str], *, is_hot: bool) -> None:
+        self._service = service
+        self._listener = Listener(service)
+        self._keys = keys
+        self._is_hot = is_hot
+
+    def send(self, number: int, asked: bytes) -> Connection:
+        """Send a request over a new connection of one client."""
+        connection = self._listener.connect()
+        connection.protocol.client = (f"192.0.2.{number}", 4711)
+        headers = bearer(self._keys[number]) if self._keys else {}
+        for name, value in headers.items():
+            asked = asked.replace(b"\r\n", f"\r\n{name}: {value}\r\n".encode(), 1)
+        if not self._is_hot:  # only FastAPI's routes know this spelling of a topic
+            asked = asked.replace(b"/events/", b"/event%73/")
+        connection.send(asked)
+        return connection
+
+    async def refusal_of(self, number: int, asked: bytes) -> bytes:
+        """Return what a request is refused with, nothing once it holds what it asked for."""
+        admission = self._service.admission
+        before = (admission.body_bytes, admission.waiting_readers, admission.tails)
+        connection = self.send(number, asked)
+        while (admission.body_bytes, admission.waiting_readers, admission.tails) == before:
+            if connection.written:
+                return connection.written
+            await checkpoint()
+        return b""
+
+
+@pytest.mark.parametrize("is_hot", [True, False], ids=["hot", "routes"])
+@pytest.mark.parametrize("attack", [STALLED, POLL, TAIL], ids=["bodies", "polls", "tails"])
+@pytest.mark.parametrize("is_keyed", [True, False], ids=["keys", "addresses"])
+async def test_one_client_cannot_take_all(
+    tmp_path: Path, *, attack: bytes, is_keyed: bool, is_hot: bool
+) -> None:
+    """It gets half, the rest is 503, and another key or address is served as if it were alone."""
+    names = ("greedy", "greedy too", "other") if is_keyed else ()
+    keys = [create_key(tmp_path, name.replace(" ", "-"), *ALL) for name in names]
+    async with open_service(tmp_path, **LIMITS) as service:
+        clients = Clients(service, keys, is_hot=is_hot)
+        made = clients.send(2, request("PUT", "/v1/topics/events", b"{}", JSON))
+        assert (await made.answer()).status == 201
+        for number, due in ((0, 4), (1, 2)):
+            count = 0
+            while not (refused := await clients.refusal_of(number, attack)):
+                count += 1
+            assert refused.startswith(b"HTTP/1.1 503")
+            assert b'"limit":"max_share_percent"' in refused
+            assert count == due
+        assert (await clients.send(2, APPEND).answer()).status == 201
+        assert not await clients.refusal_of(2, attack)
