@@ -41,6 +41,13 @@ class TimeIndex(MappedIndex):
         seals the segment: it may use the last slot. IndexFull, OffsetsOutOfOrder, SegmentOverflow,
         or ValueError for a timestamp that went back; then nothing has changed.
         """
+        self.ensure_takes(timestamp, offset, skip_full=skip_full)
+        if timestamp > self._last.timestamp:
+            self._store(timestamp, self._relative(offset))
+            self._last = TimestampOffset(timestamp, offset)
+
+    def ensure_takes(self, timestamp: int, offset: int, *, skip_full: bool = False) -> None:
+        """Raise what `maybe_append` would raise for the same arguments; nothing changes."""
         self._ensure_open()
         last = self._last
         if self._count >= self._max_entries - 1 and not skip_full:
@@ -57,8 +64,7 @@ class TimeIndex(MappedIndex):
         if timestamp > last.timestamp:
             if self._count >= self._max_entries:
                 raise self._full()
-            self._store(timestamp, self._relative(offset))
-            self._last = TimestampOffset(timestamp, offset)
+            self._relative(offset)
 
     def lookup(self, target_timestamp: int) -> TimestampOffset:
         """Return the last entry at or before the target, else (-1, base offset)."""

@@ -287,6 +287,7 @@ class Loader:
                 raise CorruptIndex(f"there is no {name}", file=str(path))
         has_transactions = names.txn_index_name(base_offset) in self._found.names
         next_offset = ensure_sane(segment, has_transactions=has_transactions)
+        segment.load_maximum()
         segment.indexes.rest()
         return next_offset
 

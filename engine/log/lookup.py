@@ -13,8 +13,9 @@ from typing import Final
 
 from engine.records.batch import BatchView
 from engine.records.record import Record
-from engine.segment.segment import Segment, ensure_true
+from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
+from engine.segment.times import ensure_true, floor_by_time
 from engine.state.watermarks import Watermarks
 from engine.types import NO_LEADER_EPOCH, TimestampAndOffset
 
@@ -143,7 +144,7 @@ def _may_beat(best: TimestampAndOffset, timestamp_ms: int, offset: int) -> bool:
 def _search(
     segment: Segment, timestamp_ms: int, starting_offset: int, limit_bytes: int
 ) -> TimestampAndOffset | None:
-    entry = segment.floor_by_time(timestamp_ms)
+    entry = floor_by_time(segment, timestamp_ms)
     first = segment.locate(max(entry.offset, starting_offset))
     if first is None:
         return None

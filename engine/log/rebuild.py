@@ -12,7 +12,7 @@ from engine.records.batch import BatchView
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.segment.recovery import marker_of
-from engine.segment.segment import Segment
+from engine.segment.segment import Segment, locate_surely
 from engine.segment.segments import Segments
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
@@ -68,7 +68,7 @@ def rebuild_epochs(epochs: LeaderEpochCache, segments: Segments) -> None:
 
 
 def _observe(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
-    found = segment.locate_surely(start)
+    found = locate_surely(segment, start)
     if found is None:
         return
     for position, header in segment.headers(found.position):

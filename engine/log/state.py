@@ -23,7 +23,7 @@ from engine.log.results import Appended, Fetched, LogTag
 from engine.records.batch import OFFSET_LENGTH_EPOCH
 from engine.records.header import MAGIC_2, BatchHeader
 from engine.segment.roll_params import RollParams
-from engine.segment.segment import Segment
+from engine.segment.segment import Segment, locate_surely
 from engine.state.verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
 from engine.types import INT32_MAX, AppendOrigin, LogStartReason, OffsetMetadata, TopicPartition
@@ -257,7 +257,7 @@ class LogState:
         """Return where the first batch that ends at or after `offset` lies; StorageOffline."""
         with self._context.health.writing():
             for segment in self.local.segments.overlapping(offset, self.watermarks.end.offset + 1):
-                found = segment.locate_surely(offset)
+                found = locate_surely(segment, offset)
                 if found is not None:
                     return OffsetMetadata(offset, segment.base_offset, found.position)
         # Not the end's own offset, as in Kafka: it would go back with the next append.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from engine.errors import InvalidRequest, StoredDataCorrupt
 from engine.records.batch import BatchView
 from engine.records.control import parse_end_marker
-from engine.segment.segment import Segment, ensure_true
+from engine.segment.segment import Segment
+from engine.segment.times import ensure_true
 from engine.types import AbortedTransaction
 
 

@@ -85,7 +85,7 @@ class Segment:
         self._jitter_ms = jitter_ms
         self._created_ms = now_ms
         self._rolling_timestamp: int | None = None
-        self._maximum: TimestampOffset | None = None
+        self._maximum = NO_MAXIMUM
         self._unindexed_bytes = 0
         # Bytes found on disk have their checksums verified before they are first served.
         self._unverified_from = 0
@@ -107,8 +107,9 @@ class Segment:
         """Write batches at the end and return their position.
 
         `offset_of_maximum` is the last offset of the first batch that has `maximum_timestamp`.
-        Raises SegmentOverflow, with nothing written, if `largest_offset` cannot be expressed. The
-        log lock is held. After a crash the bytes may be there in part: recovery cuts them.
+        Raises SegmentOverflow if `largest_offset` cannot be expressed. Whatever is raised, file and
+        indexes are as they were. The log lock is held. After a crash the bytes may be there in
+        part: recovery cuts them.
         """
         if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
             raise SegmentOverflow(
@@ -118,31 +119,36 @@ class Segment:
             )
         if self.records.size_bytes == 0:
             self._rolling_timestamp = maximum_timestamp
-        # Both before the write, as they may want a file or space: afterwards nothing may fail.
-        maximum = self.maximum
+        # Before the write, as it may need a file or space: after the write nothing may fail.
         needs_entry = self._unindexed_bytes > self.index_interval_bytes
         if needs_entry:
             self.indexes.reserve_next()
+        maximum = self._maximum
         position = self.records.append(data)
-        if maximum_timestamp > maximum.timestamp:
-            self._maximum = TimestampOffset(maximum_timestamp, offset_of_maximum)
-        if needs_entry:
-            self.index_position(OffsetPosition(largest_offset, position))
+        try:
+            self.observe_maximum(maximum_timestamp, offset_of_maximum)
+            if needs_entry:
+                self.index_position(OffsetPosition(largest_offset, position))
+        except BaseException:
+            self._maximum = maximum
+            self.records.truncate(position)  # or the next start would find a refused batch
+            raise
         self._unindexed_bytes += len(data)
         return position
 
     def index_position(self, entry: OffsetPosition) -> None:
         """Add one sparse entry to the offset index, and the maximum so far to the time index.
 
-        Once either is full nothing is added: the indexes stay right, and a look-up reads the
-        headers after the last entry. Recovery needs more entries than the appends did if several
-        batches came in one append, or if the topic's index settings have changed since.
+        Once either is full nothing is added, and a look-up reads the headers after the last entry:
+        recovery needs more entries than the appends did if several batches came in one append, or
+        if the topic's index settings changed. If one refuses its entry, the other is as it was.
         """
-        self._add_entry(entry, self.maximum)
+        self._add_entry(entry, self._maximum)
         self._unindexed_bytes = 0
 
     def _add_entry(self, entry: OffsetPosition, maximum: TimestampOffset) -> None:
         if not self.indexes.is_full:
+            self.indexes.time.ensure_takes(maximum.timestamp, maximum.offset)
             self.indexes.offset.append(entry.offset, entry.position)
             self.indexes.time.maybe_append(maximum.timestamp, maximum.offset)
 
@@ -197,14 +203,6 @@ class Segment:
         if found is not None and found.position == start > 0 and found.base_offset > offset:
             raise self.proofs.disproved(index.path, f"leads past {offset}, to {found.base_offset}")
         return found
-
-    def locate_surely(self, offset: int) -> BatchPosition | None:
-        """As `locate`, but an index that is wrong costs a walk from the first byte, no error."""
-        try:
-            return self.locate(offset)
-        except CorruptIndex:
-            size = self.records.size_bytes
-            return self.records.batch_at_or_after(offset, 0, size, next_offset=self.base_offset)
 
     def end_of_batches(
         self, first: BatchPosition, limit: int, end: int, *, cached_only: bool = False
@@ -282,21 +280,13 @@ class Segment:
 
     # -- times -------------------------------------------------------------------------------
 
-    def floor_by_time(self, timestamp_ms: int) -> TimestampOffset:
-        """Return the last entry of the time index at or before a time, else (-1, base offset).
-
-        Nothing up to its offset is later. Raises CorruptIndex if the log file says otherwise.
-        """
-        entry = self.indexes.time.lookup(timestamp_ms)
-        ensure_true(self, entry)
-        return entry
-
     @property
     def maximum(self) -> TimestampOffset:
-        """The largest record time so far and the last offset of the first batch that has it."""
-        if self._maximum is None:
-            entry = self.indexes.time.last_entry
-            self._maximum = entry if entry.timestamp >= 0 else NO_MAXIMUM
+        """The largest record time so far and the last offset of the first batch that has it.
+
+        Written under the log lock or before anyone else knows the segment, and replaced as a whole:
+        readers, who take no lock, only read it.
+        """
         return self._maximum
 
     @property
@@ -340,9 +330,17 @@ class Segment:
             self._add_entry(entry, maximum_so_far)
         self.proofs.trust_index()
 
+    def load_maximum(self) -> None:
+        """Take the maximum from the time index that was found on disk: its last entry.
+
+        Nobody else knows the segment yet.
+        """
+        entry = self.indexes.time.last_entry
+        self._maximum = entry if entry.timestamp >= 0 else NO_MAXIMUM
+
     def observe_maximum(self, timestamp: int, offset: int) -> None:
         """Take a batch's largest time into account; an equal one does not replace the first."""
-        if timestamp > self.maximum.timestamp:
+        if timestamp > self._maximum.timestamp:
             self._maximum = TimestampOffset(timestamp, offset)
 
     def seal(self) -> None:
@@ -352,7 +350,7 @@ class Segment:
         self.records.truncate(self.records.size_bytes)  # cuts a preallocated tail
 
     def _note_maximum(self) -> None:
-        maximum = self.maximum
+        maximum = self._maximum
         if maximum.timestamp >= 0:
             self.indexes.time.maybe_append(maximum.timestamp, maximum.offset, skip_full=True)
 
@@ -401,8 +399,7 @@ class Segment:
 
         Afterwards all of it would survive a power cut.
         """
-        if self._maximum is not None:  # else nothing was appended or looked up
-            self._note_maximum()
+        self._note_maximum()
         self.indexes.close()
         self.records.sync()
         self.records.truncate(self.records.size_bytes)
@@ -432,17 +429,11 @@ class Segment:
         self.indexes.move_to(directory)
 
 
-def ensure_true(segment: Segment, entry: TimestampOffset) -> None:
-    """Raise CorruptIndex unless the batch that a time index entry names has that time."""
-    if entry.timestamp < 0:
-        return
-    found = segment.locate(entry.offset)
-    if found is not None and not segment.proofs.was_found(found.position):
-        return
-    if found is not None and found.base_offset <= entry.offset:
-        _, header = next(segment.headers(found.position))
-        if header.max_timestamp == entry.timestamp:
-            return
-    raise segment.proofs.disproved(
-        segment.indexes.time_path, f"names offset {entry.offset} for time {entry.timestamp}"
-    )
+def locate_surely(segment: Segment, offset: int) -> BatchPosition | None:
+    """As `Segment.locate`; a wrong index is not an error but costs a walk from the first byte."""
+    try:
+        return segment.locate(offset)
+    except CorruptIndex:
+        return segment.records.batch_at_or_after(
+            offset, 0, segment.size_bytes, next_offset=segment.base_offset
+        )

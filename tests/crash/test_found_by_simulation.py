@@ -12,7 +12,8 @@ import pytest
 from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.fs import names
 from engine.log.log import Log
-from engine.types import FetchIsolation
+from engine.records.builder import build_batch
+from engine.types import NO_TIMESTAMP, FetchIsolation
 from tests.support.builders import DATA, EVENTS, World, new_batch, values_of
 from tests.support.compaction import Compacted
 from tests.support.filesystem import PowerCut
@@ -317,7 +318,7 @@ def test_a_roll_for_an_append_that_is_a_repetition_is_flushed_too() -> None:
 
 
 def test_a_segment_that_nobody_wrote_to_has_all_its_indexes_after_a_stop() -> None:
-    """A look at it makes one of them; with the other one missing the next start made both anew."""
+    """A look-up makes one of them. While the other was missing, the next start rebuilt both."""
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"one")
@@ -325,7 +326,7 @@ def test_a_segment_that_nobody_wrote_to_has_all_its_indexes_after_a_stop() -> No
     world.disk.fail("create", error=errno.EMFILE, path_end=names.SNAPSHOT_SUFFIX)
     with pytest.raises(Overloaded):
         log.roll()
-    log.segments_info()
+    assert log.segments[-1].locate(1) is None
     log.close()
     found = world.disk.list_directory(DIRECTORY)
     assert {names.log_name(1), names.index_name(1), names.time_index_name(1)} <= {*found}
@@ -340,29 +341,31 @@ def test_an_append_that_may_not_open_an_index_leaves_no_bytes() -> None:
     shelf = Shelf()
     shelf.segment().append(batch_at(0), 0, START_MS, 0)
     segment = shelf.segment(is_new=False)
+    large = batch_at(1, b"x" * (segment.index_interval_bytes + 1))
+    segment.append(large, 1, START_MS + 1, 1)
     size_bytes = segment.size_bytes
     shelf.disk.fail("open_map", error=errno.EMFILE, path_end=names.TIME_INDEX_SUFFIX)
     with pytest.raises(OSError, match="Too many open files"):
-        segment.append(batch_at(1), 1, START_MS + 1, 1)
+        segment.append(batch_at(2), 2, START_MS + 2, 2)
     assert segment.size_bytes == size_bytes
-    segment.append(batch_at(1), 1, START_MS + 1, 1)
-    assert [header.base_offset for _, header in segment.headers()] == [0, 1]
+    segment.append(batch_at(2), 2, START_MS + 2, 2)
+    assert [header.base_offset for _, header in segment.headers()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("error", "told"), [(errno.EIO, StorageOffline), (errno.EMFILE, Overloaded)]
 )
-def test_an_index_that_cannot_be_opened_is_told_to_retention(
+def test_a_file_that_cannot_be_looked_at_is_reported_to_retention(
     error: int, told: type[Exception]
 ) -> None:
-    """It asks each segment for its largest time; what failed there was a bare OSError."""
+    """Where no record has a time, retention asks for the time of the file: a bare OSError."""
     world = World()
     log = world.open_log(with_config(retention_ms=1))
-    append_values(log, b"one")
+    log.append(build_batch([(NO_TIMESTAMP, b"key", b"value", ())]))
     log.roll()
     log.commit()
     world.clock.advance(10)
-    world.disk.fail("open_map", error=error)
+    world.disk.fail("look", error=error)
     with pytest.raises(told):
         log.run_retention()
     assert world.health.is_offline == (told is StorageOffline)

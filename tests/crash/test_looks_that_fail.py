@@ -52,16 +52,16 @@ def test_a_topic_is_not_made_where_nobody_can_look() -> None:
 @pytest.mark.parametrize(
     ("error", "told"), [(errno.EIO, StorageOffline), (errno.EMFILE, Overloaded)]
 )
-def test_an_index_that_cannot_be_opened_is_told_to_who_lists_segments(
+def test_a_file_that_cannot_be_looked_at_is_reported_to_a_listing(
     error: int, told: type[Exception]
 ) -> None:
-    """A listing tells the largest time of each segment; what failed there was a bare OSError."""
+    """A listing asks when each file was modified; what failed there was a bare OSError."""
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"one")
     log.roll()
     log.commit()
-    world.disk.fail("open_map", error=error)
+    world.disk.fail("look", error=error)
     with pytest.raises(told):
         log.segments_info()
     assert world.health.is_offline == (told is StorageOffline)

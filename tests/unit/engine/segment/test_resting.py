@@ -10,6 +10,7 @@ import pytest
 from engine.log.log import Log
 from engine.segment.file_records import NotCached
 from engine.segment.segment import Segment
+from engine.segment.times import floor_by_time
 from engine.types import TimestampOffset
 from tests.support.builders import World
 from tests.support.logs import DIRECTORY, append_values, fill_segments, read_values
@@ -60,6 +61,7 @@ def test_the_largest_time_is_noted_by_a_segment_whose_indexes_rested() -> None:
     again = shelf.segment(is_new=False)
     assert again.indexes.time.last_entry == TimestampOffset(START_MS + 10, 10)
     shelf.disk.fail("resize")
+    again.load_maximum()
     again.indexes.rest()
     assert again.largest_timestamp == START_MS + 10
     again.close()
@@ -77,7 +79,7 @@ def test_readers_go_on_when_the_names_are_gone() -> None:
     found = segment.locate(7)
     assert found is not None
     assert found.base_offset == 7
-    assert segment.floor_by_time(0).offset == 0
+    assert floor_by_time(segment, 0).offset == 0
 
 
 def test_a_segment_is_removed_though_its_index_cannot_be_opened() -> None:

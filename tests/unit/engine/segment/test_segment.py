@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from engine.config import LogConfig
-from engine.errors import SegmentOverflow, StoredDataCorrupt
+from engine.errors import OffsetsOutOfOrder, SegmentOverflow, StoredDataCorrupt
 from engine.fs.filesystem import PosixFileSystem
 from engine.segment.file_records import BatchPosition, NotCached
 from engine.segment.segment import Segment
+from engine.segment.times import floor_by_time
 from engine.types import INT32_MAX, OffsetPosition, TimestampOffset
 from tests.support.logs import DIRECTORY, with_config
 from tests.support.segments import Shelf, append, batch_at, filled, headers_of, offsets_of
@@ -186,10 +187,10 @@ def test_what_is_not_cached_is_not_waited_for() -> None:
 
 
 def test_a_segment_is_at_hand_once_both_its_indexes_were_used() -> None:
-    """Who asks for its latest time opens one of the two, and an append looks at the other."""
+    """A look-up by time opens one of the two, a look-up by offset the other."""
     segment = Shelf().segment()
     assert not segment.is_at_hand
-    assert segment.maximum.timestamp == -1
+    assert floor_by_time(segment, START_MS).timestamp == -1
     assert not segment.is_at_hand
     assert segment.locate(0) is None
     assert segment.is_at_hand
@@ -219,6 +220,28 @@ def is_taken(segment: Segment, offset: int) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.mark.parametrize("kind", ["offset", "time"])
+def test_an_append_that_an_index_refuses_leaves_file_and_indexes_as_they_were(kind: str) -> None:
+    """The bytes of a refused batch stayed in the file, and the next start found them."""
+    segment = Shelf().segment()
+    large = batch_at(0, b"x" * (segment.index_interval_bytes + 1))
+    append(segment, large)
+    if kind == "offset":
+        segment.indexes.offset.append(50, 0)
+    else:
+        segment.indexes.time.maybe_append(START_MS + 50, 50)
+    before = (segment.size_bytes, segment.maximum, *counts_of(segment))
+    with pytest.raises((OffsetsOutOfOrder, ValueError)):
+        append(segment, batch_at(1))
+    assert (segment.size_bytes, segment.maximum, *counts_of(segment)) == before
+    assert offsets_of(segment) == [0]
+
+
+def counts_of(segment: Segment) -> tuple[int, int]:
+    """How many entries the sparse indexes have."""
+    return segment.indexes.offset.count, segment.indexes.time.count
 
 
 def test_a_file_that_became_shorter_is_reported() -> None:
@@ -252,6 +275,7 @@ def test_a_closed_segment_reopens_as_it_was() -> None:
     segment.close()
     again = shelf.segment(is_new=False)
     assert list(again.indexes.offset.entries()) == entries
+    again.load_maximum()
     assert again.maximum == TimestampOffset(START_MS + 29, 29)
     assert again.read_next_offset() == 30
 
