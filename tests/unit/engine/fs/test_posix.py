@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from engine.errors import DirectoryLocked
-from engine.fs.filesystem import RESERVE_BYTES, PosixFileSystem
+from engine.fs.filesystem import PosixFileSystem
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import LOCK_FILE
+from engine.fs.posix_files import RESERVE_BYTES
 from tests.support.open_files import open_files_left
 
 
@@ -125,7 +126,7 @@ def test_read_that_would_wait_for_the_disk_is_refused(
         file.append(b"abc")
         assert file.read_cached(0, 3) == b"abc"
         monkeypatch.setattr(os, "preadv", would_block, raising=False)
-        monkeypatch.setattr("engine.fs.filesystem._NO_WAIT", 8)
+        monkeypatch.setattr("engine.fs.posix_files._NO_WAIT", 8)
         assert file.read_cached(0, 3) is None
 
 
@@ -140,7 +141,7 @@ def test_file_system_that_cannot_tell_is_asked_once(
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     monkeypatch.setattr(os, "preadv", unsupported)
-    monkeypatch.setattr("engine.fs.filesystem._NO_WAIT", 8)
+    monkeypatch.setattr("engine.fs.posix_files._NO_WAIT", 8)
     with fs.open(tmp_path / "f", create=True) as file:
         file.append(b"abc")
         assert [file.read_cached(0, 3), file.read_cached(1, 3)] == [b"abc", b"bc"]
@@ -156,7 +157,7 @@ def test_failure_of_a_cached_read_is_reported(
         raise OSError(errno.EIO, "input/output error")
 
     monkeypatch.setattr(os, "preadv", broken)
-    monkeypatch.setattr("engine.fs.filesystem._NO_WAIT", 8)
+    monkeypatch.setattr("engine.fs.posix_files._NO_WAIT", 8)
     with fs.open(tmp_path / "f", create=True) as file:
         file.append(b"abc")
         with pytest.raises(OSError, match="input/output error"):

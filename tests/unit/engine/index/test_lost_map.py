@@ -51,7 +51,7 @@ def test_a_lost_map_is_made_again(
         raise os_error(errno.EMFILE, index.path)
 
     with monkeypatch.context() as patched:
-        patched.setattr("engine.fs.filesystem.mmap", too_many)
+        patched.setattr("engine.fs.posix_files.mmap", too_many)
         with pytest.raises(OSError, match="Too many open files"):
             resize(index)
         with pytest.raises(OSError, match="Too many open files"):
