@@ -88,7 +88,7 @@ class Admission:
         They leave half of the files that the process may open to the logs: one that cannot open
         its next segment takes no appends.
         """
-        limit = min(self._settings.max_connections, _allowed_files() // 2)
+        limit = min(self._settings.max_connections, allowed_files() // 2)
         if count > limit:
             raise Overloaded(
                 f"max_connections ({limit}) is reached", limit="max_connections", limit_value=limit
@@ -116,7 +116,7 @@ def spare_files(existing: int) -> int:
     Negative if not even they can be: one that rests has a single file open. May have to list the
     open files, so it is not for the event loop.
     """
-    return _allowed_files() - max(_open_files(), existing * FILES_OF_PARTITION) - SPARE_FILES
+    return allowed_files() - max(_open_files(), existing * FILES_OF_PARTITION) - SPARE_FILES
 
 
 def _open_files() -> int:
@@ -129,7 +129,8 @@ def _open_files() -> int:
         return sum(1 for _ in found)
 
 
-def _allowed_files() -> int:
+def allowed_files() -> int:
+    """Return how many files the process may have open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return files % sys.maxsize  # no limit at all is -1
 

@@ -18,6 +18,7 @@ from app.offload import Workers
 from app.operations.found import Found
 from app.operations.idempotency import IdempotencyWindow
 from app.settings import Settings
+from app.system_limits import MAP_LIMIT, MAPS_OF_PARTITION, allowed_maps, spare_maps
 from app.tail import Shared, Tail
 from app.telemetry import Telemetry
 from app.tracing import Tracing
@@ -117,12 +118,12 @@ class Service:
         self.commits.attach(self._loop, self.runtime.committer.wake)
         await asyncio.to_thread(self.runtime.open)
         await asyncio.to_thread(self.groups.load)
-        await asyncio.to_thread(self._warn_of_files)
+        await asyncio.to_thread(self._warn_of_resources)
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.manager.topics())})
 
-    def _warn_of_files(self) -> None:
+    def _warn_of_resources(self) -> None:
         partitions = len(self.manager.logs())
         if spare_files(partitions) < 0:
             _LOG.warning(
@@ -130,6 +131,14 @@ class Service:
                 "raise the limit of open files (ulimit -n)",
                 partitions,
                 FILES_OF_PARTITION,
+            )
+        if spare_maps(partitions) < 0:
+            _LOG.warning(
+                "%d partitions may come to need %d memory maps each, more than the %d of %s",
+                partitions,
+                MAPS_OF_PARTITION,
+                allowed_maps(),
+                MAP_LIMIT,
             )
 
     def drain_soon(self) -> None:

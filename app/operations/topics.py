@@ -11,6 +11,7 @@ from app.commits import CommitTimedOut
 from app.operations.exchange import Exchange
 from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
+from app.system_limits import ensure_maps
 from app.translate.paging import decode_token, encode_token
 from app.translate.receipts import Place, to_json
 from engine.errors import PreconditionFailed, StorageError, TopicConflict
@@ -27,7 +28,7 @@ async def put_topic(service: Service, name: str, wanted: PutTopic, *, create_onl
 
     def create() -> tuple[Topic, bool]:
         if name not in manager.topics():
-            _ensure_files(service, wanted.partitions)
+            _ensure_resources(service, wanted.partitions)
         return manager.create_topic(
             name, partitions=wanted.partitions, overrides=dict(wanted.config)
         )
@@ -56,7 +57,7 @@ async def update_topic(service: Service, name: str, patch: UpdateTopic) -> Answe
 
     def update() -> Topic:
         if patch.partitions is not None:
-            _ensure_files(service, patch.partitions - service.topic(name).partitions)
+            _ensure_resources(service, patch.partitions - service.topic(name).partitions)
         return manager.update_topic(name, changes=dict(patch.config), partitions=patch.partitions)
 
     topic = await service.administer(update)
@@ -73,10 +74,12 @@ async def delete_topic(service: Service, name: str) -> Answer:
     return Answer(204, [], b"")
 
 
-def _ensure_files(service: Service, partitions: int) -> None:
-    """Refuse what too many files would be open for, unless the engine refuses it anyway."""
+def _ensure_resources(service: Service, partitions: int) -> None:
+    """Refuse partitions that the system's limits leave no room for, unless the engine does."""
     if partitions <= service.settings.max_partitions_per_topic:
-        ensure_files(partitions, len(service.manager.logs()))
+        existing = len(service.manager.logs())
+        ensure_files(partitions, existing)
+        ensure_maps(partitions, existing)
 
 
 def list_topics(

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Response
 from app.admission import Phase
 from app.answers import NO_STORE, Answer, AnswerResponse, json_answer
 from app.routes.shared import IDENTIFIED, ServiceDep, answers, problems
+from app.system_limits import system_limits
 from app.translate.receipts import to_json
 from schemas.health import Limits, Liveness, Readiness
 
@@ -71,4 +72,5 @@ async def get_metrics(service: ServiceDep) -> AnswerResponse:
 )
 async def get_limits(service: ServiceDep) -> AnswerResponse:
     """Tell every limit by the name that the 413 and 503 answers use."""
-    return AnswerResponse(json_answer(to_json({"limits": service.settings.limits()})))
+    limits = service.settings.limits() | system_limits()
+    return AnswerResponse(json_answer(to_json({"limits": limits})))

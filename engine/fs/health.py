@@ -22,8 +22,20 @@ _LOG = logging.getLogger(__name__)
 
 _NO_PERMISSION: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
-"""Nothing is wrong with the disk: too many files are open."""
+_TOO_MANY_FILES: Final = ("too many files are open; the limit is ulimit -n", "open_files")
+_NO_MEMORY: Final = (
+    "the system has no memory for it; see vm.max_map_count and ulimit -v",
+    "memory",
+)
+_INTERRUPTED: Final = ("a system call was interrupted; try again", "system_calls")
+_PASSING: Final = {
+    errno.EMFILE: _TOO_MANY_FILES,
+    errno.ENFILE: _TOO_MANY_FILES,
+    errno.ENOMEM: _NO_MEMORY,
+    errno.EAGAIN: _INTERRUPTED,
+    errno.EINTR: _INTERRUPTED,
+}
+"""Errors that do not mean that the disk failed: what `Overloaded` says, and its limit."""
 _LOOK_MS: Final = 1_000
 """In less than that no other process takes a directory over."""
 
@@ -117,9 +129,10 @@ class DirectoryHealth:
     def appending(self) -> _AppendGuard:
         """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
 
-        As `writing`, but for want of space it raises StorageFull and stays online: either leaves
-        its file as it was if it fails, so nothing is lost when space is found again. A roll is
-        guarded like this as well: what it leaves half done, the next one does again.
+        As `writing`, but without space it raises StorageFull, and without memory or open files
+        Overloaded, and stays online: either leaves its file as it was if it fails, so nothing is
+        lost when there is space again. A roll is guarded like this as well: what it leaves half
+        done, the next one does again.
         """
         return self._appending
 
@@ -133,7 +146,7 @@ class DirectoryHealth:
     def reading(self) -> _ReadGuard:
         """Guard a block that only reads: an OSError takes the directory offline, for reads too.
 
-        Too many open files do not: Overloaded, as in `appending`.
+        Too many open files or too little memory do not: Overloaded, as in `appending`.
         """
         return self._reading
 
@@ -213,8 +226,8 @@ class _AppendGuard(_Guard):
             raise StorageFull(
                 f"no space left under {directory}", directory=str(directory)
             ) from error
-        if isinstance(error, OSError) and error.errno in _NO_FILES:
-            raise _too_many_files() from error
+        if isinstance(error, OSError) and error.errno in _PASSING:
+            raise _overloaded(error) from error
         super().__exit__(kind, error, trace)
 
 
@@ -238,11 +251,12 @@ class _ReadGuard(_Guard):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, OSError) and error.errno in _NO_FILES:
-            raise _too_many_files() from error
+        if isinstance(error, OSError) and error.errno in _PASSING:
+            raise _overloaded(error) from error
         if isinstance(error, OSError):
             raise self._health.fail(error, can_read=False) from error
 
 
-def _too_many_files() -> Overloaded:
-    return Overloaded("too many files are open; the limit is ulimit -n", limit="open_files")
+def _overloaded(error: OSError) -> Overloaded:
+    message, limit = _PASSING[error.errno or 0]
+    return Overloaded(message, limit=limit)

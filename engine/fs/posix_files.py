@@ -183,9 +183,15 @@ class PosixFile:
         self.close()
 
     def _cut_half_written(self, descriptor: _Descriptor | _Closed, position: int) -> None:
-        """Cut what a failed append left; if that fails too, its error is raised."""
-        if os.fstat(descriptor.number).st_size > position:
-            os.ftruncate(descriptor.number, position)
+        """Cut what a failed append left; if that fails too, raise EIO, whatever the reason was.
+
+        The file is not as it was, so no caller may take the error for one that passes.
+        """
+        try:
+            if os.fstat(descriptor.number).st_size > position:
+                os.ftruncate(descriptor.number, position)
+        except OSError as error:
+            raise OSError(errno.EIO, f"a failed append stays: {error}", str(self.path)) from error
 
 
 class PosixMappedFile:

@@ -110,17 +110,7 @@ class MappedIndex(ABC):
             ):
                 self._max_entries = size_bytes // self._entry_bytes
                 return False
-            mapped = self._mapped()
-            self._changes += 1
-            try:
-                mapped.resize(size_bytes)
-            except OSError:
-                # Its map is lost: another thread may have taken the descriptor that it had.
-                self._map = None
-                mapped.close()
-                self._length_bytes = self._fs.size_bytes(self._path)
-                raise
-            self._take(mapped)
+            self._map_with_length(self._mapped(), size_bytes)
             self._max_entries = size_bytes // self._entry_bytes
         return True
 
@@ -331,16 +321,25 @@ class MappedIndex(ABC):
         if mapped.size_bytes != self._length_bytes:
             mapped.close()
             raise self._corrupt(f"its length is {mapped.size_bytes}, and was {self._length_bytes}")
-        wanted_bytes = self._max_entries * self._entry_bytes
-        if wanted_bytes > mapped.size_bytes:
+        self._map_with_length(
+            mapped, max(self._length_bytes, self._max_entries * self._entry_bytes)
+        )
+        return mapped
+
+    def _map_with_length(self, mapped: MappedFile, size_bytes: int) -> None:
+        """Go on with this map, and its file of that length. OSError: the index has no map."""
+        if size_bytes != mapped.size_bytes:
             self._changes += 1
             try:
-                mapped.resize(wanted_bytes)
+                mapped.resize(size_bytes)
             except OSError:
+                # The file may have its new length although there is no memory, or no descriptor
+                # any more, to map it.
+                self._map = None
                 mapped.close()
+                self._length_bytes = self._fs.size_bytes(self._path)
                 raise
         self._take(mapped)
-        return mapped
 
     def _take(self, mapped: MappedFile) -> None:
         self._map = mapped

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from engine.errors import PreconditionFailed, UnexpectedAppendOffset
+from engine.errors import Overloaded, PreconditionFailed, UnexpectedAppendOffset
 from engine.guard import WouldWait
 from engine.log.analysis import Incoming
 from engine.log.context import LogContext
@@ -254,12 +254,20 @@ class LogState:
         self.watermarks = marks.with_first_unstable(unstable)
 
     def _place_of(self, offset: int) -> OffsetMetadata:
-        """Return where the first batch that ends at or after `offset` lies; StorageOffline."""
-        with self._context.health.writing():
-            for segment in self.local.segments.overlapping(offset, self.watermarks.end.offset + 1):
-                found = locate_surely(segment, offset)
-                if found is not None:
-                    return OffsetMetadata(offset, segment.base_offset, found.position)
+        """Return where the first batch that ends at or after `offset` lies; StorageOffline.
+
+        Without the place if there is no file or memory to look it up: the next refresh tries again.
+        """
+        try:
+            with self._context.health.trying():  # what can be read is still shown if it fails
+                for segment in self.local.segments.overlapping(
+                    offset, self.watermarks.end.offset + 1
+                ):
+                    found = locate_surely(segment, offset)
+                    if found is not None:
+                        return OffsetMetadata(offset, segment.base_offset, found.position)
+        except Overloaded:
+            return OffsetMetadata(offset)
         # Not the end's own offset, as in Kafka: it would go back with the next append.
         return self.watermarks.end._replace(offset=offset)
 

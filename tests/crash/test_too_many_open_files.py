@@ -1,4 +1,4 @@
-"""Too many open files are a passing trouble: what needs one is refused, and no disk has failed.
+"""Too many open files and too little memory pass: what needs one is refused, no disk has failed.
 
 A flush amid which the directory could not be opened took the whole data directory offline until a
 restart, although nothing had been written or synced in vain.
@@ -41,6 +41,7 @@ STARTS = {"shut down", "start after a stop", "recover after a crash", "recover a
 """A start that finds too few files is refused, and nobody is served by it."""
 LASTING = [name for name in PROCEDURES if name not in CUT | STARTS]
 FILES_PER_PROCEDURE = 3
+LACKS = pytest.mark.parametrize("lack", [errno.EMFILE, errno.ENOMEM], ids=errno.errorcode.get)
 
 
 def files_of(name: str) -> int:
@@ -52,12 +53,12 @@ def files_of(name: str) -> int:
         return scene.disk.opened_files - before
 
 
-def carried_out_with(name: str, files: int) -> None:
+def carried_out_with(name: str, files: int, lack: int) -> None:
     """Carry a procedure out while so many may be opened; afterwards all can be done again."""
     with deterministic(name):
         scene = new_scene()
         life = scene.disk.generation
-        trouble = Trouble(Kind.NO_FILES, 1 + files, errno.EMFILE, Ending.KILL)
+        trouble = Trouble(Kind.NO_FILES, 1 + files, lack, Ending.KILL)
         scene.do(PROCEDURES[name], Random(name), trouble)
         assert scene.disk.generation == life, f"with {files} files it had to be started anew"
         scene.do(go_on, Random(name), Trouble.none())
@@ -77,27 +78,30 @@ def go_on(simulation: Simulation, random: Random) -> None:
     checkpoint(simulation, random)
 
 
+@LACKS
 @pytest.mark.parametrize("name", LASTING)
-def test_a_procedure_may_find_no_more_files(name: str) -> None:
+def test_a_procedure_may_find_no_more_files(name: str, lack: int) -> None:
     """Wherever they end, nothing goes offline or is lost; with files again, everything goes on."""
     count = files_of(name)
     for number in range(min(count, FILES_PER_PROCEDURE)):
-        carried_out_with(name, number * count // FILES_PER_PROCEDURE)
+        carried_out_with(name, number * count // FILES_PER_PROCEDURE, lack)
 
 
 @pytest.mark.long
+@LACKS
 @pytest.mark.parametrize("name", LASTING)
-def test_a_procedure_may_find_no_more_files_at_any_step(name: str) -> None:
+def test_a_procedure_may_find_no_more_files_at_any_step(name: str, lack: int) -> None:
     """The same for each number of files."""
     for files in range(files_of(name)):
-        carried_out_with(name, files)
+        carried_out_with(name, files, lack)
 
 
+@LACKS
 @pytest.mark.parametrize("name", sorted(CUT))
-def test_a_truncation_is_refused_before_it_cuts(name: str) -> None:
+def test_a_truncation_is_refused_before_it_cuts(name: str, lack: int) -> None:
     """Behind three checkpoints the epoch is written: without files for it nothing has happened."""
     for files in (0, 6, 7):
-        carried_out_with(name, files)
+        carried_out_with(name, files, lack)
 
 
 def test_a_commit_that_may_not_open_the_directory_is_done_by_the_next() -> None:

@@ -30,17 +30,19 @@ class Storage(Machine):
         """How much appends may still take."""
         self.remaining_files = UNLIMITED
         """How many may still be opened; those that are closed are not given back."""
+        self.lack = errno.EMFILE
+        """What is met beyond that; a map that finds no memory meets ENOMEM."""
         self.opened_files = 0
         """How many were opened so far."""
         self.now_ms = 0
         """What files get as their time of modification."""
 
     def take_file(self, path: Path) -> None:
-        """Count a file that is opened; raise EMFILE if there are too many."""
+        """Count a file that is opened or mapped; raise `lack` if there are too many."""
         if self._is_looked_at:
             return
         if self.remaining_files == 0:
-            raise os_error(errno.EMFILE, path)
+            raise os_error(self.lack, path)
         self.remaining_files -= 1
         self.opened_files += 1
 

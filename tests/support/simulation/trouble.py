@@ -31,7 +31,7 @@ class Kind(enum.Enum):
     FAILED_SYNC = "a sync fails"
     TORN_WRITE = "an append fails half-way"
     FULL = "the disk is full"
-    NO_FILES = "too many files are open"
+    NO_FILES = "too many files are open, or there is no memory for one more"
 
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.EMFILE, errno.EIO)
@@ -63,6 +63,7 @@ class Trouble:
         error, ending = random.choice(ERRORS), random.choice(list(Ending))
         if kind is Kind.FAILURE and error == errno.EMFILE and nth % 3:
             kind = Kind.NO_FILES  # not drawn, or every seed that once failed would be another life
+            error = errno.ENOMEM if nth % 3 == 2 else errno.EMFILE
         return cls(kind, nth, error, ending)
 
     @classmethod
@@ -91,7 +92,7 @@ class Trouble:
                 case Kind.FULL:
                     disk.remaining_bytes = self.nth * 37
                 case Kind.NO_FILES:
-                    disk.remaining_files = self.nth - 1
+                    disk.remaining_files, disk.lack = self.nth - 1, self.error
                 case Kind.NOTHING:
                     pass
             try:

@@ -75,13 +75,24 @@ def test_full_disk_refuses_an_append_and_stays_online(health: DirectoryHealth, n
     assert not health.is_offline
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_too_many_open_files_are_no_fault_of_the_disk(health: DirectoryHealth, number: int) -> None:
-    """Neither a roll nor a read that may open no file takes the directory offline."""
+@pytest.mark.parametrize(
+    ("number", "limit"),
+    [
+        (errno.EMFILE, "open_files"),
+        (errno.ENFILE, "open_files"),
+        (errno.ENOMEM, "memory"),
+        (errno.EAGAIN, "system_calls"),
+        (errno.EINTR, "system_calls"),
+    ],
+)
+def test_what_passes_is_no_fault_of_the_disk(
+    health: DirectoryHealth, number: int, limit: str
+) -> None:
+    """A roll or a read that finds no file or memory is refused; the directory stays online."""
     for guard in (health.appending(), health.trying(), health.reading()):
         with pytest.raises(Overloaded) as refused, guard:
             raise os_error(number)
-        assert refused.value.facts() == {"limit": "open_files"}
+        assert refused.value.facts() == {"limit": limit}
     assert not health.is_offline
     health.ensure_readable()
 

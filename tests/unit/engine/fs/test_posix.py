@@ -77,6 +77,26 @@ def test_failed_append_leaves_the_file_as_it_was(
 
 
 @pytest.mark.parametrize("many", [False, True])
+def test_an_append_that_fails_and_cannot_be_cut_off_is_a_failed_disk(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, many: bool
+) -> None:
+    """The error must not be one that passes: the file is not as it was."""
+
+    def lack_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space to cut")
+
+    data = b"x" * 200
+    monkeypatch.setattr(os, "ftruncate", lack_space)
+    with (
+        fs.open(tmp_path / "f", create=True) as file,
+        file_size_limit(100),
+        pytest.raises(OSError, match="no space to cut") as failed,
+    ):
+        file.append_many([data, data]) if many else file.append(data)
+    assert failed.value.errno == errno.EIO
+
+
+@pytest.mark.parametrize("many", [False, True])
 def test_append_that_wrote_nothing_needs_no_cut(
     fs: PosixFileSystem, tmp_path: Path, *, many: bool
 ) -> None:

@@ -85,3 +85,23 @@ def test_what_was_stored_in_a_lost_map_is_synced() -> None:
     index.open_to_sync()
     disk.restart()
     assert next(iter(OffsetIndex(disk, path, BASE, MAX_BYTES).entries())) == ENTRIES[0]
+
+
+def test_a_file_that_grew_and_could_not_be_mapped_is_opened_with_its_new_length() -> None:
+    """The index of the active segment grows with the first entry after a start.
+
+    It was corrupt from then on: its file was not as long as the index remembered.
+    """
+    disk = ForgetfulDisk()
+    index = OffsetIndex(disk, Path("/index"), BASE, MAX_BYTES)
+    index.append(*ENTRIES[0])
+    index.trim()
+    index.sync()
+    index.rest()
+    index.restore_max_size()
+    disk.remaining_files, disk.lack = 1, errno.ENOMEM
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        index.reserve_next()
+    disk.remaining_files = UNLIMITED
+    index.append(*ENTRIES[1])
+    assert list(index.entries()) == ENTRIES[:2]
