@@ -21,7 +21,7 @@ from engine.cleaner.round import run_round
 from engine.cleaner.selection import (
     CleanableRange,
     cleanable_range,
-    dirtiest,
+    due_by_dirt,
     first_dirty_offset,
     sealed_bytes_from,
 )
@@ -65,6 +65,7 @@ class LogCleaner:
         self._one_at_a_time = threading.Lock()
         self._marks: CleanMarks | None = None
         self._uncleanable: dict[TopicPartition, tuple[str, str]] = {}  # log id, reason
+        self._tried: set[TopicPartition] = set()  # in vain, since a pass last found nothing to do
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidelog-cleaner", daemon=True)
 
@@ -102,9 +103,11 @@ class LogCleaner:
     # -- work --------------------------------------------------------------------------------
 
     def run_pass(self) -> CleaningReport | None:
-        """Clean the dirtiest log if one is due, then run retention on compacted logs.
+        """Clean the dirtiest log that is due and can be cleaned; run retention on compacted logs.
 
-        Returns None if nothing was cleaned. Only what concerns no single log is raised.
+        A log that cannot be cleaned now, on a full disk for example, is not tried again before all
+        others had their turn. Returns None if nothing was cleaned. Only what concerns no single log
+        is raised.
         """
         with self._one_at_a_time:
             if self._manager.health.is_offline or self._marks is None:
@@ -112,8 +115,7 @@ class LogCleaner:
             self._forget_departed()
             candidates = list(self._candidates(self._marks))
             self._report_dirt(candidates, self._marks)
-            chosen = dirtiest(candidates)
-            report = None if chosen is None else self._clean_or_report(chosen, self._marks)
+            report = self._clean_first(due_by_dirt(candidates), self._marks)
             self._write_marks(self._marks)
             self._run_retention()
             return report
@@ -221,9 +223,26 @@ class LogCleaner:
         _LOG.info("%s", report)
         return report
 
-    def _clean_or_report(self, dirty: CleanableRange, marks: CleanMarks) -> CleaningReport | None:
-        log = dirty.log
+    def _clean_first(
+        self, candidates: Sequence[CleanableRange], marks: CleanMarks
+    ) -> CleaningReport | None:
+        """Clean the first of the logs that can be cleaned, and was not tried in vain before."""
+        for candidate in candidates:
+            log = candidate.log
+            if log.topic_partition not in self._tried and not self._stopping.is_set():
+                report = self._clean_or_report(log, marks)
+                if report is not None:
+                    return report
+                self._tried.add(log.topic_partition)
+        self._tried.clear()
+        return None
+
+    def _clean_or_report(self, log: Log, marks: CleanMarks) -> CleaningReport | None:
+        if log.health.is_offline:  # since the pass began
+            return None
         try:
+            with log.health.reading():
+                dirty = self._range(log, marks)  # as it is now: others may have come first
             return self._clean(dirty, marks)
         except CleaningAborted as error:
             _LOG.info("%s was not compacted: %s", log.topic_partition, error)

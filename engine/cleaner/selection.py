@@ -87,10 +87,10 @@ def sealed_bytes_from(log: Log, offset: int) -> int:
     return sum(one.size_bytes for one in segments_from(segments, offset) if one != segments[-1])
 
 
-def dirtiest(ranges: Iterable[CleanableRange]) -> CleanableRange | None:
-    """Return the log that is due and has the greatest share of dirty bytes, if any is due."""
+def due_by_dirt(ranges: Iterable[CleanableRange]) -> list[CleanableRange]:
+    """Return the logs that are due, the one with the greatest share of dirty bytes first."""
     due = [candidate for candidate in ranges if candidate.is_due]
-    return max(due, key=lambda candidate: candidate.ratio, default=None)
+    return sorted(due, key=lambda candidate: candidate.ratio, reverse=True)
 
 
 def grouped(

@@ -2,7 +2,12 @@
 
 import errno
 
-from tests.support.compaction import OVERRIDES, Compacted, keyed
+from engine.cleaner.cleaner import LogCleaner
+from engine.types import TopicPartition
+from tests.support.builders import World
+from tests.support.compaction import BY_HAND, OVERRIDES, Compacted, keyed
+from tests.support.machine import Operation, os_error
+from tests.unit.engine.manager.test_directories import opened
 
 
 def test_a_disk_that_cannot_be_read_is_asked_once() -> None:
@@ -29,3 +34,39 @@ def test_a_log_that_finds_no_file_is_looked_at_again() -> None:
     assert compacted.cleaner.uncleanable == {}
     compacted.world.clock.advance(2_000)
     assert compacted.cleaner.run_pass() is not None
+
+
+def test_a_log_on_a_full_disk_leaves_the_turn_to_the_next_dirtiest() -> None:
+    """The dirtiest log was the only one tried, again and again, until its disk had space."""
+    world = World()
+    manager = opened(world)
+    logs = []
+    for name, records in (("large", 20), ("middle", 10), ("small", 5)):
+        manager.create_topic(name, 1, OVERRIDES)
+        logs.append(log := manager.log(TopicPartition(name, 0)))
+        for _ in range(records):
+            log.append(keyed(("a", "1")))
+        log.commit()
+        log.roll()
+    large, middle, small = logs
+    full = {large.directory.parent}
+    assert middle.directory.parent not in full
+    assert small.directory.parent in full
+    tried = []
+
+    def find_no_space(operation: Operation) -> None:
+        if operation.name == "append" and operation.path.suffix == ".cleaned":
+            tried.append(operation.path.parent.name)
+            if operation.path.parent.parent in full:
+                raise os_error(errno.ENOSPC, operation.path)
+
+    cleaner = LogCleaner(manager, clock=world.clock, config=BY_HAND, recorder=world.recorder)
+    cleaner.start()
+    world.disk.meanwhile = find_no_space
+    cleaned = [cleaner.run_pass() for _ in range(2)]
+    assert [None if one is None else one.log.topic for one in cleaned] == ["middle", None]
+    assert tried == ["large-0", "middle-0", "small-0"]
+    full.clear()
+    cleaned = [cleaner.run_pass() for _ in range(3)]
+    assert [None if one is None else one.log.topic for one in cleaned] == ["large", "small", None]
+    assert cleaner.uncleanable == {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.cleaner.selection import dirtiest, first_dirty_offset, grouped
+from engine.cleaner.selection import due_by_dirt, first_dirty_offset, grouped
 from engine.records.control import ControlType
 from engine.types import INT64_MAX
 from tests.support.compaction import Compacted
@@ -133,15 +133,14 @@ def test_an_empty_segment_has_waited_for_nothing() -> None:
 
 
 def test_the_dirtiest_log_is_chosen() -> None:
-    """The greatest ratio among those that are due.
+    """By the ratio, among those that are due.
 
     (CM.testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio)
     """
     compacted = of_segments(3, 3, 1)
     little, much, nothing = (compacted.dirty(offset) for offset in (3, 0, 6))
-    assert dirtiest([little, much, nothing]) is much
-    assert dirtiest([little, nothing]) is little
-    assert dirtiest([nothing]) is None
+    assert due_by_dirt([little, much, nothing]) == [much, little]
+    assert due_by_dirt([nothing]) == []
 
 
 @pytest.mark.parametrize(("mark", "expected"), [(None, 2), (1, 2), (2, 2), (3, 3), (4, 4), (5, 2)])
