@@ -82,12 +82,16 @@ class Transactions:
         return min(self._ongoing[0].first, self._unreplicated[0].first)
 
     def last_stable_offset_for(self, completed: CompletedTransaction) -> int:
-        """Return where the oldest open transaction of another producer begins, or past the marker.
+        """Return the last stable offset as it is right after the marker.
 
-        Must be asked before the transaction is completed here. This is what an entry of the
+        That is where the oldest open transaction of another producer begins, or the offset after
+        the marker. A transaction that begins after the marker does not count: one append may hold
+        both. Must be asked before the transaction is completed here. This is what an entry of the
         transaction index stores: no later entry matters to a reader that stays below it.
         """
         for transaction in self._ongoing:
+            if transaction.first.offset > completed.last_offset:
+                break
             if transaction.producer_id != completed.producer_id:
                 return transaction.first.offset
         return completed.last_offset + 1

@@ -9,9 +9,9 @@ from engine.log.log import Log
 from engine.records.batch import stamp_crc
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
-from engine.types import AbortedTransaction, AppendOrigin, FetchIsolation
+from engine.types import AbortedTransaction, AppendOrigin, FetchIsolation, TopicPartition
 from tests.support.builders import World, values_of
-from tests.support.logs import CONFIG, append_values, read_values
+from tests.support.logs import CONFIG, append_values, read_records, read_values
 from tests.support.time import START_MS
 
 COMMITTED = FetchIsolation.TXN_COMMITTED
@@ -314,3 +314,28 @@ def test_an_open_transaction_below_a_log_start_in_a_gap_keeps_the_stable_end(log
     log.commit()
     assert log.watermarks.last_stable_offset == 3
     assert read_values(log, isolation=COMMITTED) == []
+
+
+def test_transactions_of_one_append_are_noted_as_if_appended_one_by_one(world: World) -> None:
+    """The last stable offset of an entry is that right after its marker.
+
+    It was taken once for the whole append, after its last transaction had begun: a committed reader
+    with a small budget then stopped looking for aborted transactions too early.
+    """
+    source = world.open_log(CONFIG)
+    one, two = Producer(source, 1), Producer(source, 2)
+    for value in (b"aborted", b"aborted too"):
+        one.write(value)
+        one.end(ABORT)
+    two.write(b"open at the end of the append")
+    fetched = source.read(0, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
+    assert fetched is not None
+    copy = world.open_log(CONFIG, log=TopicPartition("copy", 0))
+    copy.append(bytearray(fetched.data), origin=AppendOrigin.REPLICATION)
+    assert aborted(copy) == aborted(source)
+    assert [entry.last_stable_offset for entry in aborted(copy)] == [2, 4]
+    for log in (source, copy):
+        Producer(log, 2).end(COMMIT)
+        log.commit()
+        records = read_records(log, isolation=COMMITTED, max_bytes=1)
+        assert [record.value for record in records] == [b"open at the end of the append"]
