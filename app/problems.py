@@ -15,6 +15,7 @@ import msgspec
 
 from app.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
 from app.commits import CommitTimedOut
+from app.disk_paths import without_paths
 from engine import errors as engine_errors
 from engine.errors import EngineError, ErrorCode, InvalidRecord, TooLarge, leaf_errors
 from engine.log.results import LogTag
@@ -257,11 +258,15 @@ def problem_members(error: Exception) -> dict[str, object]:
         told = {**problem_members(error.cause), **error.facts()}
         return told | {"retryable": False, "side_effects": "unknown"} if error.has_written else told
     kind = kind_of(error)
+    detail = str(error) if kind is not INTERNAL else "an unexpected error was logged"
+    facts: Mapping[str, object] = {}
+    if isinstance(error, EngineError | ServiceError):
+        detail, facts = without_paths(detail, error.facts())
     members: dict[str, object] = {
         "type": f"urn:tidelog:problem:{kind.code}",
         "title": kind.title,
         "status": kind.status,
-        "detail": str(error) if kind is not INTERNAL else "an unexpected error was logged",
+        "detail": detail,
         "code": kind.code,
         "retryable": kind.retryable,
         "side_effects": kind.side_effects,
@@ -274,12 +279,11 @@ def problem_members(error: Exception) -> dict[str, object]:
         members["kafka_error"] = kafka_code.name
     if isinstance(error, InvalidRecord) and error.errors:
         members["errors"] = [_listed(entry) for entry in error.errors[:MAX_ERRORS_LISTED]]
-    if isinstance(error, EngineError | ServiceError):
-        for name, value in error.facts().items():
-            if isinstance(value, LogTag):
-                members["etag"] = etag_of(*value).decode()
-            else:
-                members.setdefault(name, value)
+    for name, value in facts.items():
+        if isinstance(value, LogTag):
+            members["etag"] = etag_of(*value).decode()
+        else:
+            members.setdefault(name, value)
     return members
 
 

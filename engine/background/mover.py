@@ -89,7 +89,7 @@ class PartitionMover:
             if known is not None and not known.is_over and self._is_wanted(known):
                 if known.target == health.directory:
                     return known
-                raise PolicyViolation(f"{log} is being moved to {known.target}", log=str(log))
+                raise PolicyViolation(f"{log} is being moved elsewhere", log=str(log))
             source = moving.directory.parent
             report = MoveReport(log, source, health.directory, MoveState.WAITING)
             if source == health.directory:

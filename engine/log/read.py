@@ -112,7 +112,7 @@ def fetch(
         if isinstance(piece, ReadEnd):
             ended_by = piece
             break
-        _ensure_tiled(piece, segment, segments.base_offsets[index + 1 : index + 2])
+        _ensure_tiled(piece, segment, (*segments.base_offsets[index + 1 : index + 2], bound.offset))
         pieces.append(piece)
         path = path or _path_of(segment, request.offset, piece.first)
         budget -= len(piece.data)
@@ -164,10 +164,12 @@ def _read_segment(
     return _Piece(data, first, stop.offset, is_complete=stop.position >= end)
 
 
-def _ensure_tiled(piece: _Piece, segment: Segment, following: tuple[int, ...]) -> None:
-    """Raise StoredDataCorrupt if batches are not of their segment: the file is another log's."""
-    reaches_too_far = following and piece.next_offset > following[0]
-    if reaches_too_far or piece.first.base_offset < segment.base_offset:
+def _ensure_tiled(piece: _Piece, segment: Segment, ends: tuple[int, ...]) -> None:
+    """Raise StoredDataCorrupt if the batches cannot be of their segment.
+
+    They end at or before the next segment and the bound of the read.
+    """
+    if piece.next_offset > min(ends) or piece.first.base_offset < segment.base_offset:
         raise segment.records.damaged(
             f"offsets {piece.first.base_offset} to {piece.next_offset - 1} are not of this segment",
             piece.first.position,

@@ -148,8 +148,7 @@ class Directories:
         for directory in self.all:
             if directory.path.absolute() == path.absolute():
                 return directory
-        known = ", ".join(str(directory.path) for directory in self.all)
-        raise InvalidRequestValue(f"{path} is not a data directory; they are {known}")
+        raise InvalidRequestValue(f"{path} is not a data directory of this log")
 
     def by_load(self, load: Mapping[Path, int]) -> list[DataDirectory]:
         """Return the directories that are online, those that hold the fewest partitions first."""

@@ -294,11 +294,11 @@ class LogManager(Catalog):
         """
         self.checkpoint()
         if self._directories.offline:
-            path = self._directories.offline[0].path
-            problem = (
-                f"a deleted topic {name!r} may still have partitions in {path}, which is offline"
+            raise TopicConflict(
+                f"a deleted topic {name!r} may still have partitions in a data directory that is "
+                "offline: they are removed when it is back",
+                topic=name,
             )
-            raise TopicConflict(f"{problem}: they are removed when it is back", topic=name)
         entries = self._entries(self._topics)
         del entries[name]
         self._directories.write_topics(entries)

@@ -7,13 +7,31 @@ batch is a result as well; only the caller knows whether to cut there, to report
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from engine.errors import CorruptBatch
 from engine.records.batch import BatchView
-from engine.records.header import BatchHeader, frame_size, parse_header
-from engine.types import Buffer
+from engine.records.checksum import crc32c
+from engine.records.header import (
+    ATTRIBUTES_POSITION,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA_POSITION,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_2,
+    MIN_LENGTH_V2,
+    BatchHeader,
+    frame_size,
+    parse_header,
+)
+from engine.types import INT32_MAX, Buffer
+
+_CHECKED: Final = struct.Struct(">qiibIhi")
+"""Base offset, length, leader epoch, magic, checksum, attributes and last offset delta."""
+
+assert struct.calcsize(">qiibIh") == LAST_OFFSET_DELTA_POSITION
 
 
 @enum.unique
@@ -38,30 +56,49 @@ class Scan:
     """What is wrong with the tail, in words; None for a clean one."""
 
 
-def scan_batches(buffer: Buffer, *, verify: bool = True, limit_bytes: int | None = None) -> Scan:
+def scan_batches(buffer: Buffer, *, limit_bytes: int | None = None) -> Scan:
     """Walk batches of any format from the first byte on and say how far they are good.
 
-    `verify` computes the checksums; without it only the framing is judged. A batch larger than
-    `limit_bytes` counts as damage even if its end is not there.
+    Good is a batch that is whole, has the right checksum and begins at or after the end of the one
+    before it: no checksum covers the base offset. A batch larger than `limit_bytes` counts as
+    damage even if its end is not there.
     """
-    position = count = 0
-    next_offset: int | None = None
+    view = memoryview(buffer)
+    size_bytes = len(view)
+    last_header = size_bytes - HEADER_BYTES
+    longest = (INT32_MAX if limit_bytes is None else limit_bytes) - LOG_OVERHEAD_BYTES
+    position = count = next_offset = 0
     tail, reason = Tail.CLEAN, None
-    while position < len(buffer):
+    while position < size_bytes:
+        if position <= last_header:
+            # Every raw read pays for this loop, so it looks at the fields that it needs.
+            base_offset, length, _, magic, crc, _, delta = _CHECKED.unpack_from(view, position)
+            end = position + LOG_OVERHEAD_BYTES + length
+            if (
+                magic == MAGIC_2
+                and MIN_LENGTH_V2 <= length <= longest
+                and end <= size_bytes
+                and (base_offset >= next_offset or not count)
+                and crc32c(view[position + ATTRIBUTES_POSITION : end]) == crc
+            ):
+                next_offset = base_offset + delta + 1
+                position = end
+                count += 1
+                continue
         try:
-            batch = _whole_batch(buffer, position, limit_bytes)
-            if batch is not None and verify:
-                batch.ensure_intact()
+            batch = _whole_batch(view, position, limit_bytes)
+            if batch is not None:
+                _ensure_good(batch, next_offset if count else None)
         except CorruptBatch as error:
-            tail, reason = _judge_tail(buffer, position, error)
+            tail, reason = _judge_tail(view, position, error)
             break
         if batch is None:
-            tail, reason = Tail.TORN, f"{len(buffer) - position} bytes of an unfinished batch"
+            tail, reason = Tail.TORN, f"{size_bytes - position} bytes of an unfinished batch"
             break
         next_offset = batch.header.next_offset
         position += batch.header.size_bytes
         count += 1
-    return Scan(position, next_offset, tail, count, reason)
+    return Scan(position, next_offset if count else None, tail, count, reason)
 
 
 def iter_headers(
@@ -87,6 +124,14 @@ def _whole_batch(buffer: Buffer, position: int, limit_bytes: int | None) -> Batc
     if size is None or size > len(buffer) - position:
         return None
     return BatchView(buffer, position)
+
+
+def _ensure_good(batch: BatchView, next_offset: int | None) -> None:
+    """Raise CorruptBatch for a wrong checksum, or if the batch begins below the end of another."""
+    batch.ensure_intact()
+    offset = batch.header.base_offset
+    if next_offset is not None and offset < next_offset:
+        raise CorruptBatch(f"offset {offset} where {next_offset} is next")
 
 
 def _judge_tail(buffer: Buffer, position: int, error: CorruptBatch) -> tuple[Tail, str]:

@@ -146,7 +146,7 @@ def recover_segment(
         return SegmentRecovery(walk.valid_bytes, 0, Tail.DAMAGED, walk.reason, walk.next_offset)
     segment.records.truncate(walk.valid_bytes)
     segment.seal()
-    segment.mark_verified()
+    segment.mark_indexes_made()
     cut = size - walk.valid_bytes
     return SegmentRecovery(walk.valid_bytes, cut, walk.tail, walk.reason, walk.next_offset)
 

@@ -78,7 +78,7 @@ def test_another_path_is_refused(run: Run) -> None:
     run("create", "refused")
     shown = run("move", "refused", "0", "/etc")
     assert shown.exit_code == 1
-    assert "/etc is not a data directory; they are" in shown.stderr
+    assert "/etc is not a data directory of this log" in shown.stderr
 
 
 def answering(*states: dict[str, Any]) -> Connection:

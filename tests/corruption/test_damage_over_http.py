@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.fs.names import index_name, log_name
-from tests.support.service import BATCHES, OFFSETS, RECORDS, running
+from tests.support.service import BATCHES, OFFSETS, RECORDS, Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -40,9 +40,69 @@ async def test_damage_is_a_problem_with_its_place(path: str, tmp_path: Path) -> 
             assert answer.status_code == 500
             problem = answer.json()
             assert problem["code"] == "stored_data_corrupt"
-            assert problem["file"].endswith(str(PARTITION / log_name(0)))
+            assert problem["file"] == log_name(0)
+            assert (problem["topic"], problem["partition"]) == ("events", 0)
             assert problem["position"] == 20 * batch_bytes
             assert problem["offset"] == 20
+
+
+RAW_TYPE = "application/vnd.kafka.recordbatch.v2"
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+SEGMENT = "/v1/topics/events/partitions/0/segments/0/log"
+FETCH = {"partitions": [{"topic": "events", "partition": 0, "offset": 2}]}
+
+
+async def flip_under(api: Api, directory: Path, *, is_sealed: bool) -> int:
+    """Append five batches, flip one bit of the third on the disk, and return its position."""
+    await api.create()
+    for _ in range(5):
+        await api.append("y" * 200)
+    if is_sealed:
+        api.log().roll()
+    file = directory / PARTITION / log_name(0)
+    position = 2 * api.log().segments[0].size_bytes // 5
+    with file.open("r+b") as opened:
+        opened.seek(position + 100)
+        opened.write(b"x")
+    return position
+
+
+@pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "active"])
+async def test_a_bit_that_flips_under_a_running_service_is_never_served(
+    *, is_sealed: bool, tmp_path: Path
+) -> None:
+    """Bytes that this process wrote are verified at each read: every view has the same problem."""
+    async with running(tmp_path) as api:
+        position = await flip_under(api, tmp_path, is_sealed=is_sealed)
+        answers = [
+            await api.client.get(
+                f"{path}?offset=2&max_bytes=1&isolation={isolation}", headers={"accept": accept}
+            )
+            for isolation in ("read_uncommitted", "read_committed")
+            for path, accept in (
+                (RECORDS, "application/json"),
+                (RECORDS, "application/x-ndjson"),
+                (RECORDS, ARROW_TYPE),
+                (BATCHES, RAW_TYPE),
+            )
+        ]
+        answers.append(await api.client.get(SEGMENT, headers={"range": f"bytes={position}-"}))
+        problems = [answer.json() for answer in answers]
+        assert {answer.status_code for answer in answers} == {500}
+        fetched = await api.client.post("/v1/fetch", json=FETCH)
+        problems.append(fetched.json()["partitions"][0]["problem"])
+        for problem in problems:
+            assert problem["code"] == "stored_data_corrupt"
+            assert (problem["topic"], problem["partition"]) == ("events", 0)
+            assert (problem["file"], problem["position"]) == (log_name(0), position)
+            assert problem["offset"] == 2
+            assert str(tmp_path) not in str(problem)
+        old = await api.client.get("/topics/events/partitions/0/records?offset=2")
+        assert old.status_code == 500
+        assert f"{PARTITION / log_name(0)}, byte {position}: " in old.json()["message"]
+        assert str(tmp_path) not in old.text
+        metrics = (await api.client.get("/metrics")).text
+        assert "\ntidelog_corrupt_reads_total 11.0\n" in metrics
 
 
 async def test_what_is_not_damaged_is_served(tmp_path: Path) -> None:

@@ -124,9 +124,10 @@ def test_every_changed_byte_under_the_checksum_is_noticed(
 @given(st.lists(new_records, min_size=1, max_size=4), st.integers(0))
 def test_any_cut_leaves_the_batches_before_it(sets: list[list[NewRecord]], cut: int) -> None:
     """A log cut at any byte scans up to the last whole batch, and is clean only at its end."""
-    ends, log = [0], bytearray()
+    ends, log, next_offset = [0], bytearray(), 0
     for records in sets:
-        log += build_batch(records, base_offset=len(ends))
+        log += build_batch(records, base_offset=next_offset)
+        next_offset += len(records)
         ends.append(len(log))
     size = cut % (len(log) + 1)
     scan = scan_batches(log[:size])

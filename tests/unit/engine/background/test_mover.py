@@ -104,7 +104,7 @@ def test_moves_wait_for_each_other() -> None:
     mover.start(EVENTS, B)
     assert disk.reached.wait(60)
     assert mover.start(OTHER, C).state is MoveState.WAITING
-    with pytest.raises(PolicyViolation, match="/b"):
+    with pytest.raises(PolicyViolation, match="elsewhere"):
         mover.start(EVENTS, C)
     manager.create_topic("more", 1, {})
     more = manager.log(TopicPartition("more", 0))
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_refused_at_once() -> None:
     _, _, manager, mover = prepared()
     with pytest.raises(TopicNotFound):
         mover.start(TopicPartition("none", 0), B)
-    with pytest.raises(InvalidRequestValue, match="/a, /b"):
+    with pytest.raises(InvalidRequestValue, match="/etc is not a data directory"):
         mover.start(EVENTS, Path("/etc"))
     manager.directories[1].fail(OSError(5, "broken"))
     with pytest.raises(StorageOffline):

@@ -133,7 +133,7 @@ def test_a_move_to_where_the_partition_is_does_nothing() -> None:
     world, manager, _ = prepared()
     manager.move_partition(EVENTS, A)
     assert partition_directories(world) == ["/a/events-0"]
-    with pytest.raises(InvalidRequestValue, match="/a, /b"):
+    with pytest.raises(InvalidRequestValue, match="/c is not a data directory"):
         manager.move_partition(EVENTS, Path("/c"))
 
 

@@ -62,9 +62,11 @@ def test_zeros_before_other_bytes_are_damage() -> None:
     assert scan_batches(FIRST + bytes(100) + SECOND).tail is Tail.DAMAGED
 
 
-def test_checksums_are_left_alone_if_asked() -> None:
-    """Without verification only the framing counts."""
-    assert scan_batches(damaged(30), verify=False) == Scan(len(BOTH), 103, Tail.CLEAN, 2)
+def test_offsets_that_go_back_are_damage() -> None:
+    """No checksum covers the base offset: only the batch before tells that it is wrong."""
+    scan = scan_batches(SECOND + FIRST)
+    assert (scan.valid_bytes, scan.next_offset, scan.tail) == (len(SECOND), 103, Tail.DAMAGED)
+    assert scan.reason == "offset 0 where 103 is next"
 
 
 def test_a_batch_over_the_limit_is_damage_even_if_unfinished() -> None:

@@ -176,14 +176,26 @@ def test_what_is_not_cached_is_not_waited_for() -> None:
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(5))
-    assert segment.read(0, 10, cached_only=True)
+    assert segment.read(0, segment.size_bytes, cached_only=True)
     shelf.disk.is_cached = False
     for read in (
-        lambda: segment.read(0, 10, cached_only=True),
+        lambda: segment.read(0, segment.size_bytes, cached_only=True),
         lambda: segment.locate(3, cached_only=True),
     ):
         with pytest.raises(NotCached):
             read()
+
+
+def test_a_large_read_is_not_verified_by_a_caller_that_must_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the page cache, too: the checksums of many small batches take milliseconds."""
+    segment = Shelf().segment()
+    filled(segment, range(5))
+    monkeypatch.setattr("engine.segment.segment.MAX_CACHED_READ_BYTES", segment.size_bytes - 1)
+    with pytest.raises(NotCached):
+        segment.read(0, segment.size_bytes, cached_only=True)
+    assert len(segment.read(0, segment.size_bytes)) == segment.size_bytes
 
 
 def test_a_segment_is_at_hand_once_both_its_indexes_were_used() -> None:

@@ -1,0 +1,35 @@
+"""Problems name a file by topic, partition and file name, never by its path on the server's disk.
+
+The log line of the same error has the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from engine.errors import InvalidDataDirectory
+from engine.fs.names import parse_partition_directory
+
+_FILES: Final = frozenset({"file", "segment"})
+"""Facts of errors that are the path of a file, or the name of one."""
+
+
+def without_paths(message: str, facts: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """Return what clients get of an error's message and facts."""
+    shown = dict(facts)
+    for name in _FILES & shown.keys():
+        path = Path(str(shown[name]))
+        message = message.replace(f"{path.parent.parent}/", "")
+        shown[name] = path.name
+        try:
+            log = parse_partition_directory(path.parent.name)
+        except InvalidDataDirectory:
+            continue  # a file of the data directory itself
+        shown["topic"], shown["partition"] = log.topic, log.partition
+    directory = str(shown.get("directory", ""))
+    if directory.startswith("/"):
+        del shown["directory"]
+        message = message.replace(f"{directory}/", "").replace(directory, "a data directory")
+    return message, shown
