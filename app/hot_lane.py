@@ -258,7 +258,7 @@ class HotAppend(HotRequest):
     async def _run_on_worker(self) -> None:
         append, body = self._append, self._body
         try:
-            await self._lane.service.workers.write(lambda: append.run(body, at_once=False))
+            await self._exchange.write(lambda: append.run(body, at_once=False))
         except Exception as error:  # noqa: BLE001  # as above
             await self._explain(error)
         else:

@@ -43,11 +43,11 @@ async def produce(
     if len(body) <= service.settings.inline_append_bytes:
         spread = parse()
     else:
-        spread = await service.workers.write(parse)
+        spread = await exchange.write(parse)
     for number in spread.parts:
         service.place(topic, number)  # all of them are there, or nothing is written
     call = AppendCall("0" if is_async else "all")
-    outcomes = await append_parts(service, topic, call, spread.parts)
+    outcomes = await append_parts(exchange, topic, call, spread.parts)
     if is_async:
         return Answer(204, [], b"")
     report = {

@@ -64,4 +64,4 @@ async def _show(
 
     if len(fetched.data) <= settings.inline_read_bytes:
         return show()
-    return await exchange.service.workers.read(show)
+    return await exchange.read(show)

@@ -291,7 +291,7 @@ async def _serve(exchange: Exchange, place: Place, kind: type[Append], call: App
     body = await exchange.body()
     if key is not None:
         return await _append_once(exchange, append, body, key)
-    await _run(append, exchange.service, body)
+    await _run(append, exchange, body)
     return await _answer(append, exchange.service)
 
 
@@ -300,22 +300,22 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
     service = exchange.service
 
     async def begin() -> Finish:
-        await _run(append, service, body)
+        await _run(append, exchange, body)
         return lambda: _answer(append, service)
 
     place = append.place
     media_type = exchange.head.get(b"content-type")
     question = (place.path, place.log.topic_id, append.kind, append.call, media_type)
-    asked = await fingerprint(service.workers, body, question)
+    asked = await fingerprint(exchange.write, body, question)
     return await service.idempotency.answer_once(key, asked, begin)
 
 
-async def _run(append: Append, service: Service, body: Body) -> None:
+async def _run(append: Append, exchange: Exchange, body: Body) -> None:
     if append.is_light(body):
         with suppress(WouldWait):
             append.run(body, at_once=True)
             return
-    await service.workers.write(lambda: append.run(body, at_once=False))
+    await exchange.write(lambda: append.run(body, at_once=False))
 
 
 async def _answer(append: Append, service: Service) -> Answer:

@@ -71,8 +71,8 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
         if len(body) <= service.settings.inline_append_bytes:
             spreading = spread()
         else:
-            spreading = await service.workers.write(spread)
-        written = await _write_parts(service, topic, call, spreading.parts)
+            spreading = await exchange.write(spread)
+        written = await _write_parts(exchange, topic, call, spreading.parts)
 
         async def finish() -> Answer:
             return _answer(topic, call, spreading, await _settle(service, call, written))
@@ -83,26 +83,27 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
         finish = await begin()
         return await finish()
     question = (topic, topic_id, call, exchange.head.get(b"content-type"))
-    asked = await fingerprint(service.workers, body, question)
+    asked = await fingerprint(exchange.write, body, question)
     return await service.idempotency.answer_once(key, asked, begin)
 
 
 async def append_parts(
-    service: Service, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
+    exchange: Exchange, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
 ) -> dict[int, Outcome]:
     """Append one batch a partition and wait for the disk if asked; tell what became of each.
 
     Raises what the first one met if none is in its log.
     """
-    return await _settle(service, call, await _write_parts(service, topic, call, parts))
+    written = await _write_parts(exchange, topic, call, parts)
+    return await _settle(exchange.service, call, written)
 
 
 async def _write_parts(
-    service: Service, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
+    exchange: Exchange, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
 ) -> dict[int, Outcome]:
     """Append one batch a partition; raise what the first one met if none is in its log."""
     outcomes = {
-        partition: await _append_part(service, topic, partition, call, part)
+        partition: await _append_part(exchange, topic, partition, call, part)
         for partition, part in parts.items()
     }
     return _ensure_any(outcomes)
@@ -151,14 +152,15 @@ def _spread(records: Iterable[NewRecord], partitions: int, sticky: int) -> Sprea
 
 
 async def _append_part(
-    service: Service, topic: str, partition: int, call: AppendCall, records: Sequence[NewRecord]
+    exchange: Exchange, topic: str, partition: int, call: AppendCall, records: Sequence[NewRecord]
 ) -> Outcome:
+    service = exchange.service
     try:
         place = service.place(topic, partition)
         if len(records) <= INLINE_RECORDS:
             with suppress(WouldWait):
                 return Written(place, append_new(service, place, call, records, at_once=True))
-        appended = await service.workers.write(
+        appended = await exchange.write(
             lambda: append_new(service, place, call, records, at_once=False)
         )
     except EngineError as error:

@@ -72,7 +72,7 @@ class BodyParts:
     async def _decoded(self) -> Buffer:
         if self._is_plain:
             return self._decoder.read()
-        return await self._exchange.service.workers.write(self._decoder.read)
+        return await self._exchange.write(self._decoder.read)
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body as it comes, and nothing in between when lines are due or have failed."""

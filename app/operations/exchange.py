@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from app.admission import Ticket
 from app.answers import ARROW, JSON, Body, Message, Receive, Scope
@@ -21,6 +21,8 @@ from app.problems import MalformedRequest
 from app.shares import network_of
 from app.translate.arrow_out import has_arrow
 from app.translate.body_stream import IDENTITY, decode_body
+
+T = TypeVar("T")
 
 CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 
@@ -68,6 +70,14 @@ class Exchange:
         """Give back everything the request holds."""
         self._ticket.close()
 
+    async def write(self, work: Callable[[], T]) -> T:
+        """Run an append that is too large for the event loop, when it is the client's turn."""
+        return await self.service.workers.write(work, self._ticket.holder)
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Run a read that touches the disk, or renders much, when it is the client's turn."""
+        return await self.service.workers.read(work, self._ticket.holder)
+
     async def body(self) -> Body:
         """Return the body, whole, decoded, and compared with its digest."""
         settings = self.service.settings
@@ -106,7 +116,7 @@ class Exchange:
 
         if is_plain and len(body) <= self.service.settings.inline_append_bytes:
             return unpack()
-        unpacked = await self.service.workers.write(unpack)
+        unpacked = await self.write(unpack)
         if unpacked is not body:
             self._ticket.hold_body(len(unpacked))
         return unpacked

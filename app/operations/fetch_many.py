@@ -170,7 +170,7 @@ class _Fetch:
         self._exchange.ticket.hold_answer(self._max_bytes)
         is_small = len(moved) <= INLINE_PARTITIONS
         if not (is_small and self._look_now(moved, cached_only=True)):
-            await self._service.workers.read(lambda: self._look_now(moved, cached_only=False))
+            await self._exchange.read(lambda: self._look_now(moved, cached_only=False))
         self._exchange.ticket.settle_answer(self._size_bytes)
 
     def _is_there(self, part: _Part) -> bool:
@@ -213,7 +213,7 @@ class _Fetch:
         is_small = self._size_bytes <= self._service.settings.inline_read_bytes
         if is_small and len(self._parts) <= INLINE_PARTITIONS:
             return self._as_json_now()
-        return await self._service.workers.read(self._as_json_now)
+        return await self._exchange.read(self._as_json_now)
 
     def _as_json_now(self) -> bytes:
         settings = self._service.settings

@@ -6,6 +6,8 @@ waits for the commit that moves it, and looks again; nothing polls.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from app.operations.service import Service
 from app.translate.calls import ReadCall
 from app.translate.receipts import Place
@@ -62,16 +64,21 @@ def fetch_bytes(service: Service, call: ReadCall, default_bytes: int) -> int:
 
 
 async def fetch_from_disk(
-    service: Service, place: Place, call: ReadCall, start: int, *, max_bytes: int
+    run: Callable[[Callable[[], tuple[int, Fetched]]], Awaitable[tuple[int, Fetched]]],
+    place: Place,
+    call: ReadCall,
+    start: int,
+    *,
+    max_bytes: int,
 ) -> tuple[int, Fetched]:
-    """Do on a worker what `fetch_now` could not do with what is in memory."""
+    """Do what `fetch_now` could not do with what is in memory; `run` runs it on a worker."""
 
     def read() -> tuple[int, Fetched]:
         read = fetch_now(place, call, start, max_bytes=max_bytes)
         assert read is not None, "only a read of cached bytes may find nothing"
         return read
 
-    return await service.workers.read(read)
+    return await run(read)
 
 
 def fetch_now(

@@ -17,7 +17,6 @@ from typing import Final, TypeAlias
 
 from app.answers import Answer, Body
 from app.commits import CommitTimedOut
-from app.offload import Workers
 from app.problems import IdempotencyKeyReused, MalformedRequest
 from app.settings import Settings
 from engine.clock import Clock
@@ -55,8 +54,13 @@ def key_of(head: Mapping[bytes, bytes], caller: str) -> bytes | None:
     return key + b" " + caller.encode()
 
 
-async def fingerprint(workers: Workers, body: Body, question: object) -> bytes:
-    """Return what two requests share only if they ask the same question with the same body."""
+async def fingerprint(
+    run: Callable[[Callable[[], bytes]], Awaitable[bytes]], body: Body, question: object
+) -> bytes:
+    """Return what two requests share only if they ask the same question with the same body.
+
+    `run` runs what takes long on a worker.
+    """
 
     def work() -> bytes:
         digest = hashlib.blake2b(repr(question).encode(), digest_size=32)
@@ -64,7 +68,7 @@ async def fingerprint(workers: Workers, body: Body, question: object) -> bytes:
         digest.update(body)
         return digest.digest()
 
-    return work() if len(body) <= INLINE_BYTES else await workers.write(work)
+    return work() if len(body) <= INLINE_BYTES else await run(work)
 
 
 @dataclass(slots=True)

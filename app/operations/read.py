@@ -92,7 +92,7 @@ async def records_answer(
     answer = records_now(exchange, place, call, found, media_type)
     if answer is None:
         work = partial(_page, exchange.service, place, call, found, media_type)
-        page = await exchange.service.workers.read(work)
+        page = await exchange.read(work)
         answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
     return answer
 
@@ -234,7 +234,7 @@ async def find_on_disk(exchange: Exchange, place: Place, call: ReadCall, start: 
     """Read what `find_now` has not found in memory; what it holds has been counted there."""
     max_bytes = _max_bytes(exchange, call)
     found = Found(
-        *await fetch_from_disk(exchange.service, place, call, start, max_bytes=max_bytes), {}, {}
+        *await fetch_from_disk(exchange.read, place, call, start, max_bytes=max_bytes), {}, {}
     )
     exchange.ticket.settle_answer(len(found.fetched.data))
     return found

@@ -88,6 +88,7 @@ class _Writer:
     def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
         self.has_failed = asyncio.Event()
         """Set when a part could not be put into the log: `put` will say why."""
+        self._exchange = exchange
         self._service = exchange.service
         self._place = place
         self._call = call
@@ -105,7 +106,7 @@ class _Writer:
         await self._end_writing()
         await self._confirm(self._service.settings.max_stream_parts_in_flight)
         write = partial(self._write, part)
-        self._writing = asyncio.ensure_future(self._service.workers.write(write))
+        self._writing = asyncio.ensure_future(self._exchange.write(write))
         self._writing.add_done_callback(self._note_failure)
 
     def _note_failure(self, written: asyncio.Future[tuple[int, Appended | None]]) -> None:

@@ -326,7 +326,7 @@ def _page_now(service: Service, place: Place, key: PageKey) -> Page | None:
 
     async def make() -> Page:
         start, fetched = found or await fetch_from_disk(
-            service, place, call, offset, max_bytes=max_bytes
+            service.workers.read, place, call, offset, max_bytes=max_bytes
         )
         return await service.workers.read(lambda: _rendered(service, place, call, start, fetched))
 

@@ -1,5 +1,8 @@
 """One client asks for all there is of something: the others still get theirs."""
 
+import asyncio
+import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +86,32 @@ async def test_one_client_cannot_take_all(
             assert count == due
         assert (await clients.send(2, APPEND).answer()).status == 201
         assert not await clients.refusal_of(2, attack)
+
+
+async def test_one_key_cannot_keep_the_write_workers(tmp_path: Path) -> None:
+    """Its appends wait in a queue of their own: another key's is next, whichever lane it takes."""
+    keys = [create_key(tmp_path, name, *ALL) for name in ("greedy", "other")]
+    begun, is_open = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert is_open.wait(20)
+
+    async with open_service(tmp_path, write_threads=1, inline_append_bytes=0) as service:
+        hot, routes = (Clients(service, keys, is_hot=is_hot) for is_hot in (True, False))
+        made = hot.send(0, request("PUT", "/v1/topics/events", b"{}", JSON))
+        assert (await made.answer()).status == 201
+        holding = asyncio.ensure_future(service.workers.write(hold))
+        await asyncio.to_thread(begun.wait)
+        greedy = [lane.send(0, APPEND) for lane in (hot, routes) for _ in range(3)]
+        other = [lane.send(1, APPEND) for lane in (hot, routes)]
+        while service.admission.requests < 8:
+            await checkpoint()
+        for _ in range(100):  # each is handed in some turns after it was let in
+            await checkpoint()
+        is_open.set()
+        await holding
+        ends = [json.loads((await one.answer()).body)["base_offset"] for one in other]
+        assert sorted(ends) == [1, 3]
+        for one in greedy:
+            assert (await one.answer()).status == 201

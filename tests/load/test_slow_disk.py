@@ -57,7 +57,9 @@ def waiting(listener: Listener, service: Service, count: int) -> list[Connection
 async def slowed_down() -> AsyncIterator[tuple[Service, Listener, SlowDisk]]:
     """A service with one record, whose disk has become slow."""
     disk = new_disk()
-    async with open_service(DATA, fs=disk, max_in_flight_requests=LIMIT) as service:
+    async with open_service(
+        DATA, fs=disk, max_in_flight_requests=LIMIT, max_share_percent=100
+    ) as service:
         async with client_of(fast(service)) as client:
             assert (await client.put("/v1/topics/events", json={})).status_code == 201
         listener = Listener(service)

@@ -1,0 +1,80 @@
+"""Threads that serve holders in turn."""
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+
+from app.offload import FairThreads
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_much_work_of_one_holder_delays_others_by_one_piece() -> None:
+    """What came later from another is done before the rest of it."""
+    threads = FairThreads(1, "fair")
+    begun, is_open = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def hold() -> None:
+        begun.set()
+        assert is_open.wait(20)
+
+    handed_in = [asyncio.ensure_future(threads.run(hold, "greedy"))]
+    await asyncio.to_thread(begun.wait)
+    for holder in ("greedy", "greedy", "greedy", "other", "third", "other"):
+        work = partial(done.append, holder)
+        handed_in.append(asyncio.ensure_future(threads.run(work, holder)))
+    await asyncio.sleep(0)
+    is_open.set()
+    await asyncio.gather(*handed_in)
+    threads.close()
+    assert done == ["greedy", "other", "third", "greedy", "other", "greedy"]
+
+
+async def test_work_that_fails_or_is_given_up_leaves_the_threads_to_the_rest() -> None:
+    """Its error is raised where it was handed in; what nobody waits for any more is not begun."""
+    threads = FairThreads(1, "fair")
+    begun, is_open = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert is_open.wait(20)
+        raise ValueError("wrong")
+
+    failing = asyncio.ensure_future(threads.run(hold, "one"))
+    await asyncio.to_thread(begun.wait)
+    done: list[str] = []
+    given_up = asyncio.ensure_future(threads.run(partial(done.append, "given up"), "two"))
+    wanted = asyncio.ensure_future(threads.run(partial(done.append, "wanted"), "two"))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.sleep(0)
+    is_open.set()
+    with pytest.raises(ValueError, match="wrong"):
+        await failing
+    await wanted
+    threads.close()
+    assert done == ["wanted"]
+
+
+async def test_work_that_has_not_begun_is_cancelled_at_the_end() -> None:
+    """Nobody waits for threads that are gone."""
+    threads = FairThreads(1, "fair")
+    begun, is_open = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert is_open.wait(20)
+
+    running = asyncio.ensure_future(threads.run(hold, "one"))
+    await asyncio.to_thread(begun.wait)
+    waiting = asyncio.ensure_future(threads.run(hold, "two"))
+    await asyncio.sleep(0)
+    closing = asyncio.to_thread(threads.close)
+    asyncio.get_running_loop().call_soon(is_open.set)
+    await closing
+    await running
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
