@@ -296,6 +296,15 @@ class Log(DurableLog):
         with self._lock:
             return self._state.producers.expire(self._context.clock.now_ms())
 
+    def keep_order(self) -> None:
+        """Have each segment on the disk before the next one exists, from now on; StorageOffline.
+
+        To be called before anything says that the log is compacted.
+        """
+        with self._lock:
+            self._state.keeps_order = True
+        self.commit()
+
     def update_config(self, config: LogConfig) -> None:
         """Work with another configuration from now on."""
         with self._lock:

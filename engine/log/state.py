@@ -56,6 +56,8 @@ class LogState:
         self._context = context
         self.topic_partition = topic_partition
         self._is_gapless = request.is_gapless
+        self.keeps_order = not request.is_gapless
+        """Whether a segment is on the disk before the next one exists; see `roll`."""
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.local = LocalLog(context, request.directory, request.config, loaded.segments)
@@ -278,9 +280,14 @@ class LogState:
 
         Neither is synced: the flush that is scheduled does it. The recovery point stays below. On a
         full disk there may be a segment, or a segment without a snapshot; both can be tried again.
+        Where compaction leaves gaps, the old segment is synced first: after a power cut a tail that
+        it lost could not be told from a gap.
         """
         end_offset = self.watermarks.end.offset
         new_base = max(base_offset, end_offset)
+        if self.keeps_order:
+            with self._context.health.syncing():
+                self.local.active.sync_log()
         with self._context.health.appending():
             if new_base > end_offset and self._is_gapless:
                 self.local.note_gap(end_offset, new_base)
@@ -413,6 +420,7 @@ class LogState:
 
     def go_on_from(self, before: LogState) -> None:
         """Take over what was asked of the log while it was in another directory."""
+        self.keeps_order |= before.keeps_order
         self.on_high_watermark = before.on_high_watermark
         verifies = before.producers.transaction_verification
         self.producers.transaction_verification = verifies

@@ -86,3 +86,7 @@ class Catalog:
     def logs(self) -> tuple[Log, ...]:
         """Return all logs of the moment, those of internal topics too."""
         return tuple(self._logs.values())
+
+    def logs_of(self, topic: str) -> list[Log]:
+        """Return the logs of one topic, those of its partitions that are here."""
+        return [log for key, log in self._logs.items() if key.topic == topic]

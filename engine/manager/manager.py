@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from engine.checkpoint.topics_file import TopicEntry
 from engine.clock import Clock
-from engine.config import EngineConfig, LogConfig
+from engine.config import EngineConfig
 from engine.errors import (
     InvalidRequestValue,
     Overloaded,
@@ -54,6 +54,7 @@ from engine.manager.topics import (
     ensure_may_be_changed,
     ensure_same,
     ensure_valid_name,
+    legal_config,
     merged,
     new_topic_id,
 )
@@ -203,7 +204,7 @@ class LogManager(Catalog):
         ensure_valid_name(name, internal=internal)
         wanted = Topic(name, new_topic_id(), partitions, canonical(overrides))
         wanted = wanted.under(self._config.default_topic_config)
-        self._ensure_legal(wanted)
+        legal_config(wanted, self._config)
         with self._admin:
             self._ensure_open()
             existing = self._topics.get(name)
@@ -250,12 +251,15 @@ class LogManager(Catalog):
                     topic=name,
                     partitions=before.partitions,
                 )
-            config = self._ensure_legal(after)
+            config = legal_config(after, self._config)
             if after != before:
+                logs = self.logs_of(name)
+                if after.was_compacted and not before.was_compacted:
+                    for log in logs:
+                        log.keep_order()
                 self._grow(after, range(before.partitions, after.partitions))
-                for log in self.logs():
-                    if log.topic_partition.topic == name:
-                        log.update_config(config)
+                for log in logs:
+                    log.update_config(config)
             return after
 
     def delete_topic(self, name: str) -> None:
@@ -274,7 +278,7 @@ class LogManager(Catalog):
             deleted = {**self._deleted, name: replace(topic.entry, deleted=True)}
             self._directories.write_topics({**self._entries(remaining), **deleted})
             self._deleted = deleted
-            leaving = [log for log in self.logs() if log.topic_partition.topic == name]
+            leaving = self.logs_of(name)
             gone = {log.topic_partition for log in leaving}
             self._moves.give_up(gone - {self._under_way})  # that one finds out by itself
             logs = {key: log for key, log in self._logs.items() if key not in gone}
@@ -400,17 +404,6 @@ class LogManager(Catalog):
     def _ensure_open(self) -> None:
         if not self._is_open:
             raise Recovering("the data directory is not open")
-
-    def _ensure_legal(self, topic: Topic) -> LogConfig:
-        """Return what the topic's logs would work with; raise if the topic may not be like that."""
-        limit = self._config.max_partitions_per_topic
-        if not 1 <= topic.partitions <= limit:
-            raise InvalidRequestValue(
-                f"a topic has 1 to {limit} partitions, not {topic.partitions}",
-                limit="max_partitions_per_topic",
-                partitions=topic.partitions,
-            )
-        return topic.log_config(self._config.default_topic_config)
 
     def _grow(self, topic: Topic, numbers: range) -> None:
         """Record the topic, make its partitions of these numbers, then show it to everybody.

@@ -17,8 +17,14 @@ from typing import Final, Self, TypeAlias
 
 from engine.checkpoint.partition_metadata import format_topic_id
 from engine.checkpoint.topics_file import TopicEntry
-from engine.config import LogConfig
-from engine.errors import InconsistentTopicId, InvalidTopicName, PolicyViolation, TopicConflict
+from engine.config import EngineConfig, LogConfig
+from engine.errors import (
+    InconsistentTopicId,
+    InvalidRequestValue,
+    InvalidTopicName,
+    PolicyViolation,
+    TopicConflict,
+)
 from engine.fs.names import MAX_TOPIC_LENGTH, is_valid_topic_name
 from engine.topic_keys import ADOPTED_DEFAULTS, TOPIC_KEYS, canonical
 from engine.topic_values import ConfigValue
@@ -143,6 +149,18 @@ def ensure_same(existing: Topic, wanted: Topic) -> Topic:
         partitions=existing.partitions,
         config=dict(existing.overrides),
     )
+
+
+def legal_config(topic: Topic, config: EngineConfig) -> LogConfig:
+    """Return what the topic's logs would work with; raise if the topic may not be like that."""
+    limit = config.max_partitions_per_topic
+    if not 1 <= topic.partitions <= limit:
+        raise InvalidRequestValue(
+            f"a topic has 1 to {limit} partitions, not {topic.partitions}",
+            limit="max_partitions_per_topic",
+            partitions=topic.partitions,
+        )
+    return topic.log_config(config.default_topic_config)
 
 
 @dataclass(frozen=True, slots=True)

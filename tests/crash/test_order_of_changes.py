@@ -13,12 +13,14 @@ from random import Random
 
 import pytest
 
+from engine.config import LogConfig
 from engine.fs import names
 from engine.log.log import Log
+from engine.segment.segment import Segment
 from tests.crash.test_found_by_simulation import kind_of
 from tests.crash.test_indexes_made_anew import new_copy
 from tests.crash.test_split import COMPACTED, overflowed
-from tests.support.builders import World, new_batch
+from tests.support.builders import DATA, EVENTS, World, new_batch
 from tests.support.compaction import Compacted
 from tests.support.damage import PARTITION, zero_filled
 from tests.support.filesystem import PowerCut
@@ -28,6 +30,7 @@ from tests.support.logs import (
     fill,
     log_path,
     read_headers,
+    read_records,
     with_config,
 )
 from tests.support.machine import Operation
@@ -188,3 +191,67 @@ def test_a_truncation_leaves_a_beginning_of_the_log(offset: int) -> None:
             end = header.last_offset + 1
         assert found.watermarks.log_end_offset in {end, offset}, step
     assert step > 30
+
+
+def offsets_after_a_power_cut(world: World, config: LogConfig, recovery_point: int) -> list[int]:
+    """What is left if the kernel has written back the last segment alone."""
+    world.disk.sync_directory(DIRECTORY)
+    name = [path for path in world.disk.list_directory(DIRECTORY) if path.endswith(".log")][-1]
+    with world.disk.open(DIRECTORY / name) as last:
+        last.sync()
+    world.restart(power_cut=True)
+    found = world.open_log(config, recovery_point=recovery_point)
+    return [record.offset for record in read_records(found)]
+
+
+@pytest.mark.parametrize(("policy", "left"), [("compact", 3), ("delete", 1)])
+def test_a_power_cut_takes_the_end_of_a_log_and_leaves_no_hole(policy: str, left: int) -> None:
+    """A segment may not outlive the end of the one before, though nothing of it was committed.
+
+    In a compacted log nothing tells an end that was lost from a gap that the cleaner left, so the
+    end is on the disk before there is another segment.
+    """
+    world = World()
+    config = with_config(cleanup_policy=(policy,))
+    log = world.open_log(config)
+    log.append(new_batch())
+    log.flush()
+    recovery_point = log.recovery_point
+    log.append(new_batch())
+    log.roll()
+    log.append(new_batch())
+    assert offsets_after_a_power_cut(world, config, recovery_point) == [*range(left)]
+
+
+def test_a_log_that_is_to_be_compacted_has_no_hole_in_what_it_had_before() -> None:
+    """That is on the disk before anything says that there may be gaps.
+
+    Nor does it get one if it is not compacted any more: what it was is remembered.
+    """
+    world = World()
+    manager = world.open_manager({"events": 1})
+    log = manager.log(EVENTS)
+    log.append(new_batch())
+    log.flush()
+    recovery_point = log.recovery_point
+    for policy in ("compact", "delete"):
+        log.append(new_batch())
+        log.roll()
+        log.append(new_batch())
+        changes = changes_of(
+            world,
+            lambda: manager.update_topic("events", {"cleanup.policy": policy}),  # noqa: B023
+        )
+        syncs = [*map(changes.index, ({*changes} & {*map(sync_of, log.segments)}))]
+        if policy == "compact":
+            assert len(syncs) == 2
+            assert max(syncs) < changes.index(Operation("rename", DATA / TOPICS))
+    log.append(new_batch())
+    log.roll()
+    log.append(new_batch())
+    config = with_config(cleanup_policy=("compact",))
+    assert offsets_after_a_power_cut(world, config, recovery_point) == [*range(7)]
+
+
+def sync_of(segment: Segment) -> Operation:
+    return Operation("sync", segment.records.path)
