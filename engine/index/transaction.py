@@ -57,34 +57,24 @@ class TransactionIndex:
         if fs.exists(path):
             self._file = fs.open(path, read_only=read_only)
 
-    def open(self) -> File:
-        """Have the file at hand, made if it is missing: what is appended next opens nothing."""
-        if self._is_closed:
-            raise ValueError(f"{self.path} is closed")
-        if self._file is None:
-            self._file = self._fs.open(self.path, create=True)
-        return self._file
+    def append(self, *aborted: AbortedTransaction) -> None:
+        """Remember aborted transactions; markers must ascend, else ValueError.
 
-    def append(self, aborted: AbortedTransaction) -> None:
-        """Remember an aborted transaction; markers must ascend, else ValueError."""
-        if aborted.last_offset <= self._last_offset:
-            raise ValueError(
-                f"marker {aborted.last_offset} does not follow {self._last_offset} in {self.path}"
-            )
-        file = self.open()
+        All of them, or none if it raises.
+        """
+        last_offset = self._last_offset
+        for entry in aborted:
+            if entry.last_offset <= last_offset:
+                raise ValueError(
+                    f"marker {entry.last_offset} does not follow {last_offset} in {self.path}"
+                )
+            last_offset = entry.last_offset
+        file = self._opened()
         torn_bytes = file.size_bytes % ENTRY.size
         if torn_bytes:
             file.truncate(file.size_bytes - torn_bytes)
-        file.append(
-            ENTRY.pack(
-                VERSION,
-                aborted.producer_id,
-                aborted.first_offset,
-                aborted.last_offset,
-                aborted.last_stable_offset,
-            )
-        )
-        self._last_offset = aborted.last_offset
+        file.append(b"".join(map(_packed, aborted)))
+        self._last_offset = last_offset
 
     def collect(self, fetch_offset: int, upper_bound_offset: int) -> AbortedSearch:
         """Return the aborted transactions that touch [fetch_offset, upper_bound_offset)."""
@@ -171,6 +161,13 @@ class TransactionIndex:
         self.close()
         self._fs.remove(self.path, missing_ok=True)
 
+    def _opened(self) -> File:
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
+        if self._file is None:
+            self._file = self._fs.open(self.path, create=True)
+        return self._file
+
     def _raw_entries(self) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Yield (position, version, producer id, first, last, last stable offset)."""
         if self._is_closed:
@@ -180,3 +177,13 @@ class TransactionIndex:
         content = self._file.read_at(0, self._file.size_bytes)
         for position in range(0, len(content) - ENTRY.size + 1, ENTRY.size):
             yield position, *ENTRY.unpack_from(content, position)
+
+
+def _packed(aborted: AbortedTransaction) -> bytes:
+    return ENTRY.pack(
+        VERSION,
+        aborted.producer_id,
+        aborted.first_offset,
+        aborted.last_offset,
+        aborted.last_stable_offset,
+    )

@@ -22,7 +22,7 @@ from engine.errors import (
     TooLarge,
     UnsupportedMagic,
 )
-from engine.records.batch import BatchView, stamp_max_timestamp
+from engine.records.batch import OFFSET_LENGTH_EPOCH, BatchView, stamp_max_timestamp
 from engine.records.builder import recompress_batch
 from engine.records.check import TimestampBounds, check_records
 from engine.records.control import EndMarker, parse_end_marker
@@ -52,6 +52,11 @@ class Incoming(NamedTuple):
     needs_judgement: bool
     """Whether any batch has a producer, whose state decides on it."""
     markers: Mapping[int, EndMarker] = _NO_MARKERS
+
+    def stamp(self, headers: Sequence[BatchHeader]) -> None:
+        """Give the batches in the buffer the offsets and leader epochs of these headers."""
+        for header, at in zip(headers, self.positions, strict=True):
+            OFFSET_LENGTH_EPOCH.pack_into(self.buffer, at, *header[:3])
 
 
 class AnalysisLimits(NamedTuple):

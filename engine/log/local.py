@@ -19,11 +19,13 @@ from engine.config import LogConfig
 from engine.errors import CorruptIndex, InvalidRequestValue
 from engine.fs import names
 from engine.fs.port import OpenDirectory
+from engine.log.analysis import Incoming
 from engine.log.context import LogContext
+from engine.records.header import BatchHeader
 from engine.segment.reindexing import reindex
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
-from engine.types import INT64_MAX, OffsetMetadata
+from engine.types import INT64_MAX, AbortedTransaction, OffsetMetadata
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,6 +65,35 @@ class LocalLog:
         """Return `offset`, the log end, with its place: the end of the active segment."""
         active = self.segments.active
         return OffsetMetadata(offset, active.base_offset, active.size_bytes)
+
+    def append(
+        self,
+        incoming: Incoming,
+        headers: Sequence[BatchHeader],
+        aborted: Sequence[AbortedTransaction],
+    ) -> OffsetMetadata:
+        """Write the batches and return their end; if that fails nothing is written.
+
+        The entries of the transactions they abort come first: after the batches nothing may fail.
+        Until the batches are there no reader gets as far as those transactions.
+        """
+        active = self.segments.active
+        if aborted:
+            active.indexes.transaction.append(*aborted)
+        last_offset = headers[-1].last_offset
+        try:
+            position = active.append(
+                incoming.buffer,
+                last_offset,
+                incoming.max_timestamp,
+                headers[incoming.batch_of_max_timestamp].last_offset,
+            )
+        except BaseException:
+            if aborted:
+                with self.context.health.writing():
+                    active.indexes.transaction.truncate_to_offset(aborted[0].last_offset)
+            raise
+        return OffsetMetadata(last_offset + 1, active.base_offset, position + len(incoming.buffer))
 
     def distrust_above(self, recovery_point: int) -> None:
         """Sync everything above the recovery point with the next order: a dead process wrote it."""

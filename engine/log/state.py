@@ -20,13 +20,18 @@ from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_producers
 from engine.log.relocation import Standstill
 from engine.log.results import Appended, Fetched, LogTag
-from engine.records.batch import OFFSET_LENGTH_EPOCH
 from engine.records.header import MAGIC_2, BatchHeader
 from engine.segment.roll_params import RollParams
 from engine.segment.segment import Segment, locate_surely
 from engine.state.verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
-from engine.types import INT32_MAX, AppendOrigin, LogStartReason, OffsetMetadata, TopicPartition
+from engine.types import (
+    INT32_MAX,
+    AppendOrigin,
+    LogStartReason,
+    OffsetMetadata,
+    TopicPartition,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -168,38 +173,25 @@ class LogState:
         self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted
     ) -> Appended:
         """Write and publish. The log end moves even if a line after the write fails."""
-        if headers is not incoming.headers:  # not before: whoever is refused has its bytes as sent
-            for header, at in zip(headers, incoming.positions, strict=True):
-                OFFSET_LENGTH_EPOCH.pack_into(incoming.buffer, at, *header[:3])
-        last_offset = headers[-1].last_offset
-        active = self.local.segments.active
-        with self._context.health.appending():
-            if any(one.is_aborted for one in verdict.completed):
-                active.indexes.transaction.open()  # first: behind the write nothing may fail
-            position = active.append(
-                incoming.buffer,
-                last_offset,
-                incoming.max_timestamp,
-                headers[incoming.batch_of_max_timestamp].last_offset,
-            )
-        end = OffsetMetadata(last_offset + 1, active.base_offset, position + len(incoming.buffer))
+        if headers is not incoming.headers:
+            incoming.stamp(headers)
+        try:
+            with self._context.health.appending():
+                end = self.local.append(incoming, headers, self.producers.aborted_by(verdict))
+        except BaseException:
+            incoming.stamp(incoming.headers)  # the caller of a refused append has its bytes as sent
+            raise
         self.watermarks = self.watermarks.with_end(end)
         self.tag = LogTag(self.leader_epoch, end.offset, headers[-1].crc)
         if verdict.entries:
-            self._apply(verdict, active)
+            for completed in self.producers.apply(verdict):
+                self.producers.decide(completed)
+            self.refresh_first_unstable()
         self.producers.map_end_offset = end.offset
-        first_offset = headers[0].base_offset
+        first_offset, last_offset = headers[0].base_offset, headers[-1].last_offset
         count = last_offset - first_offset + 1
         timestamp, marks, tag = incoming.max_timestamp, self.watermarks, self.tag
         return Appended(first_offset, last_offset, count, timestamp, False, marks, tag, headers)
-
-    def _apply(self, verdict: Accepted, active: Segment) -> None:
-        for completed in self.producers.apply(verdict):
-            aborted = self.producers.decide(completed)
-            if aborted is not None:
-                with self._context.health.writing():
-                    active.indexes.transaction.append(aborted)
-        self.refresh_first_unstable()
 
     def ensure_expected_end(self, end_offset: int | None, tag: LogTag | None) -> None:
         """Raise PreconditionFailed unless the log ends where the caller expects it, if they do."""

@@ -147,22 +147,22 @@ class ProducerStates:
                 self._verifications.clear(producer_id)
         return accepted.completed
 
+    def aborted_by(self, accepted: Accepted) -> list[AbortedTransaction]:
+        """Return the entries for the transaction index that what was judged will make."""
+        if not any(completed.is_aborted for completed in accepted.completed):
+            return []
+        transactions = self._transactions.copy()
+        for transaction in accepted.opened:
+            transactions.open(transaction)
+        decided = [transactions.decide(completed) for completed in accepted.completed]
+        return [aborted for aborted in decided if aborted is not None]
+
     def decide(self, completed: CompletedTransaction) -> AbortedTransaction | None:
         """Count a transaction as decided; returns its entry for the transaction index, if aborted.
 
         It holds the last stable offset down until its marker lies below the high watermark.
         """
-        # Before it is completed, because its own producer does not count.
-        last_stable_offset = self._transactions.last_stable_offset_for(completed)
-        self._transactions.complete(completed)
-        if not completed.is_aborted:
-            return None
-        return AbortedTransaction(
-            completed.producer_id,
-            completed.first_offset,
-            completed.last_offset,
-            last_stable_offset,
-        )
+        return self._transactions.decide(completed)
 
     def observe(
         self, header: BatchHeader, marker: EndMarker | None = None

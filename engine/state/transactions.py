@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import NamedTuple
 
-from engine.types import CompletedTransaction, OffsetMetadata
+from engine.types import AbortedTransaction, CompletedTransaction, OffsetMetadata
 
 
 class OpenTransaction(NamedTuple):
@@ -42,6 +42,27 @@ class Transactions:
     def open(self, transaction: OpenTransaction) -> None:
         """Count a transaction as ongoing."""
         insort(self._ongoing, transaction, key=_sort_key)
+
+    def copy(self) -> Transactions:
+        """Return the same transactions, to see what an append would change."""
+        copy = Transactions()
+        copy._ongoing = [*self._ongoing]
+        copy._unreplicated = [*self._unreplicated]
+        return copy
+
+    def decide(self, completed: CompletedTransaction) -> AbortedTransaction | None:
+        """Complete a transaction; return its entry for the transaction index, if aborted."""
+        # Before it is completed, because its own producer does not count.
+        last_stable_offset = self.last_stable_offset_for(completed)
+        self.complete(completed)
+        if not completed.is_aborted:
+            return None
+        return AbortedTransaction(
+            completed.producer_id,
+            completed.first_offset,
+            completed.last_offset,
+            last_stable_offset,
+        )
 
     def complete(self, completed: CompletedTransaction) -> None:
         """Move an ongoing transaction to the unreplicated ones; its marker is in the log."""

@@ -336,7 +336,7 @@ def test_a_marker_of_an_older_producer_epoch_is_fenced() -> None:
 
 
 def test_a_transaction_index_that_cannot_be_written_stops_the_log() -> None:
-    """The bytes are in the log, nothing becomes stable, appends are refused; a start repairs it.
+    """The marker is not in the log, nothing becomes stable, and appends are refused until a start.
 
     (UL.testAppendToTransactionIndexFailure)
     """
@@ -347,16 +347,20 @@ def test_a_transaction_index_that_cannot_be_written_stops_the_log() -> None:
     world.disk.fail("append", path_end=".txnindex")
     with pytest.raises(StorageOffline):
         producer.abort()
-    assert log.watermarks.log_end_offset == 11
+    assert log.watermarks.log_end_offset == 10
     assert log.watermarks.last_stable_offset == 0
     for attempt in (producer.abort, producer.send, log.commit, log.close):
         with pytest.raises(StorageOffline):
             attempt()
-    assert log.watermarks.log_end_offset == 11
+    assert log.watermarks.log_end_offset == 10
     assert log.watermarks.last_stable_offset == 0
     world.restart(power_cut=False)
     log = world.open_log(DENSE)
-    assert log.watermarks.last_stable_offset == log.watermarks.log_end_offset == 11
+    assert log.watermarks.log_end_offset == 10
+    assert aborted_of(world) == []
+    Producer(log, 1, transactional=True).abort()
+    log.commit()
+    assert log.watermarks.last_stable_offset == 11
     assert aborted_of(world) == [AbortedTransaction(1, 0, 10, 11)]
 
 

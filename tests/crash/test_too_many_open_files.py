@@ -191,28 +191,69 @@ def test_a_log_that_went_away_is_not_flushed_any_more() -> None:
     assert (len(world.disk.changes), world.scheduler.names) == (changes, [])
 
 
-def test_an_abort_marker_opens_its_index_before_it_is_written() -> None:
-    """Refused as a whole: behind the write there was no way back, and the directory was offline."""
+@pytest.mark.parametrize(
+    ("operation", "path_end", "error"),
+    [
+        ("open", names.TXN_INDEX_SUFFIX, errno.EMFILE),
+        ("append", names.TXN_INDEX_SUFFIX, errno.ENOSPC),
+        ("append", names.LOG_SUFFIX, errno.ENOSPC),
+    ],
+)
+def test_an_abort_marker_is_refused_with_its_index_entry(
+    operation: str, path_end: str, error: int
+) -> None:
+    """The entry comes before the marker, and goes if the marker cannot be written.
+
+    The marker came first, and a full disk took the directory offline.
+    """
     world = World()
     log = world.open_log(CONFIG)
     log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True))
     append_values(log, b"other")
-    world.disk.fail("open", error=errno.EMFILE, path_end=names.TXN_INDEX_SUFFIX)
-    abort = functools.partial(
-        build_end_marker,
+    abort = build_end_marker(
         ControlType.ABORT,
         producer_id=3,
         producer_epoch=0,
         coordinator_epoch=0,
         timestamp=START_MS,
     )
-    with pytest.raises(Overloaded):
-        log.append(abort(), origin=AppendOrigin.COORDINATOR)
+    as_sent = bytes(abort)
+    for _ in range(2):
+        world.disk.fail(operation, error=error, path_end=path_end)
+        with pytest.raises((Overloaded, StorageFull)):
+            log.append(abort, origin=AppendOrigin.COORDINATOR)
+        assert not world.disk.forget_faults(), "it was not met"
+        assert bytes(abort) == as_sent
     assert log.watermarks.log_end_offset == 2
-    log.append(abort(), origin=AppendOrigin.COORDINATOR)
+    assert [*log.segments[0].indexes.transaction.entries()] == []
+    log.append(abort, origin=AppendOrigin.COORDINATOR)
     log.flush()
     committed = read_values(log, isolation=FetchIsolation.TXN_COMMITTED)
     assert committed == [b"other"]
+    assert not world.health.is_offline
+
+
+def test_an_index_entry_that_cannot_be_taken_back_takes_the_directory_offline() -> None:
+    """Its marker is not in the log, and the next one of that offset could not be noted."""
+    world = World()
+    log = world.open_log(CONFIG)
+    log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True))
+    abort = build_end_marker(
+        ControlType.ABORT,
+        producer_id=3,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=START_MS,
+    )
+    world.disk.fail("append", error=errno.ENOSPC, path_end=names.LOG_SUFFIX)
+    world.disk.fail("truncate", error=errno.ENOSPC, path_end=names.TXN_INDEX_SUFFIX)
+    with pytest.raises(StorageOffline):
+        log.append(abort, origin=AppendOrigin.COORDINATOR)
+    assert log.watermarks.log_end_offset == 1
+    world.restart(power_cut=False)
+    log = world.open_log(CONFIG)
+    log.append(abort, origin=AppendOrigin.COORDINATOR)
+    assert [entry.last_offset for entry in log.segments[0].indexes.transaction.entries()] == [1]
 
 
 def test_the_cleaner_gives_no_log_up_for_want_of_files() -> None:

@@ -243,7 +243,7 @@ def test_recovery_accepts_an_older_coordinator(world: World, log: Log) -> None:
 
 
 def test_an_index_that_cannot_be_written_takes_the_log_offline(world: World, log: Log) -> None:
-    """The bytes are in the log, the abort is not noted; recovery repairs it.
+    """The marker is not in the log, and can be written after a start.
 
     (UL.testAppendToTransactionIndexFailure)
     """
@@ -253,13 +253,16 @@ def test_an_index_that_cannot_be_written_takes_the_log_offline(world: World, log
     world.disk.fail("append", path_end=".txnindex")
     with pytest.raises(Exception, match="offline"):
         producer.end(ABORT)
-    assert (log.watermarks.log_end_offset, log.watermarks.last_stable_offset) == (2, 0)
+    assert (log.watermarks.log_end_offset, log.watermarks.last_stable_offset) == (1, 0)
     with pytest.raises(Exception, match="offline"):
         append_values(log, b"b")
     with pytest.raises(Exception, match="offline"):
         log.close()
     world.restart(power_cut=False)
     again = world.open_log(CONFIG)
+    assert aborted(again) == []
+    Producer(again, 1).end(ABORT)
+    again.commit()
     assert aborted(again) == [AbortedTransaction(1, 0, 1, 2)]
     assert again.watermarks.last_stable_offset == 2
 
