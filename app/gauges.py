@@ -7,7 +7,7 @@ Series of single partitions are bounded
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from engine.clock import Clock
 from engine.fs.health import DirectoryHealth
 from engine.log.log import Log
+from engine.manager.offline import OfflineLog
 
 MAX_TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
 """Kafka's transaction.max.timeout.ms; nobody here may ask for a longer one."""
@@ -41,11 +42,13 @@ class LogGauges:
         self,
         *,
         logs: Callable[[], Iterable[Log]],
+        offline_logs: Callable[[], Sequence[OfflineLog]],
         directories: Callable[[], Iterable[DirectoryHealth]],
         clock: Clock,
         max_partitions: int,
     ) -> None:
         self._logs = logs
+        self._offline_logs = offline_logs
         self._directories = directories
         self._clock = clock
         self._max_partitions = max_partitions
@@ -53,6 +56,7 @@ class LogGauges:
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
         yield from self._collect_logs()
+        yield from self._collect_offline_logs()
         offline = GaugeMetricFamily(
             "tidelog_log_directory_offline",
             "1 if the data directory takes no more writes (Kafka's LogDirectoryOffline)",
@@ -61,6 +65,21 @@ class LogGauges:
         for directory in self._directories():
             offline.add_metric([str(directory.directory)], float(directory.is_offline))
         yield offline
+
+    def _collect_offline_logs(self) -> Iterator[Metric]:
+        offline = self._offline_logs()
+        yield GaugeMetricFamily(
+            "tidelog_offline_logs", "Logs that could not be opened at the start", value=len(offline)
+        )
+        single = GaugeMetricFamily(
+            "tidelog_log_offline",
+            "1: the log could not be opened; see /readyz",
+            labels=["topic", "partition"],
+        )
+        for log in offline[: self._max_partitions]:
+            topic, partition = log.topic_partition
+            single.add_metric([topic, str(partition)], 1)
+        yield single
 
     def _collect_logs(self) -> Iterator[Metric]:
         now_ms = self._clock.now_ms()

@@ -220,6 +220,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
         503, "storage_offline", "The disk failed; no more writes until a restart",
         retryable=True, side_effects="unknown", headers=_RETRY,
     ),
+    _E.LogOffline: Kind(503, "storage_offline", "The log could not be opened"),
     _E.StorageFull: Kind(507, "storage_full", "No space is left", retryable=True),
     _E.StoredDataCorrupt: Kind(500, "stored_data_corrupt", "Stored data is damaged"),
     # Met at start and in the background, as a rule; a request that meets one is answered too.

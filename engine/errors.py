@@ -33,6 +33,7 @@
     ├── Recovering                the log is not open yet
     ├── StorageError
     │   ├── StorageOffline        a write failed: no more writes until restart
+    │   ├── LogOffline            the log could not be opened at the last start
     │   ├── StorageFull
     │   ├── StoredDataCorrupt     damage found while reading
     │   ├── CorruptIndex          a derived file is wrong and must be rebuilt
@@ -297,6 +298,13 @@ class StorageError(_FactualError):
 
 class StorageOffline(StorageError):
     """A write failed: the directory takes no more writes until restart."""
+
+
+class LogOffline(StorageError):
+    """The log could not be opened at the last start; facts: topic, partition, file.
+
+    Position and offset as well, if it is damage at a known place.
+    """
 
 
 class StorageFull(StorageError):

@@ -21,7 +21,14 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         },
     },
     "TopicList": {
-        "topics": [{"topic": "flights", "topic_id": "KtuN7ittTxq0YZTNXCrBbw", "partitions": 2}],
+        "topics": [
+            {
+                "topic": "flights",
+                "topic_id": "KtuN7ittTxq0YZTNXCrBbw",
+                "partitions": 2,
+                "offline_partitions": [],
+            }
+        ],
         "next_page_token": None,
     },
     "AppendReceipt": {

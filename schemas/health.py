@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from schemas.base import Model
+from schemas.common import Count, PartitionNumber
 
 
 class Liveness(Model):
@@ -23,12 +24,26 @@ class Recovery(Model):
     total_group_logs: int
 
 
+class OfflineLog(Model):
+    """A log that could not be opened: its reads and appends are refused until a restart."""
+
+    topic: str
+    partition: PartitionNumber
+    file: str
+    """Where the problem is; the partition's directory if no single file is known."""
+    problem: str
+
+
 class Readiness(Model):
     """Whether requests are served; everything but `ready` comes with status 503."""
 
     status: Literal["ready", "recovering", "draining", "offline"]
     recovery: Recovery | None = None
     detail: str | None = None
+    offline_logs_count: Count | None = None
+    """How many logs could not be opened; absent if all are open. The others are served."""
+    offline_logs: list[OfflineLog] | None = None
+    """The first hundred of them; `tidelog repair` tells what can be put right."""
 
 
 class Limits(Model):

@@ -59,6 +59,8 @@ class TopicSummary(Model):
     topic: str
     topic_id: str
     partitions: int
+    offline_partitions: list[PartitionNumber]
+    """Those whose log could not be opened at the start: their reads and appends are refused."""
 
 
 class TopicList(Model):

@@ -96,7 +96,8 @@ def repair_directories(terminal: Terminal, subject: Subject, *, dry_run: bool, c
         if dry_run or plan.refusals:
             _leave(terminal, subject, plan.refusals or plan.beyond_repair)
             return
-        for log, recovery in carry_out(fs, directories, plan, config).items():
+        carried = carry_out(fs, directories, plan, config)
+        for log, recovery in carried.recovered.items():
             if recovery.recovered_segments:
                 sentence = (
                     f"{log}: {recovery.recovered_segments} segments rebuilt, "
@@ -105,6 +106,12 @@ def repair_directories(terminal: Terminal, subject: Subject, *, dry_run: bool, c
                 )
                 told = {"kind": "opened", "log": str(log), **asdict(recovery)}
                 terminal.result(told, sentence)
+        if carried.offline:
+            unopened = "; ".join(f"{one.topic_partition}: {one.problem}" for one in carried.offline)
+            raise ProblemsFound(
+                f"{len(carried.offline)} log(s) in {subject} cannot be opened: {unopened}",
+                "Restore their files from a copy, or move their directories out of the way.",
+            )
         _leave(terminal, subject, plan_repair(fs, directories, config).problems)
 
 

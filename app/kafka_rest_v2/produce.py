@@ -28,7 +28,7 @@ async def produce(
     if partition is not None:
         service.place(topic, partition)
     sticky = service.sticky_partition(topic, partitions)
-    target = Target(service.places(topic)[0].log.config, partitions, partition, sticky)
+    target = Target(service.any_place(topic).log.config, partitions, partition, sticky)
     body = await exchange.body()
 
     def parse() -> Spread:

@@ -54,7 +54,7 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
     """Append records to the partitions that Kafka's partitioner picks for their keys."""
     service = exchange.service
     partitions = service.topic(topic).partitions
-    log = service.places(topic)[0].log
+    log = service.any_place(topic).log
     config, topic_id = log.config, log.topic_id
     is_ndjson = brings_ndjson(exchange.head)
     ensure_no_conditions(exchange.head)

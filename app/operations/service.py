@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from app.admission import FILES_OF_PARTITION, Admission, Phase, spare_files
 from app.auth.security import Security
 from app.commits import Commits
 from app.deliveries import Deliveries
+from app.disk_paths import without_paths
 from app.gauges import LogGauges
 from app.groups.offsets import GroupOffsets
 from app.journal import Journal, log_access
@@ -26,10 +28,11 @@ from app.translate.calls import ReadCall
 from app.translate.events import Look, Page
 from app.translate.receipts import Place
 from engine.clock import Clock, SystemClock
-from engine.errors import PartitionNotFound, TopicNotFound
+from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
 from engine.fs.filesystem import FileSystem, PosixFileSystem
 from engine.log.log import Log
 from engine.manager.manager import LogManager
+from engine.manager.offline import OfflineLog
 from engine.manager.topics import Topic
 from engine.runtime import Runtime
 from engine.types import TopicPartition
@@ -40,6 +43,9 @@ T = TypeVar("T")
 
 MAX_PLACES: Final = 65_536
 """Partitions and paths that are remembered; beyond it the memory starts anew."""
+
+MAX_OFFLINE_LOGS_TOLD: Final = 100
+"""How many logs that could not be opened the readiness report names; it counts all of them."""
 
 
 class Target(NamedTuple):
@@ -179,10 +185,15 @@ class Service:
         health = self.manager.health
         if phase is Phase.READY and health.is_offline:
             return {"status": "offline", "detail": str(health.cause)}
+        report: dict[str, object] = {"status": phase.value}
         failed = [str(one.directory) for one in self.manager.directories if one.is_offline]
         if failed:
-            return {"status": phase.value, "detail": f"offline: {', '.join(failed)}"}
-        return {"status": phase.value}
+            report["detail"] = f"offline: {', '.join(failed)}"
+        offline = self.manager.offline_logs
+        if offline:
+            report["offline_logs_count"] = len(offline)
+            report["offline_logs"] = [*map(_described, offline[:MAX_OFFLINE_LOGS_TOLD])]
+        return report
 
     def topic(self, name: str) -> Topic:
         """Return one topic that clients may name; raises TopicNotFound, for internal ones too."""
@@ -196,7 +207,7 @@ class Service:
         return progress.total_logs - progress.opened_logs
 
     def place(self, topic: str, partition: int) -> Place:
-        """Return one partition; raises TopicNotFound or PartitionNotFound."""
+        """Return one partition; raises as `LogManager.log`, and TopicNotFound for internal ones."""
         key = (topic, partition)
         place = self._places.get(key)
         if place is None:
@@ -208,7 +219,7 @@ class Service:
         return place
 
     def places(self, topic: str) -> list[Place]:
-        """Return the partitions of a topic that are here; raises TopicNotFound."""
+        """Return the partitions of a topic that are here; raises TopicNotFound, LogOffline."""
         found = []
         for partition in range(self.topic(topic).partitions):
             try:
@@ -216,6 +227,17 @@ class Service:
             except PartitionNotFound:
                 continue  # a directory that was adopted need not have all of them
         return found
+
+    def any_place(self, topic: str) -> Place:
+        """Return the first partition of a topic that is here and open.
+
+        Raises TopicNotFound, or what keeps the last one from being used if that is true of all.
+        """
+        last = self.topic(topic).partitions - 1
+        for partition in range(last):
+            with suppress(PartitionNotFound, LogOffline):
+                return self.place(topic, partition)
+        return self.place(topic, last)
 
     def sticky_partition(self, topic: str, partitions: int) -> int:
         """Return where records without a key go this time: one partition a request, in turn."""
@@ -245,6 +267,7 @@ class Service:
         self.telemetry.include(
             LogGauges(
                 logs=self.manager.logs,
+                offline_logs=lambda: self.manager.offline_logs,
                 directories=lambda: self.manager.directories,
                 clock=self.clock,
                 max_partitions=self.settings.max_metric_partitions,
@@ -263,3 +286,13 @@ class Service:
         gauge("idempotency_keys", "Answers kept for repetitions", lambda: window.kept_count)
         gauge("idempotency_bytes", "Memory of those answers", lambda: window.kept_bytes)
         gauge("waiting_appends", "Appends that wait for the disk", lambda: self.commits.waiting)
+
+
+def _described(log: OfflineLog) -> dict[str, object]:
+    problem, facts = without_paths(log.problem, log.refusal().facts())
+    return {
+        "topic": log.topic_partition.topic,
+        "partition": log.topic_partition.partition,
+        "file": facts["file"],
+        "problem": problem,
+    }

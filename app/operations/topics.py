@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Mapping
 
 from app.admission import ensure_files
@@ -101,11 +102,15 @@ def list_topics(
     )
     page = names[: min(page_size, service.settings.max_page_size)]
     topics = service.manager.topics()
+    offline: defaultdict[str, list[int]] = defaultdict(list)
+    for log in service.manager.offline_logs:
+        offline[log.topic_partition.topic].append(log.topic_partition.partition)
     shown = [
         {
             "topic": name,
             "topic_id": topics[name].topic_id,
             "partitions": topics[name].partitions,
+            "offline_partitions": offline[name],
         }
         for name in page
         if name in topics

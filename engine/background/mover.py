@@ -16,6 +16,7 @@ from pathlib import Path
 
 from engine.errors import (
     EngineError,
+    LogOffline,
     Overloaded,
     PartitionNotFound,
     PolicyViolation,
@@ -103,7 +104,11 @@ class PartitionMover:
         """Carry out the moves that were asked for before the start and are not over."""
         with self._lock:
             for log, target in self._manager.unfinished_moves().items():
-                source = self._manager.log(log).directory.parent
+                try:
+                    source = self._manager.log(log).directory.parent
+                except LogOffline as error:
+                    _LOG.warning("%s is to be moved to %s after a restart: %s", log, target, error)
+                    continue
                 _LOG.info("%s is to be moved to %s still", log, target)
                 self._enqueue(MoveReport(log, source, target, MoveState.WAITING))
 

@@ -36,6 +36,24 @@ _PASSING: Final = {
     errno.EINTR: _INTERRUPTED,
 }
 """Errors that do not mean that the disk failed: what `Overloaded` says, and its limit."""
+_OF_ONE_FILE: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EFBIG,
+        errno.EINVAL,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.ENXIO,
+        errno.EOVERFLOW,
+        errno.EPERM,
+        errno.ESPIPE,
+    }
+)
+"""Nothing is wrong with the disk: it is the one file that cannot be used like this."""
 _LOOK_MS: Final = 1_000
 """In less than that no other process takes a directory over."""
 
@@ -58,6 +76,7 @@ class DirectoryHealth:
         self._syncing = _SyncGuard(self)
         self._appending = _AppendGuard(self)
         self._trying = _TryGuard(self)
+        self._opening = _OpenGuard(self)
         self._reading = _ReadGuard(self)
 
     @property
@@ -143,6 +162,14 @@ class DirectoryHealth:
         """
         return self._trying
 
+    def opening(self) -> _OpenGuard:
+        """Guard a block that opens one log, which may fail without the others.
+
+        As `appending`, but an OSError about a single file is passed on as it is: a missing
+        permission, a missing file, one that is not a regular file.
+        """
+        return self._opening
+
     def reading(self) -> _ReadGuard:
         """Guard a block that only reads: an OSError takes the directory offline, for reads too.
 
@@ -162,11 +189,15 @@ class DirectoryHealth:
         return self._offline(cause)
 
     def _offline(self, cause: OSError) -> StorageOffline:
-        advice = "; let this user read and write it" if cause.errno in _NO_PERMISSION else ""
         return StorageOffline(
-            f"{self.directory} is offline until restart: {cause}{advice}",
+            f"{self.directory} is offline until restart: {cause}{permission_advice(cause)}",
             directory=str(self.directory),
         )
+
+
+def permission_advice(error: OSError) -> str:
+    """Return the end of a sentence about the error: what to do if a permission is missing."""
+    return "; let this user read and write it" if error.errno in _NO_PERMISSION else ""
 
 
 class _Guard:
@@ -237,6 +268,19 @@ class _TryGuard(_AppendGuard):
     def __enter__(self) -> None:
         super().__enter__()
         self._health.ensure_held()
+
+
+class _OpenGuard(_AppendGuard):
+    __slots__ = ()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not (isinstance(error, OSError) and error.errno in _OF_ONE_FILE):
+            super().__exit__(kind, error, trace)
 
 
 class _ReadGuard(_Guard):

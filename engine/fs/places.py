@@ -22,4 +22,5 @@ def misplaced(path: Path) -> InvalidDataDirectory:
     return InvalidDataDirectory(
         f"{path} is a directory where a file belongs; move it out of the data directory",
         name=path.name,
+        file=str(path),
     )

@@ -9,12 +9,11 @@ reported.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from engine.checkpoint.gaps import SegmentGap, read_gaps
 from engine.config import LogConfig
 from engine.errors import (
     CorruptCheckpoint,
@@ -25,6 +24,7 @@ from engine.errors import (
 from engine.fs import names
 from engine.log.context import LogContext
 from engine.log.found import FoundFiles
+from engine.log.gaps import KnownGaps
 from engine.log.leftovers import finish_replacements
 from engine.log.local import LocalLog
 from engine.log.rebuild import rebuild_epochs, rebuild_producers
@@ -83,14 +83,20 @@ class Loader:
         self._recovered_producers: ProducerStates | None = None
         """What the scan of the tail left: it remembers more batches than a snapshot holds."""
         self._are_epochs_lost = False
-        self._epoch_starts: Collection[int] = ()
-        self._gaps: Collection[SegmentGap] = ()
+        self._gaps = KnownGaps()
 
     def load(self) -> LoadedLog:
         """Return the log as it is on disk, repaired; OSError and StorageError pass through.
 
         Raises InvalidDataDirectory if a directory has the name of a file that is ours.
         """
+        try:
+            return self._finish_and_load()
+        except BaseException:
+            close_all(self._segments)
+            raise
+
+    def _finish_and_load(self) -> LoadedLog:
         request = self._request
         self._look()
         if self._found.leftovers:
@@ -147,13 +153,11 @@ class Loader:
 
     def _open_and_recover(self, epochs: LeaderEpochCache) -> Segment | None:
         """Open the segments and repair them; return one that has to be split first, if any."""
-        for segment in self._segments:
-            segment.close_handles()
+        close_all(self._segments)
         self._segments.replace(self._open_segments(), self._segments)
         if self._are_epochs_lost:
             rebuild_epochs(epochs, self._segments)
-        self._epoch_starts = {entry.start_offset for entry in epochs.entries}
-        self._gaps = self._read_gaps()
+        self._gaps = self._read_gaps(epochs)
         try:
             self._rebuild_missing_indexes(epochs)
             if not self._request.was_clean:
@@ -179,17 +183,11 @@ class Loader:
         self._fs.remove(directory / names.LEADER_EPOCH_CHECKPOINT)
         return LeaderEpochCache(self._fs, directory)
 
-    def _read_gaps(self) -> Collection[SegmentGap]:
-        """Return the gaps that were noted; where nobody can tell, every gap passes."""
+    def _read_gaps(self, epochs: LeaderEpochCache) -> KnownGaps:
         directory = self._request.directory
-        if names.SEGMENT_GAPS not in self._found.names:
-            return ()
-        try:
-            return read_gaps(self._fs, directory / names.SEGMENT_GAPS)
-        except CorruptCheckpoint as error:
-            _LOG.warning("%s: missing offsets will not be noticed: %s", directory, error)
-            self._request = replace(self._request, is_gapless=False)
-            return ()
+        has_file = names.SEGMENT_GAPS in self._found.names
+        path = directory / names.SEGMENT_GAPS if has_file else None
+        return KnownGaps.read(self._fs, path, epochs, is_gapless=self._request.is_gapless)
 
     def _split(self, segment: Segment) -> None:
         """Put a segment's parts in its place; the snapshot of its base offset goes with it."""
@@ -236,7 +234,14 @@ class Loader:
         for name in self._found.orphans:
             _LOG.warning("%s: removing %s, which has no log file", directory, name)
             self._fs.remove(directory / name)
-        return [self._segment(base_offset) for base_offset in self._found.base_offsets]
+        opened: list[Segment] = []
+        try:
+            for base_offset in self._found.base_offsets:
+                opened.append(self._segment(base_offset))  # noqa: PERF401 - closed if one fails
+        except BaseException:
+            close_all(opened)
+            raise
+        return opened
 
     def _rebuild_missing_indexes(self, epochs: LeaderEpochCache) -> None:
         """Recover the segments whose indexes are missing or cannot be theirs.
@@ -293,7 +298,7 @@ class Loader:
 
     def _report_shortened(self, segment: Segment) -> None:
         """Report a log file that has lost its end, where a gap alone would say nothing."""
-        if self._request.is_gapless or segment is self._segments.active:
+        if self._gaps.is_gapless or segment is self._segments.active:
             return  # the gap tells, or what was promised
         path, size_bytes = segment.records.path, segment.size_bytes
         index_paths = (segment.indexes.offset_path, segment.indexes.time_path)
@@ -314,22 +319,9 @@ class Loader:
         path = segment.records.path
         if next_offset > following.base_offset:
             self._report.lost(f"{path} ends at {next_offset}, above {following.base_offset}")
-        elif not self._may_follow(following.base_offset, next_offset):
+        elif not self._gaps.may_follow(following.base_offset, next_offset):
             missing = f"offsets {next_offset} to {following.base_offset - 1} are missing"
             self._report.lost(f"{missing}, behind the end of {path}")
-
-    def _may_follow(self, base_offset: int, end_offset: int) -> bool:
-        """Whether a segment may begin there behind one that ends here, and nothing be lost.
-
-        Compaction leaves gaps, and a follower jumps. A truncation may end the log inside a batch,
-        which goes whole: the next epoch begins where the log ended.
-        """
-        return (
-            base_offset == end_offset
-            or not self._request.is_gapless
-            or SegmentGap(end_offset, base_offset) in self._gaps
-            or base_offset in self._epoch_starts
-        )
 
     def _first_to_recover(self) -> int:
         floor = self._segments.floor(self._request.recovery_point)
@@ -364,7 +356,7 @@ class Loader:
         if result.truncated_bytes:
             return False
         following = self._segments.higher(segment.base_offset)
-        if following is None or self._may_follow(following.base_offset, result.next_offset):
+        if following is None or self._gaps.may_follow(following.base_offset, result.next_offset):
             return True
         self._remove_above(segment)
         return False
@@ -444,3 +436,9 @@ class Loader:
         self._segments.add(self._segment(start, is_new=True))
         self._fs.sync_directory(self._request.directory)
         return start
+
+
+def close_all(segments: Iterable[Segment]) -> None:
+    """Let go of the files of segments without writing anything."""
+    for segment in segments:
+        segment.close_handles()

@@ -20,7 +20,7 @@ from engine.log.analysis import AnalysisLimits, analyse
 from engine.log.compaction import Compaction
 from engine.log.context import LogContext
 from engine.log.flushing import DurableLog
-from engine.log.loader import Loader, LoadRequest
+from engine.log.loader import Loader, LoadRequest, close_all
 from engine.log.read import ReadRequest, deletion_target
 from engine.log.relocation import Standstill
 from engine.log.results import Appended, LogTag, Recovery, RemovedSegment, RollResult
@@ -73,7 +73,11 @@ class Log(DurableLog):
         moves, see `listen`. Raises OSError or StorageError.
         """
         loaded = Loader(context, request).load()
-        state = LogState(context, topic_partition, request, loaded, on_high_watermark)
+        try:
+            state = LogState(context, topic_partition, request, loaded, on_high_watermark)
+        except BaseException:
+            close_all(loaded.segments)
+            raise
         return cls(context, topic_partition, topic_id, state, loaded.recovery)
 
     # -- append ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from engine.fs.health import DirectoryHealth
 from engine.log.log import Log
 from engine.manager.checkpoints import Checkpoints
 from engine.manager.directories import Directories
+from engine.manager.offline import OfflineLog
 from engine.manager.topics import Topic
 from engine.types import TopicPartition
 
@@ -25,6 +26,7 @@ class Catalog:
         self._directories = directories
         self._topics: Mapping[str, Topic] = MappingProxyType({})
         self._logs: Mapping[TopicPartition, Log] = MappingProxyType({})
+        self._offline: Mapping[TopicPartition, OfflineLog] = MappingProxyType({})
 
     def _publish(self, topics: Mapping[str, Topic], logs: Mapping[TopicPartition, Log]) -> None:
         """Replace the maps; logs first, so that a topic that is seen has its logs."""
@@ -64,11 +66,14 @@ class Catalog:
     def log(self, topic_partition: TopicPartition) -> Log:
         """Return one log; TopicNotFound or PartitionNotFound.
 
-        StorageOffline if it may lie in a directory that could not be opened.
+        LogOffline if it could not be opened, StorageOffline if it may lie in a directory that could
+        not be.
         """
         log = self._logs.get(topic_partition)
         if log is None:
             topic = self.topic(topic_partition.topic)
+            if topic_partition in self._offline:
+                raise self._offline[topic_partition].refusal()
             if self._directories.offline and 0 <= topic_partition.partition < topic.partitions:
                 directory = self._directories.offline[0]
                 raise StorageOffline(
@@ -82,6 +87,19 @@ class Catalog:
                 partitions=topic.partitions,
             )
         return log
+
+    @property
+    def offline_logs(self) -> tuple[OfflineLog, ...]:
+        """The logs that could not be opened at the last start and still belong to a topic."""
+        return tuple(one for _, one in sorted(self._offline.items()))
+
+    def _keep_offline(self, offline: Mapping[TopicPartition, OfflineLog]) -> None:
+        """Note which logs are offline; their lines in the checkpoints stay as they are."""
+        self._offline = MappingProxyType(dict(offline))
+        for directory in self._directories.all:
+            directory.checkpoints.keep(
+                log for log, one in offline.items() if one.directory.parent == directory.path
+            )
 
     def logs(self) -> tuple[Log, ...]:
         """Return all logs of the moment, those of internal topics too."""

@@ -59,17 +59,30 @@ class Checkpoints:
         self._clean_marks = OffsetCheckpoint(fs, directory / names.CLEANER_CHECKPOINT)
         self._marks: Offsets | None = None
         """What that file says; None if it is damaged."""
+        self._read_promises = Promises({}, {}, {})
+        self.kept: frozenset[TopicPartition] = frozenset()
+        """Logs that could not be opened, whose lines stay as they were read."""
         self._writing = threading.Lock()
 
     def read(self) -> Promises:
         """Return what was noted of the logs; of a damaged file nothing is believed."""
         with self._writing:
             self._marks = self._read(self._clean_marks, "compacted logs count as dirty")
-        return Promises(
-            self._read(self._recovery_points, "logs are recovered from their start") or {},
-            self._read(self._log_starts, "logs start where their first segments do") or {},
-            self._read(self._high_watermarks, "what was committed is not known") or {},
-        )
+            self._read_promises = Promises(
+                self._read(self._recovery_points, "logs are recovered from their start") or {},
+                self._read(self._log_starts, "logs start where their first segments do") or {},
+                self._read(self._high_watermarks, "what was committed is not known") or {},
+            )
+            return self._read_promises
+
+    def keep(self, offline: Iterable[TopicPartition]) -> None:
+        """Keep the lines of these logs as they were read: they could not be opened.
+
+        Without them the next start would show deleted records again, and scan, and cut at damage,
+        what was on disk for sure.
+        """
+        with self._writing:
+            self.kept = frozenset(offline)
 
     def write(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write down how far each log is on disk, where it starts and what was committed.
@@ -79,7 +92,7 @@ class Checkpoints:
         with self._writing:
             present = list(logs())
             self._write(present)
-            here = {log.topic_partition for log in present}
+            here = {log.topic_partition for log in present} | self.kept
             self._keep_marks(lambda log, _: log in here)
 
     def truncate(
@@ -129,11 +142,15 @@ class Checkpoints:
             told_by_name.pop(cut.log, None)
         self._health.ensure_held()
         with self._health.appending():
-            self._recovery_points.write(recovery_points)
-            self._log_starts.write(
-                {key: start for key, start in starts.items() if start > told_by_name.get(key, 0)}
-            )
-            self._high_watermarks.write(high_watermarks)
+            kept = self._read_promises
+            starts = {key: at for key, at in starts.items() if at > told_by_name.get(key, 0)}
+            self._recovery_points.write(self._with_kept(recovery_points, kept.recovery_points))
+            self._log_starts.write(self._with_kept(starts, kept.log_starts))
+            self._high_watermarks.write(self._with_kept(high_watermarks, kept.high_watermarks))
+
+    def _with_kept(self, offsets: Offsets, as_read: Offsets) -> Offsets:
+        kept = {log: as_read[log] for log in self.kept if log in as_read}
+        return dict(sorted({**offsets, **kept}.items())) if kept else offsets
 
     # -- of the cleaner ------------------------------------------------------------------------
 

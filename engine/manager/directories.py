@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,7 @@ from engine.fs.names import parse_partition_directory, unique_id_of
 from engine.log.log import Log
 from engine.manager.directory import DataDirectory
 from engine.manager.membership import decide
+from engine.manager.offline import OfflineLog
 from engine.manager.topics import Topic
 from engine.types import TopicPartition
 
@@ -174,6 +175,38 @@ class Directories:
                 failure = failure or error
         raise failure or StorageOffline("all data directories are offline")
 
+    def retire(self, log: Log) -> None:
+        """Rename the directory of a deleted log; on a disk that is offline the next start does."""
+        try:
+            self.of(log.directory).deletion.retire(log)
+        except StorageOffline as error:
+            self.ensure_any_online(error)
+            log.close_handles()
+
+    def put_away(self, logs: Iterable[OfflineLog]) -> None:
+        """As `retire`, for deleted logs that could not be opened."""
+        for log in logs:
+            deletion = self.of(log.directory).deletion
+            try:
+                deletion.remove_later(deletion.put_away(log.topic_partition, log.directory))
+            except StorageOffline as error:
+                self.ensure_any_online(error)
+
+    def leave_clean(self, logs: Callable[[], Iterable[Log]], unclean: Collection[Path]) -> None:
+        """Write the checkpoints, and say that all logs were closed, but for `unclean` directories.
+
+        Nothing raises. A log that could not be opened leaves its directory unclean: nobody knows
+        whether it still has to be recovered.
+        """
+        for directory in self.all:
+            try:
+                if directory.path not in unclean:
+                    directory.write_checkpoints(logs)
+                    if not directory.checkpoints.kept:
+                        directory.mark_clean()
+            except (Overloaded, StorageError):
+                _LOG.exception("the next start will recover all logs of %s", directory.path)
+
     def each_online(self, work: Callable[[DataDirectory], object]) -> None:
         """Do something in every directory; one whose disk fails meanwhile is left behind.
 
@@ -245,10 +278,11 @@ class Directories:
     def _is_move_of(self, original: Path, target: DataDirectory, path: Path) -> bool:
         """Whether it leads from one data directory to another, and of this very topic."""
         source = self.of(original)
-        topic_ids = {
-            source.partitions.read_topic_id(original),
-            target.partitions.read_topic_id(path),
-        }
+        with source.health.reading(), target.health.reading():
+            topic_ids = {
+                source.partitions.read_topic_id(original),
+                target.partitions.read_topic_id(path),
+            }
         return source is not target and len(topic_ids - {None}) == 1
 
     # -- copies --------------------------------------------------------------------------------
@@ -302,20 +336,21 @@ class Directories:
         self._newest = TopicsCopy(generation, dict(entries))
         self._are_copies_equal = True
 
-    def allocate_producer_id(self, logs: Iterable[Log]) -> int:
+    def allocate_producer_id(self, logs: Iterable[Log], *, is_whole: bool) -> int:
         """Return an id that was never returned before and is above all in the logs.
 
-        Every directory that is online has it reserved before it is returned.
+        Every directory that is online has it reserved before it is returned. `is_whole` says
+        whether these are all logs: others may know of higher ids.
         """
         believed = (log.highest_producer_id for log in logs)
         highest = max((one for one in believed if one < MAX_BELIEVED_PRODUCER_ID), default=-1)
         with self._allocating:
-            return self._allocate_above(highest)
+            return self._allocate_above(highest, is_whole=is_whole and not self.offline)
 
-    def _allocate_above(self, highest_seen: int) -> int:
+    def _allocate_above(self, highest_seen: int, *, is_whole: bool) -> int:
         source = self._id_source
         if source is None or source.health.is_offline:
-            source = self._choose_id_source()
+            source = self._choose_id_source(is_whole=is_whole)
         with source.health.appending():
             source.producer_ids.raise_above(highest_seen)
             allocated = source.producer_ids.allocate()
@@ -326,12 +361,12 @@ class Directories:
                     other.producer_ids.reserve_through(reserved_end)
         return allocated
 
-    def _choose_id_source(self) -> DataDirectory:
+    def _choose_id_source(self, *, is_whole: bool) -> DataDirectory:
         highest = -1
         for directory in self.online:
             with directory.health.appending():
                 highest = max(highest, directory.producer_ids.reserved_end - 1)
-        if self.offline:
+        if not is_whole:
             highest += UNSEEN_PRODUCER_IDS
         self.health.ensure_online()
         source = self.online[0]

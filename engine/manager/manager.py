@@ -23,7 +23,6 @@ from engine.errors import (
     Overloaded,
     PolicyViolation,
     Recovering,
-    StorageError,
     StorageFull,
     StorageOffline,
     TopicConflict,
@@ -131,6 +130,7 @@ class LogManager(Catalog):
             self._directories.ensure_any_online(error)
             let_go(self.logs())
             self._publish({}, {})
+            self._keep_offline({})
             self._directories.distrust()
             return False
         return True
@@ -141,6 +141,7 @@ class LogManager(Catalog):
         started = start(self._directories, threads=self._config.recovery_threads, board=self._board)
         defaults = self._config.default_topic_config
         topics = {name: topic.under(defaults) for name, topic in started.topics.items()}
+        self._keep_offline(started.offline)
         self._publish(topics, started.logs)
         self._deleted = started.deleted
         self._moves.adopt(started.moves)
@@ -170,14 +171,8 @@ class LogManager(Catalog):
             for log, error in failures:
                 _LOG.error("%s was not closed cleanly: %s", log.topic_partition, error)
                 log.close_handles()
-            failed = {log.directory.parent for log, _ in failures}
-            for directory in self._directories.all:
-                try:
-                    if directory.path not in failed:
-                        directory.write_checkpoints(self.logs)
-                        directory.mark_clean()
-                except (Overloaded, StorageError):
-                    _LOG.exception("the next start will recover all logs of %s", directory.path)
+            unclean = {log.directory.parent for log, _ in failures}
+            self._directories.leave_clean(self.logs, unclean)
             self._directories.release()
 
     def checkpoint(self) -> None:
@@ -284,7 +279,12 @@ class LogManager(Catalog):
             logs = {key: log for key, log in self._logs.items() if key not in gone}
             self._publish(remaining, logs)
             for log in leaving:
-                self._retire(log)
+                self._directories.retire(log)
+            offline = {log: one for log, one in self._offline.items() if log.topic == name}
+            self._directories.put_away(offline.values())
+            self._keep_offline(
+                {log: one for log, one in self._offline.items() if log not in offline}
+            )
             self._directories.each_online(lambda directory: directory.sync())
             try:
                 self._forget(name)
@@ -307,14 +307,6 @@ class LogManager(Catalog):
         del entries[name]
         self._directories.write_topics(entries)
         self._deleted = {key: entry for key, entry in self._deleted.items() if key != name}
-
-    def _retire(self, log: Log) -> None:
-        """Rename its directory; on a disk that is offline the next start does it."""
-        try:
-            self._directories.of(log.directory).deletion.retire(log)
-        except StorageOffline as error:
-            self._directories.ensure_any_online(error)
-            log.close_handles()
 
     def truncate(self, log: Log, offset: int, *, expected_tag: LogTag | None = None) -> int:
         """Take a log's end back as `Log.truncate_to` does, with no checkpoint ever ahead of it."""
@@ -397,7 +389,8 @@ class LogManager(Catalog):
 
         Durable: a crash wastes ids and repeats none. Raises StorageOffline.
         """
-        return self._directories.allocate_producer_id(self.logs()), 0
+        is_whole = not self._offline
+        return self._directories.allocate_producer_id(self.logs(), is_whole=is_whole), 0
 
     # -- private steps, all under the admin lock -----------------------------------------------
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from engine.errors import Recovering
+from engine.errors import Overloaded, Recovering, StorageFull, StorageOffline
 from engine.log.log import Log
+from engine.manager.offline import OfflineLog
 from engine.types import TopicPartition
 
 ProgressListener: TypeAlias = Callable[["RecoveryProgress"], None]
@@ -83,28 +84,36 @@ def open_all(
     *,
     threads: int,
     board: ProgressBoard,
-) -> list[Log]:
-    """Open every log and return them; each data directory has a pool of so many threads.
+) -> tuple[list[Log], list[OfflineLog]]:
+    """Open every log; return those that are open, and those that could not be opened.
 
-    After the first failure, or once the board is told to stop, no further log is begun; those under
-    way are waited for, and all that were opened are let go of without a write. Then the first error
-    is raised, or Recovering.
+    Each data directory has a pool of so many threads. After a failure of more than one log (the
+    disk, its space, the number of open files), or once the board is told to stop, no further log is
+    begun; those under way are waited for, and all that were opened are let go of without a write.
+    Then the first error is raised, or Recovering.
     """
     jobs = tuple(jobs)
     board.expect(len(jobs))
+
+    offline: list[OfflineLog] = []
 
     def run(job: OpenJob) -> Log | None:
         if board.is_stopped:
             return None
         board.begin(job.log)
-        log = None
+        log, is_over = None, False
         try:
             log = open_one(job)
-        except BaseException:
-            board.stop()
+            is_over = True
+        except (StorageOffline, StorageFull, Overloaded):
             raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are opened
+            offline.append(OfflineLog.of(job.log, job.directory, error))
+            is_over = True
         finally:
-            board.end(job.log, opened=log is not None)
+            if not is_over:
+                board.stop()
+            board.end(job.log, opened=is_over)
         return log
 
     with contextlib.ExitStack() as stack:
@@ -120,7 +129,7 @@ def open_all(
     if board.is_stopped:
         let_go(opened)
         raise errors[0] if errors else Recovering("the start was interrupted")
-    return opened
+    return opened, offline
 
 
 def let_go(logs: Sequence[Log]) -> None:

@@ -35,6 +35,8 @@ class LeftState:
 class Partitions:
     """Makes and opens the partitions of one data directory. An OSError takes it offline.
 
+    The exception is one about a single file of a log that is opened: that is the log's alone.
+
     `sync` is that of the data directory.
     """
 
@@ -53,11 +55,11 @@ class Partitions:
     def read_topic_id(self, path: Path) -> str | None:
         """Return the topic id in a partition directory; None if it has none that can be read.
 
-        InvalidDataDirectory if a directory has the name of that file.
+        InvalidDataDirectory if a directory has the name of that file; OSError about this file.
         """
         file = path / names.PARTITION_METADATA
         try:
-            with self._context.health.reading():
+            with self._context.health.opening():
                 try:
                     return read_topic_id(self._fs, file)
                 except IsADirectoryError as error:
@@ -86,7 +88,8 @@ class Partitions:
         path = self.path_of(log)
         try:
             self.make_directory(topic, path)
-            return self.open(topic, log, path, LeftState())
+            with self._context.health.appending():
+                return self.open(topic, log, path, LeftState())
         except (Overloaded, StorageFull):
             self._deletion.discard(path)
             raise
@@ -146,7 +149,7 @@ class Partitions:
             left.high_watermarks.get(log, 0),
             is_gapless=topic.is_gapless(config),
         )
-        with self._context.health.appending():
+        with self._context.health.opening():
             opened = Log.open(self._context, log, topic.topic_id, request)
         if not left.was_clean:
             try:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.checkpoint.topics_file import TopicEntry
+from engine.errors import InvalidDataDirectory
 from engine.log.log import Log
 from engine.manager.directories import Directories
 from engine.manager.directory import DataDirectory
+from engine.manager.offline import OfflineLog
 from engine.manager.opening import OpenJob, ProgressBoard, open_all
-from engine.manager.topics import Reconciled, Topic, reconcile
+from engine.manager.topics import Topic, reconcile
 from engine.types import TopicPartition
 
 
@@ -22,6 +24,8 @@ class Started:
 
     topics: Mapping[str, Topic]
     logs: Mapping[TopicPartition, Log]
+    offline: Mapping[TopicPartition, OfflineLog]
+    """Logs that could not be opened."""
     deleted: Mapping[str, TopicEntry]
     """Deleted topics of which a directory that is offline may still have partitions."""
     leftovers: tuple[Path, ...]
@@ -40,9 +44,7 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
     recorded = directories.read_topics()
     # All copies first: a directory that knows of a partition and not of its topic would adopt it.
     directories.ensure_topics(recorded)
-    topic_ids = {
-        log: directories.of(path).partitions.read_topic_id(path) for log, path in stock.live.items()
-    }
+    topic_ids, offline = _read_topic_ids(directories, stock.live)
     plan = reconcile(recorded, topic_ids)
     for log in plan.leftovers:
         path = stock.live.pop(log)
@@ -50,15 +52,17 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
         if log in stock.moving:
             path = stock.moving.pop(log)
             stock.deleted.append(directories.of(path).deletion.put_away(log, path))
-    _make_unmarked(directories, plan, stock.live, is_whole=is_whole)
+    unmarked = [log for log in plan.unmarked if log not in offline]
+    _make_unmarked(directories, plan.topics, unmarked, stock.live, is_whole=is_whole)
 
     def open_one(job: OpenJob) -> Log:
         directory = directories.of(job.directory)
         topic = plan.topics[job.log.topic]
         return directory.partitions.open(topic, job.log, job.directory, directory.left)
 
-    jobs = [OpenJob(log, path) for log, path in sorted(stock.live.items())]
-    opened = open_all(jobs, open_one, threads=threads, board=board)
+    jobs = [OpenJob(log, path) for log, path in sorted(stock.live.items()) if log not in offline]
+    opened, unopened = open_all(jobs, open_one, threads=threads, board=board)
+    offline |= {one.topic_partition: one for one in unopened}
     deleted = {
         name: entry
         for name, entry in recorded.items()
@@ -66,15 +70,36 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
     }
     logs = {log.topic_partition: log for log in opened}
     moves = {log: (directories.of(path), path) for log, path in stock.moving.items()}
-    return Started(plan.topics, logs, deleted, tuple(stock.deleted) if is_whole else (), moves)
+    leftovers = tuple(stock.deleted) if is_whole else ()
+    return Started(plan.topics, logs, offline, deleted, leftovers, moves)
+
+
+def _read_topic_ids(
+    directories: Directories, live: Mapping[TopicPartition, Path]
+) -> tuple[dict[TopicPartition, str | None], dict[TopicPartition, OfflineLog]]:
+    """Return the topic id of each partition, and the partitions where it cannot be read."""
+    topic_ids: dict[TopicPartition, str | None] = {}
+    offline: dict[TopicPartition, OfflineLog] = {}
+    for log, path in live.items():
+        try:
+            topic_ids[log] = directories.of(path).partitions.read_topic_id(path)
+        except (OSError, InvalidDataDirectory) as error:
+            topic_ids[log] = None
+            offline[log] = OfflineLog.of(log, path, error)
+    return topic_ids, offline
 
 
 def _make_unmarked(
-    directories: Directories, plan: Reconciled, live: dict[TopicPartition, Path], *, is_whole: bool
+    directories: Directories,
+    topics: Mapping[str, Topic],
+    unmarked: Iterable[TopicPartition],
+    live: dict[TopicPartition, Path],
+    *,
+    is_whole: bool,
 ) -> None:
     """Complete the partitions that a crash left half-made; what is offline is not missing."""
     load = Counter(path.parent for path in live.values())
-    for log in plan.unmarked:
+    for log in unmarked:
         if log not in live:
             if not is_whole:
                 continue
@@ -83,6 +108,6 @@ def _make_unmarked(
             load[live[log].parent] += 1
             partitions.begin_anew(live[log])
         path = live[log]
-        directories.of(path).partitions.make_directory(plan.topics[log.topic], path)
+        directories.of(path).partitions.make_directory(topics[log.topic], path)
     for directory in directories.online:
         directory.sync()

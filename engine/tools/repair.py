@@ -7,10 +7,11 @@ left as it is unless a cut is asked for: then the log ends before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.checkpoint.clean_shutdown import CleanShutdownMarker
 from engine.checkpoint.offsets import OffsetCheckpoint
@@ -23,6 +24,7 @@ from engine.fs.names import parse_partition_directory
 from engine.fs.port import FileSystem
 from engine.log.results import Recovery
 from engine.manager.manager import LogManager
+from engine.manager.offline import OfflineLog
 from engine.metrics import NullRecorder
 from engine.scheduler import ThreadScheduler
 from engine.tools.findings import Finding, Severity
@@ -95,6 +97,14 @@ class Plan:
                 yield Step(finding.file, finding.detail)
 
 
+class Carried(NamedTuple):
+    """What a repair did to the logs when it opened them."""
+
+    recovered: Mapping[TopicPartition, Recovery]
+    offline: Sequence[OfflineLog]
+    """The logs that still cannot be opened."""
+
+
 def plan_repair(
     fs: FileSystem,
     directories: Path | Sequence[Path],
@@ -114,7 +124,7 @@ def carry_out(
     directories: Path | Sequence[Path],
     plan: Plan,
     config: EngineConfig | None = None,
-) -> dict[TopicPartition, Recovery]:
+) -> Carried:
     """Do what the plan says by opening and closing the directories; return what opening did.
 
     `directories` are all those of the log. What is made anew is made as the service would make it:
@@ -148,7 +158,8 @@ def carry_out(
     )
     manager.open()
     try:
-        return {log.topic_partition: log.recovery for log in manager.logs()}
+        recovered = {log.topic_partition: log.recovery for log in manager.logs()}
+        return Carried(recovered, manager.offline_logs)
     finally:
         manager.close()
 

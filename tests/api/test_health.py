@@ -1,4 +1,4 @@
-"""Health, limits, metrics, and a service that is not ready: protocol rules H1 to H5."""
+"""Health, limits, metrics, and a service that is not ready: protocol rules H1 to H6."""
 
 from pathlib import Path
 
@@ -91,6 +91,73 @@ async def test_a_failed_disk_is_told(api: Api) -> None:
     assert (refused.status_code, refused.json()["code"]) == (503, "storage_offline")
     assert refused.json()["kafka_error_code"] == 56
     assert len((await api.client.get(RECORDS)).json()["records"]) == 1
+
+
+async def test_a_log_that_cannot_be_opened_is_named_and_the_others_are_served(
+    tmp_path: Path,
+) -> None:
+    """Its reads and appends are 503 with the file and what to do; the service is ready (H6)."""
+    async with running(tmp_path) as api:
+        await api.create(partitions=2)
+        await api.create("other")
+        for number in range(2):
+            await api.append(1, path=RECORDS.replace("/0", f"/{number}"))
+    file = tmp_path / "events-0" / "leader-epoch-checkpoint"
+    file.unlink()
+    file.mkdir()
+    async with running(tmp_path) as api:
+        ready = await api.client.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+        assert ready.json()["offline_logs_count"] == 1
+        (offline,) = ready.json()["offline_logs"]
+        assert (offline["topic"], offline["partition"]) == ("events", 0)
+        assert offline["file"] == file.name
+        assert str(tmp_path) not in ready.text
+        assert "is a directory" in offline["problem"]
+        topics = (await api.client.get("/v1/topics")).json()["topics"]
+        assert {one["topic"]: one["offline_partitions"] for one in topics} == {
+            "events": [0],
+            "other": [],
+        }
+        for answer in (
+            await api.client.get(RECORDS),
+            await api.client.post(RECORDS, json={"records": [{"value": 1}]}),
+            await api.client.get("/v1/topics/events/partitions"),
+        ):
+            problem = answer.json()
+            assert (answer.status_code, problem["code"]) == (503, "storage_offline")
+            assert (problem["retryable"], problem["side_effects"]) == (False, "none")
+            assert (problem["partition"], problem["file"]) == (0, file.name)
+            assert "tidelog repair" in problem["detail"]
+        await api.append(2, path=RECORDS.replace("/0", "/1"))
+        keyed = {"records": [{"key": f"k{number}", "value": 1} for number in range(20)]}
+        assert (await api.client.post("/v1/topics/other/records", json=keyed)).status_code == 201
+        mixed = await api.client.post("/v1/topics/events/records", json=keyed)
+        assert mixed.status_code == 207
+        assert {(one["partition"], one.get("code")) for one in mixed.json()["records"]} == {
+            (0, "storage_offline"),
+            (1, None),
+        }
+        metrics = (await api.client.get("/metrics")).text
+        assert "tidelog_offline_logs 1.0" in metrics
+        assert 'tidelog_log_offline{partition="0",topic="events"} 1.0' in metrics
+        assert "tidelog_remaining_logs_to_recover 0.0" in metrics
+
+
+async def test_a_topic_without_an_open_log_says_why(tmp_path: Path) -> None:
+    """Appends that choose their partition are refused with the reason of the last one."""
+    async with running(tmp_path) as api:
+        await api.create()
+        await api.append(1)
+    file = tmp_path / "events-0" / "leader-epoch-checkpoint"
+    file.unlink()
+    file.mkdir()
+    async with running(tmp_path) as api:
+        body = {"records": [{"value": 1}]}
+        refused = await api.client.post("/v1/topics/events/records", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (503, "storage_offline")
+        assert refused.json()["file"] == file.name
+        assert str(tmp_path) not in refused.text
 
 
 async def test_one_failed_disk_of_several_leaves_the_service_ready(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import LogConfig
-from engine.errors import CorruptIndex, StoredDataCorrupt
+from engine.errors import CorruptIndex, LogOffline, StoredDataCorrupt
 from engine.fs import names
 from engine.index.transaction import ENTRY as TXN_ENTRY
 from engine.records.header import HEADER_BYTES
@@ -159,7 +159,7 @@ def test_producers_are_rebuilt_in_spite_of_a_wrong_index() -> None:
 
 
 def test_a_marker_that_is_damaged_stops_the_rebuilding_of_producers() -> None:
-    """Who has committed what cannot be guessed: the start names the place."""
+    """Who has committed what cannot be guessed: the log is offline, and the place named."""
     filled = fill()
     path = segment_file(60, ".log")
     content = bytearray(filled.world.fs.read_bytes(path))
@@ -167,9 +167,10 @@ def test_a_marker_that_is_damaged_stops_the_rebuilding_of_producers() -> None:
     content[position + HEADER_BYTES + 6] ^= 1
     rewrite(filled.world.fs, path, bytes(content))
     filled.damage(PARTITION / names.snapshot_name(90), one_bit_flipped)
-    with pytest.raises(StoredDataCorrupt, match="tidelog repair") as caught:
-        filled.reopen()
-    assert (caught.value.file, caught.value.position) == (path, position)
+    with pytest.raises(LogOffline, match="tidelog repair") as caught:
+        filled.reopen().log(EVENTS)
+    facts = caught.value.facts()
+    assert (facts["file"], facts["position"]) == (str(path), position)
 
 
 def test_offsets_that_go_back_stop_the_making_of_an_index() -> None:

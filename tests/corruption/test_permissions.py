@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import StorageOffline
+from engine.errors import LogOffline, StorageOffline
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
 from engine.manager.manager import LogManager
@@ -61,6 +61,15 @@ def opened() -> LogManager:
     return World(fs=PosixFileSystem(), directory=DATA).open_manager()
 
 
+def look_up() -> None:
+    """Start, and ask for the log."""
+    manager = opened()
+    try:
+        manager.log(EVENTS)
+    finally:
+        manager.close()
+
+
 def fill() -> list[bytes | None]:
     """Two segments, an aborted transaction and a producer id, and a clean stop."""
     manager = World(fs=PosixFileSystem(), directory=ORIGINAL).open_manager()
@@ -80,10 +89,13 @@ def fill() -> list[bytes | None]:
     return values
 
 
-def test_a_file_that_may_not_be_read_stops_a_start_that_needs_it(
+def test_a_file_that_may_not_be_read_is_not_taken_for_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sentence says whose permission is missing; with it every record is there again."""
+    """The sentence says whose permission is missing; with it every record is there again.
+
+    A file of a partition takes its log offline, a file above the partitions the directory.
+    """
     monkeypatch.chdir(tmp_path)
     values = fill()
     files = {kind_of(path): path.relative_to(ORIGINAL) for path in sorted(ORIGINAL.rglob("*"))}
@@ -94,8 +106,9 @@ def test_a_file_that_may_not_be_read_stops_a_start_that_needs_it(
             shutil.copytree(ORIGINAL, DATA)
             file = DATA / files[kind]
             file.chmod(0)
-            with pytest.raises(StorageOffline, match=r"Permission denied.*let this user read"):
-                opened()
+            error = StorageOffline if file.parent == DATA else LogOffline
+            with pytest.raises(error, match=r"Permission denied.*let this user read"):
+                look_up()
             file.chmod(0o600)
             assert file.read_bytes() == (ORIGINAL / files[kind]).read_bytes()
         shutil.rmtree(DATA)

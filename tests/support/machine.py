@@ -65,6 +65,10 @@ class Fault:
         return self.name in {"", name} and str(path).endswith(self.path_end)
 
 
+BY_PATH = frozenset({"open", "open_map", "read", "look"})
+"""Operations that are given a path, which their errors name; the others have an open file."""
+
+
 class Machine:
     """Records the operations of a disk and lets them fail as ordered. Thread-safe."""
 
@@ -150,6 +154,8 @@ class Machine:
                     fault.calls_left -= 1
                     if fault.calls_left == 0:
                         self._faults.remove(fault)
+                        if name in BY_PATH:
+                            fault.error.filename = str(path)
                         raise fault.error
 
     def _start_anew(self) -> None:

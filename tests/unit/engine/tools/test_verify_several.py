@@ -122,7 +122,7 @@ def test_a_repair_mends_every_directory_and_cuts_where_damage_is(world: World) -
     index_path = A / "events-0" / "00000000000000000000.timeindex"
     rewrite(world.fs, index_path, reversed_bytes(world.fs.read_bytes(index_path)))
     plan = plan_repair(world.fs, BOTH, cut=True)
-    recovered = carry_out(world.fs, BOTH, plan, SMALL_CONFIG)
+    recovered = carry_out(world.fs, BOTH, plan, SMALL_CONFIG).recovered
     assert recovered[OTHER].truncated_bytes > 0
     assert problems(world) == []
     assert all(CleanShutdownMarker(world.fs, path).exists() for path in BOTH)
