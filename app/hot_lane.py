@@ -232,6 +232,7 @@ class HotAppend(HotRequest):
             self._appended(None)
 
     def leave(self) -> None:
+        self.disconnected = True
         if not self._has_body:
             self._end_body()
             self._close(0, 0)
@@ -256,9 +257,13 @@ class HotAppend(HotRequest):
             self._timer.cancel()
 
     async def _run_on_worker(self) -> None:
-        append, body = self._append, self._body
+        append, body, budget = self._append, self._body, self._exchange.budget
+
+        def work() -> None:
+            append.run(body, at_once=False, budget=budget)
+
         try:
-            await self._exchange.write(lambda: append.run(body, at_once=False))
+            await self._exchange.write(lambda: budget.run(work, self._ensure_wanted))
         except Exception as error:  # noqa: BLE001  # as above
             await self._explain(error)
         else:

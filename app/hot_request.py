@@ -23,6 +23,7 @@ from app.operations.coding import coded
 from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
 from app.problems import Draining, kind_of, problem_answer
+from app.tail import ClientGone
 from app.translate.receipts import Place
 from engine.errors import Overloaded, Recovering
 from engine.types import Buffer
@@ -150,7 +151,15 @@ class HotRequest(ABC):
         task.add_done_callback(tasks.discard)
         tasks.add(task)
 
+    def _ensure_wanted(self) -> None:
+        """Raise ClientGone once the connection is lost; called by the thread that does the work."""
+        if self.disconnected:
+            raise ClientGone
+
     async def _explain(self, error: Exception) -> None:
+        if isinstance(error, ClientGone):
+            self._close(0, 0)
+            return
         await self._send_coded(self._problem(error))
 
     def _problem(self, error: Exception) -> Answer:

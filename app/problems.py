@@ -184,6 +184,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.UnsupportedCompression: Kind(415, "unsupported_media_type", "Unsupported compression"),
     _E.TooLarge: Kind(413, "too_large", "A limit is passed"),
     _E.BatchSetTooLarge: Kind(413, "too_large", "A limit is passed"),
+    _E.DecodeBudgetSpent: Kind(413, "too_large", "A limit is passed"),
     _E.InvalidConfig: Kind(422, "invalid_config", "The configuration is not valid"),
     _E.InvalidTopicName: Kind(422, "invalid_topic_name", "The topic name is not valid"),
     _E.PolicyViolation: Kind(422, "policy_violation", "The topic's policy forbids this"),

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from engine.config import EngineConfig, ScrubConfig
+from engine.records.budget import DecodeLimits
 from engine.topic_keys import canonical
 
 MIB: Final = 1024 * 1024
@@ -222,6 +223,13 @@ class Settings(BaseSettings):
     max_decompressed_batch_bytes: Positive = _ENGINE.max_decompressed_batch_bytes
     """Ceiling for one decompressed batch."""
 
+    max_decoded_bytes: Positive = 256 * MIB
+    """Ceiling for all that one request has decoded: its body and the batches in it, or the batches
+    that a read shows. A read ends its answer there; at least one batch is decoded."""
+
+    max_decode_cpu_ms: Positive = 5_000
+    """Processor time that decoding and checking this may take."""
+
     max_partitions_per_topic: Positive = _ENGINE.max_partitions_per_topic
     """Each partition costs file descriptors and memory."""
 
@@ -315,6 +323,12 @@ class Settings(BaseSettings):
     default_topic_config: dict[str, str] = {}
     """Overrides, as JSON, for every topic that does not set the key itself."""
 
+    @model_validator(mode="after")
+    def _ensure_batches_can_be_read(self) -> Self:
+        if self.max_decoded_bytes < self.max_decompressed_batch_bytes:
+            raise ValueError("max_decoded_bytes must be at least max_decompressed_batch_bytes")
+        return self
+
     @property
     def data_directories(self) -> tuple[Path, ...]:
         """All data directories; the first is preferred where all are equal."""
@@ -338,6 +352,10 @@ class Settings(BaseSettings):
                 max_bytes_per_second=self.scrub_bytes_per_second,
             ),
         )
+
+    def decode_limits(self) -> DecodeLimits:
+        """Return what decoding may cost one request."""
+        return DecodeLimits(self.max_decoded_bytes, self.max_decode_cpu_ms)
 
     def limits(self) -> dict[str, int]:
         """Return every limit by its name, for people and programs to look up."""

@@ -8,6 +8,7 @@
     │   ├── UnsupportedMagic      a message format that is not accepted here
     │   ├── UnsupportedCompression
     │   ├── TooLarge              one named limit was passed
+    │   ├── DecodeBudgetSpent     the content of one request is too much to decode
     │   ├── InvalidConfig
     │   ├── InvalidTopicName
     │   ├── PolicyViolation
@@ -162,6 +163,12 @@ class BatchSetTooLarge(TooLarge):
     """What is appended at once is larger than a segment may be."""
 
     kafka_code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class DecodeBudgetSpent(InvalidRequest):
+    """Decoding the content of one request takes more bytes or processor time than it may."""
+
+    kafka_code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class InvalidConfig(InvalidRequest):

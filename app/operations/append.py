@@ -24,9 +24,10 @@ from app.problems import AppendOutcomeUnknown, MalformedRequest
 from app.translate.calls import AppendCall, with_headers
 from app.translate.receipts import Place, header_list, receipt_body, receipt_head
 from app.translate.records_in import read_records
-from engine.errors import InvalidRecord, UnsupportedMagic
+from engine.errors import CorruptBatch, InvalidRecord, UnsupportedMagic
 from engine.guard import WouldWait
 from engine.log.results import Appended
+from engine.records.budget import DecodeBudget
 from engine.records.builder import NewRecord, RecordColumns, build_batch
 from engine.records.header import (
     ATTRIBUTES_POSITION,
@@ -35,6 +36,7 @@ from engine.records.header import (
     MAGIC_2,
     MAGIC_POSITION,
     Codec,
+    frame_size,
     parse_header,
 )
 from engine.types import NO_PRODUCER_ID, Buffer
@@ -133,15 +135,24 @@ class Append(ABC):
     def room_bytes(self) -> int:
         """How many bytes of bodies may become one batch; a larger one has a batch to itself."""
 
-    def run(self, body: Body, *, at_once: bool) -> None:
+    def run(self, body: Body, *, at_once: bool, budget: DecodeBudget | None = None) -> None:
         """Put the body into the log, or raise what is wrong with it: all of it, or nothing.
 
         On the event loop `at_once`: then WouldWait may be raised, and it belongs on a worker.
+        `budget` is needed for a body that is not light.
         """
         self.take(body)
         batch, checked = self.batch(), self.is_checked
         self.took(
-            _append(self._service, self.place, self.call, batch, checked=checked, at_once=at_once)
+            _append(
+                self._service,
+                self.place,
+                self.call,
+                batch,
+                checked=checked,
+                at_once=at_once,
+                budget=budget,
+            )
         )
 
     @abstractmethod
@@ -300,7 +311,8 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
     service = exchange.service
 
     async def begin() -> Finish:
-        await _run(append, exchange, body)
+        # A repetition of the request may wait for this one, even if its client hangs up.
+        await _run(append, exchange, body, outlives_client=True)
         return lambda: _answer(append, service)
 
     place = append.place
@@ -310,12 +322,18 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
     return await service.idempotency.answer_once(key, asked, begin)
 
 
-async def _run(append: Append, exchange: Exchange, body: Body) -> None:
+async def _run(
+    append: Append, exchange: Exchange, body: Body, *, outlives_client: bool = False
+) -> None:
     if append.is_light(body):
         with suppress(WouldWait):
             append.run(body, at_once=True)
             return
-    await exchange.write(lambda: append.run(body, at_once=False))
+    await exchange.decode(
+        exchange.write,
+        lambda: append.run(body, at_once=False, budget=exchange.budget),
+        outlives_client=outlives_client,
+    )
 
 
 async def _answer(append: Append, service: Service) -> Answer:
@@ -372,6 +390,7 @@ def _append(
     *,
     checked: bool,
     at_once: bool,
+    budget: DecodeBudget | None = None,
 ) -> Appended:
     """Append on this thread; on the loop's at once, and who waits asks for the flush."""
     return service.runtime.committer.append(
@@ -383,6 +402,7 @@ def _append(
         checked=checked,
         expected_end_offset=call.expected_end_offset,
         expected_tag=call.expected_tag,
+        budget=budget,
     )
 
 
@@ -410,6 +430,12 @@ def _ensure_magic(body: Body) -> None:
 
 
 def _is_compressed(data: Body) -> bool:
-    """Whether the first batch has a codec; a body too short to tell is refused by the log."""
-    position = ATTRIBUTES_POSITION + 1
-    return len(data) > position and bool(data[position] & CODEC_MASK)
+    """Whether any of the batches has a codec. The log refuses bytes that are no whole batches."""
+    position = 0
+    with suppress(CorruptBatch):
+        while (size := frame_size(data, position)) is not None:
+            flags = position + ATTRIBUTES_POSITION + 1
+            if flags < len(data) and data[flags] & CODEC_MASK:
+                return True
+            position += size
+    return False

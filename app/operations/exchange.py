@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from app.admission import Ticket
@@ -19,8 +19,10 @@ from app.dependencies import (
 from app.operations.service import Service
 from app.problems import MalformedRequest
 from app.shares import network_of
+from app.tail import ClientGone, Departure
 from app.translate.arrow_out import has_arrow
 from app.translate.body_stream import IDENTITY, decode_body
+from engine.records.budget import DecodeBudget
 
 T = TypeVar("T")
 
@@ -30,7 +32,7 @@ CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 class Exchange:
     """What fast lane and routes hand to an operation. `close` when the answer has been sent."""
 
-    __slots__ = ("_receive", "_ticket", "caller", "head", "service")
+    __slots__ = ("_budget", "_receive", "_ticket", "caller", "head", "service")
 
     def __init__(
         self,
@@ -50,6 +52,35 @@ class Exchange:
         self.head = head
         self.caller = caller
         self._receive = receive
+        self._budget: DecodeBudget | None = None
+
+    @property
+    def budget(self) -> DecodeBudget:
+        """What all that is decoded for this request may cost together."""
+        if self._budget is None:
+            self._budget = DecodeBudget(self.service.settings.decode_limits())
+        return self._budget
+
+    async def decode(
+        self,
+        run: Callable[[Callable[[], T]], Awaitable[T]],
+        work: Callable[[], T],
+        *,
+        outlives_client: bool = False,
+    ) -> T:
+        """Run work that decodes on a worker; raises ClientGone soon after the client hangs up.
+
+        The body must have been received. `run` is one of the doors to the worker threads.
+        """
+        if outlives_client:
+            return await run(lambda: self.budget.run(work))
+        with Departure(self.receive) as departure:
+
+            def ensure_wanted() -> None:
+                if departure.is_gone:
+                    raise ClientGone
+
+            return await run(lambda: self.budget.run(work, ensure_wanted))
 
     @property
     def ticket(self) -> Ticket:
@@ -112,11 +143,13 @@ class Exchange:
         def unpack() -> Body:
             if digest is not None:
                 check_digest(body, digest.decode("latin-1"))
-            return body if is_plain else decode_body(body, encoding, limit=limit)
+            if is_plain:
+                return body
+            return decode_body(body, encoding, limit=limit, budget=self.budget)
 
         if is_plain and len(body) <= self.service.settings.inline_append_bytes:
             return unpack()
-        unpacked = await self.write(unpack)
+        unpacked = await self.decode(self.write, unpack)
         if unpacked is not body:
             self._ticket.hold_body(len(unpacked))
         return unpacked

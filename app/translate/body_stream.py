@@ -15,6 +15,7 @@ import zstandard
 from app.answers import Body
 from app.problems import MalformedRequest, UnsupportedMediaType, body_too_large
 from engine.errors import CorruptBatch, TooLarge
+from engine.records.budget import DecodeBudget
 from engine.records.zstd_frame import FramePieces
 from engine.types import Buffer
 
@@ -23,10 +24,16 @@ IDENTITY: Final = b"identity"
 PIECE_BYTES: Final = 256 * 1024
 """Bodies are decoded in pieces of this size, however much a few bytes of them hold."""
 
+FED_BYTES: Final = 64 * 1024
+"""A whole body is given to its decoder in pieces of this size: between them the budget is checked.
+"""
+
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """The largest window that zstd has as a content coding (RFC 9659): so much is held of a frame."""
 
 _GZIP_WINDOW_BITS: Final = 31
+_FIRST_SLICE_BYTES: Final = 512
+_SLICE_BYTES: Final = 64 * 1024
 _LIMIT: Final = "max_request_bytes"
 
 
@@ -66,18 +73,24 @@ def decoder_of(encoding: bytes) -> Decoder:
     return make()
 
 
-def decode_body(body: Body, encoding: bytes, *, limit: tuple[str, int]) -> bytearray:
+def decode_body(
+    body: Body, encoding: bytes, *, limit: tuple[str, int], budget: DecodeBudget
+) -> bytearray:
     """Return a whole body as it was before it was coded, never more than the limit of a body.
 
-    Raises as `decoder_of` and what that returns, and TooLarge beyond the limit.
+    Raises as `decoder_of`, what that returns, and the budget; and TooLarge beyond the limit.
     """
     decoder = decoder_of(encoding)
-    decoder.feed(bytes(body))
     content = bytearray()
-    while piece := decoder.read():
-        content += piece
-        if len(content) > limit[1]:
-            raise body_too_large(limit, len(content))
+    view = memoryview(body)
+    for start in range(0, len(view), FED_BYTES):
+        budget.check()
+        decoder.feed(bytes(view[start : start + FED_BYTES]))
+        while piece := decoder.read():
+            budget.take(len(piece))
+            content += piece
+            if len(content) > limit[1]:
+                raise body_too_large(limit, len(content))
     decoder.close()
     return content
 
@@ -104,33 +117,45 @@ class PlainDecoder:
 
 
 class GzipDecoder:
-    """Decodes one gzip member after the other, each of any length."""
+    """Decodes one gzip member after the other, each of any length.
+
+    zlib returns a copy of the bytes it did not need. So it is given few bytes where a member
+    begins, and twice as many with each call inside it: the copies stay in proportion to the body.
+    """
 
     def __init__(self) -> None:
-        self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-        self._data = b""
+        self._begin_member()
+        self._data = memoryview(b"")
+        self._position = 0
         self._has_more = False
         self._is_inside = False
+
+    def _begin_member(self) -> None:
+        self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        self._slice_bytes = _FIRST_SLICE_BYTES
 
     @property
     def held_bytes(self) -> int:
         return len(self._data)
 
     def feed(self, data: bytes) -> None:
-        self._data = data
+        self._data = memoryview(data)
+        self._position = 0
 
     def read(self) -> Buffer:
-        while self._data or self._has_more:
+        while self._position < len(self._data) or self._has_more:
             if self._member.eof:
-                self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+                self._begin_member()
             self._is_inside = True
+            end = min(self._position + self._slice_bytes, len(self._data))
             try:
-                piece = self._member.decompress(self._data, PIECE_BYTES)
+                piece = self._member.decompress(self._data[self._position : end], PIECE_BYTES)
             except zlib.error as error:
                 raise MalformedRequest(f"the body is not gzip: {error}") from None
             member = self._member
             self._is_inside = not member.eof
-            self._data = member.unused_data if member.eof else member.unconsumed_tail
+            self._position = end - len(member.unused_data if member.eof else member.unconsumed_tail)
+            self._slice_bytes = min(2 * self._slice_bytes, _SLICE_BYTES)
             self._has_more = len(piece) == PIECE_BYTES and not member.eof
             if piece:
                 return piece
@@ -146,7 +171,8 @@ class ZstdDecoder:
 
     def __init__(self) -> None:
         self._frame = FramePieces()
-        self._decompress = zstandard.ZstdDecompressor().decompressobj().decompress
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._decoding: zstandard.ZstdDecompressionObj | None = None
         self._data = b""
         self._position = 0
 
@@ -161,15 +187,20 @@ class ZstdDecoder:
     def read(self) -> Buffer:
         try:
             while piece := self._next_piece():
-                content = b"" if self._frame.is_skippable else self._decompress(piece)
+                content = b"" if self._frame.is_skippable else self._decoded(piece)
                 if self._frame.is_over:
                     self._frame = FramePieces()
-                    self._decompress = zstandard.ZstdDecompressor().decompressobj().decompress
+                    self._decoding = None
                 if content:
                     return content
         except (CorruptBatch, zstandard.ZstdError) as error:
             raise MalformedRequest(f"the body is not zstd: {error}") from None
         return b""
+
+    def _decoded(self, piece: bytes) -> bytes:
+        if self._decoding is None:
+            self._decoding = self._decompressor.decompressobj()
+        return self._decoding.decompress(piece)
 
     def _next_piece(self) -> bytes:
         start, frame = self._position, self._frame

@@ -20,6 +20,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineError, Overloaded, StorageError, StorageOffline
 from engine.log.log import Log
 from engine.log.results import Appended, LogTag
+from engine.records.budget import DecodeBudget
 from engine.state.verification import VerificationGuard
 from engine.types import AppendOrigin, Buffer
 
@@ -49,6 +50,7 @@ class AppendOptions(TypedDict, total=False):
     expected_tag: LogTag | None
     guard: VerificationGuard | None
     at_once: bool
+    budget: DecodeBudget | None
 
 
 class Committer:

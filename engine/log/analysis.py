@@ -23,6 +23,7 @@ from engine.errors import (
     UnsupportedMagic,
 )
 from engine.records.batch import OFFSET_LENGTH_EPOCH, BatchView, stamp_max_timestamp
+from engine.records.budget import DecodeBudget
 from engine.records.builder import recompress_batch
 from engine.records.check import TimestampBounds, check_records
 from engine.records.control import EndMarker, parse_end_marker
@@ -64,6 +65,8 @@ class AnalysisLimits(NamedTuple):
 
     now_ms: int
     max_decompressed_bytes: int
+    budget: DecodeBudget | None = None
+    """Of all batches together; None sets no bound."""
 
 
 def analyse(
@@ -73,8 +76,8 @@ def analyse(
 
     The bytes are stamped in place if the buffer is writable, else copied once, and so they are for
     a topic with log-append time. Raises CorruptBatch, InvalidRecord, InvalidTimestamp, TooLarge,
-    BatchSetTooLarge, UnsupportedMagic, UnsupportedCompression or OffsetsOutOfOrder; then nothing
-    may be appended.
+    BatchSetTooLarge, DecodeBudgetSpent, UnsupportedMagic, UnsupportedCompression or
+    OffsetsOutOfOrder; then nothing may be appended.
     """
     # A batch that bears the log's time is refused: whoever is told to try again has it as sent.
     is_stamped = config.uses_append_time and origin is not AppendOrigin.REPLICATION
@@ -150,6 +153,7 @@ def _of_client(
         checked = check_records(
             view,
             limit_bytes=limits.max_decompressed_bytes,
+            budget=limits.budget,
             requires_keys=config.is_compacted,
             timestamp_bounds=None if config.uses_append_time else bounds,
         )

@@ -25,6 +25,7 @@ from engine.log.read import ReadRequest, deletion_target
 from engine.log.relocation import Standstill
 from engine.log.results import Appended, LogTag, Recovery, RemovedSegment, RollResult
 from engine.log.state import LogState, OnHighWatermark, tell_nobody
+from engine.records.budget import DecodeBudget
 from engine.segment.reindexing import Reindexing, base_offset_of_index
 from engine.state.producer_entry import ProducerEntry
 from engine.state.verdict import NOTHING_TO_APPLY, Duplicate, Verdict
@@ -92,18 +93,20 @@ class Log(DurableLog):
         expected_tag: LogTag | None = None,
         guard: VerificationGuard | None = None,
         at_once: bool = False,
+        budget: DecodeBudget | None = None,
     ) -> Appended:
         """Put whole batches at the end of the log: all of them, or none.
 
         Afterwards they are in the page cache and above the high watermark, until a commit. Offsets
         and the leader epoch are stamped into `data`, in place if it is writable. `checked` says
-        that our own builder made the batch; `guard` is what `start_verification` returned. Raises
-        what `analyse` raises, ProducerError, PreconditionFailed if it is no repetition and the log
-        end is another one, UnexpectedAppendOffset, StorageError; WouldWait, if it was `at_once`.
+        that our own builder made the batch; `guard` is what `start_verification` returned. `budget`
+        bounds what decoding all the batches may cost. Raises what `analyse` raises, ProducerError,
+        PreconditionFailed if it is no repetition and the log end is another one,
+        UnexpectedAppendOffset, StorageError; WouldWait, if it was `at_once`.
         """
         context = self._context
         now_ms = context.clock.now_ms()
-        limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes)
+        limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes, budget)
         incoming = analyse(data, self._state.local.config, origin, limits, checked=checked)
         with self._lock_at_once if at_once else self._lock:
             context, state = self._context, self._state  # not before: the log may have moved

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.errors import CorruptBatch, UnsupportedMagic
+from engine.records.budget import DecodeBudget
 from engine.records.checksum import crc32c
 from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate
 from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES, decompress
@@ -98,11 +99,17 @@ class BatchView:
             return self.header
         return complete_header(self.buffer, self.header, limit_bytes)
 
-    def uncompressed(self, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES) -> memoryview:
+    def uncompressed(
+        self,
+        *,
+        limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
+        budget: DecodeBudget | None = None,
+    ) -> memoryview:
         """Return the record stream, never more than `limit_bytes`; without a codec it is a view.
 
-        Raises `CorruptBatch` for damage and `TooLarge` beyond the limit, having allocated no more;
-        `UnsupportedMagic` before magic 2, where records are no stream of their own.
+        Raises `CorruptBatch` for damage, `TooLarge` beyond the limit and `DecodeBudgetSpent` beyond
+        the budget, having allocated no more; `UnsupportedMagic` before magic 2, where records are
+        no stream of their own.
         """
         if self.header.magic != MAGIC_2:
             magic = self.header.magic
@@ -110,7 +117,7 @@ class BatchView:
         codec = self.header.codec
         if codec is Codec.NONE:
             return self.payload
-        return decompress(codec, self.payload, limit_bytes)
+        return decompress(codec, self.payload, limit_bytes, budget=budget)
 
     def compiled_records(
         self, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES

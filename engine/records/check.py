@@ -19,9 +19,11 @@ from typing import Final, NamedTuple, NoReturn
 
 from engine.errors import ErrorCode, InvalidRecord, InvalidTimestamp
 from engine.records.batch import BatchView
+from engine.records.budget import CHECK_EVERY, DecodeBudget
 from engine.records.compiled import DECODING_ERRORS, iterate, sizes_from
 from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES
 from engine.records.header import BatchHeader, TimestampType
+from engine.records.parts import PART_BYTES, Part, split
 from engine.records.record import (
     Record,
     absolute_timestamp,
@@ -38,7 +40,7 @@ MAX_REPORTED_ERRORS: Final = 100
 MAX_HEADERS: Final = 512 * 1024
 """How many headers one record may have: each is 2 bytes at least, and some 80 in memory."""
 
-_PART_BYTES: Final = 2 * MAX_HEADERS
+assert PART_BYTES >= 2 * MAX_HEADERS, "a part of several records cannot have more headers"
 
 
 class TimestampBounds(NamedTuple):
@@ -51,13 +53,6 @@ class TimestampBounds(NamedTuple):
     def around(cls, now_ms: int, *, before_max_ms: int, after_max_ms: int) -> TimestampBounds:
         """Return the bounds that `message.timestamp.before.max.ms` and `.after.` give now."""
         return cls(now_ms - before_max_ms, now_ms + after_max_ms)
-
-
-class _Part(NamedTuple):
-    """Some of the records, at most a megabyte unless it is one record alone."""
-
-    payload: memoryview
-    records_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +116,7 @@ def check_records(
     requires_keys: bool,
     timestamp_bounds: TimestampBounds | None,
     limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
+    budget: DecodeBudget | None = None,
 ) -> CheckedRecords:
     """Return what a client's batch holds, or raise what is wrong with it; the batch is not changed.
 
@@ -130,7 +126,7 @@ def check_records(
 
     Raises `InvalidTimestamp` if a time is at fault, otherwise `InvalidRecord`, each with the
     records concerned in `errors`; `CorruptBatch`, `UnsupportedCompression` and `TooLarge` as
-    `BatchView.uncompressed`. The checksum is not looked at.
+    `BatchView.uncompressed`; `DecodeBudgetSpent`. The checksum is not looked at.
     """
     header = batch.header
     if header.records_count <= 0 or header.last_offset_delta + 1 != header.records_count:
@@ -139,55 +135,46 @@ def check_records(
             f"for {header.last_offset_delta + 1} offsets"
         )
     rules = _Rules(requires_keys, timestamp_bounds)
-    payload = batch.uncompressed(limit_bytes=limit_bytes)
+    payload = batch.uncompressed(limit_bytes=limit_bytes, budget=budget)
     parts = _split(payload, header.records_count)
-    max_timestamp = _prove(batch, parts, rules) if parts else None
+    max_timestamp = _prove(batch, parts, rules, budget) if parts else None
     if max_timestamp is None:
-        max_timestamp = _diagnose(header, payload, rules)
+        max_timestamp = _diagnose(header, payload, rules, budget)
     return CheckedRecords(header.records_count, max_timestamp, len(payload))
 
 
-def _split(payload: memoryview, records_count: int) -> list[_Part]:
+def _split(payload: memoryview, records_count: int) -> list[Part]:
     """Return the records in parts that cannot hold too many headers; nothing if that fails.
 
-    A few KB can decompress to millions of empty headers, gigabytes in memory, and the compiled
-    codec makes them before it looks at a record's length. A part of a megabyte bounds that; a
-    record larger than a part is refused here if it claims more headers than a record may have.
+    The compiled codec makes the headers before it looks at a record's length. A part of several
+    records is too short for many of them; a larger record is refused here if it claims more than a
+    record may have.
     """
-    if len(payload) <= _PART_BYTES:
-        return [_Part(payload, records_count)]
-    parts: list[_Part] = []
-    part_start = part_count = position = 0
-    for index in range(records_count):
-        measured = _measure(payload, position)
-        if measured is None:
-            return []
-        end, headers_count = measured
+    try:
+        parts = list(split(payload, records_count))
+        claims = [_claimed_headers(part) for part in parts]
+    except InvalidRecord:
+        return []
+    index = 0
+    for part, headers_count in zip(parts, claims, strict=True):
         if headers_count > MAX_HEADERS:
             detail = f"{headers_count} headers are more than {MAX_HEADERS}"
             _refuse([_Fault(index, "headers", ErrorCode.INVALID_RECORD, detail)])
-        if end - part_start > _PART_BYTES and part_count:
-            parts.append(_Part(payload[part_start:position], part_count))
-            part_start, part_count = position, 0
-        position = end
-        part_count += 1
-    if position != len(payload):
-        return []
-    return [*parts, _Part(payload[part_start:], part_count)]
+        index += part.records_count
+    return parts if all(part.is_bounded for part in parts) else []
 
 
-def _measure(payload: memoryview, position: int) -> tuple[int, int] | None:
-    """Return where a record ends and how many headers it claims if it is a large one, else 0."""
-    try:
-        length, start = decode_varint(payload, position)
-        if not 0 < length <= len(payload) - start:
-            return None
-        return start + length, peek_headers_count(payload, start) if length > _PART_BYTES else 0
-    except InvalidRecord:
-        return None
+def _claimed_headers(part: Part) -> int:
+    """Return how many headers a part claims that is one large record; else 0."""
+    if len(part.payload) <= PART_BYTES or not part.is_bounded:
+        return 0
+    _, start = decode_varint(part.payload, 0)
+    return peek_headers_count(part.payload, start)
 
 
-def _prove(batch: BatchView, parts: list[_Part], rules: _Rules) -> int | None:
+def _prove(
+    batch: BatchView, parts: list[Part], rules: _Rules, budget: DecodeBudget | None
+) -> int | None:
     """Return the greatest timestamp if everything is right beyond doubt, else None."""
     header = batch.header
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME or header.base_timestamp < 0:
@@ -195,6 +182,8 @@ def _prove(batch: BatchView, parts: list[_Part], rules: _Rules) -> int | None:
     max_timestamp = NO_TIMESTAMP
     first_delta = 0
     for part in parts:
+        if budget is not None:
+            budget.check()
         try:
             latest = _prove_part(batch, part, first_delta, rules)
         except DECODING_ERRORS:
@@ -206,7 +195,7 @@ def _prove(batch: BatchView, parts: list[_Part], rules: _Rules) -> int | None:
     return max_timestamp
 
 
-def _prove_part(batch: BatchView, part: _Part, first_delta: int, rules: _Rules) -> int | None:
+def _prove_part(batch: BatchView, part: Part, first_delta: int, rules: _Rules) -> int | None:
     """Return the greatest timestamp of a part's records, or None at the first doubt.
 
     Unless they are of one shape, it is one record at a time, while what it is made of is still in
@@ -244,12 +233,16 @@ def _prove_part(batch: BatchView, part: _Part, first_delta: int, rules: _Rules) 
     return max_timestamp if is_proved else None
 
 
-def _diagnose(header: BatchHeader, payload: memoryview, rules: _Rules) -> int:
+def _diagnose(
+    header: BatchHeader, payload: memoryview, rules: _Rules, budget: DecodeBudget | None
+) -> int:
     """Return the greatest timestamp if every record is right, else raise with all that are not."""
     faults: list[_Fault] = []
     max_timestamp = NO_TIMESTAMP
     position = 0
     for index in range(header.records_count):
+        if budget is not None and not index % CHECK_EVERY:
+            budget.check()
         try:
             delta, position = decode_record(payload, position)
         except InvalidRecord as error:

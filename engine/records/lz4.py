@@ -20,6 +20,7 @@ from typing import Final
 import cramjam
 
 from engine.errors import CorruptBatch
+from engine.records.budget import CHECK_EVERY, DecodeBudget
 from engine.types import Buffer
 
 DEFAULT_LEVEL: Final = 9  # Kafka's: the fast compressor; every other level is the thorough one
@@ -57,19 +58,38 @@ def compress_frame(data: Buffer, level: int | None = None) -> bytes:
     return b"".join((_WRITTEN_HEADER, *blocks, _END_MARK))
 
 
-def decompress_frame(frame: Buffer, limit_bytes: int, *, checks_hash: bool = True) -> bytearray:
-    """Return what one frame holds, stopping with the block that passes `limit_bytes`.
+def decompress_frame(
+    frame: Buffer,
+    limit_bytes: int,
+    budget: DecodeBudget | None = None,
+    *,
+    checks_hash: bool = True,
+) -> bytearray:
+    """Return what one frame holds, stopping with the block that passes `limit_bytes`."""
+    content = bytearray()
+    for index, piece in enumerate(frame_pieces(frame, limit_bytes, checks_hash=checks_hash)):
+        if budget is not None and not index % CHECK_EVERY:
+            budget.check()
+        content += piece
+    return content
 
-    Raises `CorruptBatch` for what Kafka's reader refuses: another magic or version, reserved bits,
-    dependent blocks, a wrong hash, a block larger than declared, bytes that end early. Bytes after
-    the frame are refused too. One block, 4 MiB at most, is allocated beyond the limit. Without
-    `checks_hash` the descriptor's may be wrong: Kafka's first writers hashed the magic with it.
+
+def frame_pieces(
+    frame: Buffer, limit_bytes: int, *, checks_hash: bool = True
+) -> Iterator[memoryview]:
+    """Yield the blocks of one frame, the last one that which passes `limit_bytes`.
+
+    A block is valid until the next one. Raises `CorruptBatch` for what Kafka's reader refuses:
+    another magic or version, reserved bits, dependent blocks, a wrong hash, a block larger than
+    declared, bytes that end early. Bytes after the frame are refused too. One block, 4 MiB at most,
+    is allocated beyond the limit. Without `checks_hash` the descriptor's may be wrong: Kafka's
+    first writers hashed the magic with it.
     """
     view = memoryview(frame)
     flags, block_max, position = _read_descriptor(view, checks_hash=checks_hash)
     checksum_bytes = 4 if flags & _BLOCK_CHECKSUM else 0
     scratch = memoryview(bytearray(block_max))
-    content = bytearray()
+    content_bytes = 0
     while (size := _read_uint32(view, position)) != 0:
         start, is_stored, size = position + 4, bool(size & _STORED), size & ~_STORED
         position = start + size + checksum_bytes
@@ -79,13 +99,13 @@ def decompress_frame(frame: Buffer, limit_bytes: int, *, checks_hash: bool = Tru
         if checksum_bytes and _read_uint32(view, start + size) != xxhash32(block):
             raise CorruptBatch("lz4 block has a wrong checksum")
         raw = block if is_stored else _decompress_block(block, scratch)
-        content += raw
-        if len(content) > limit_bytes:
-            return content
+        content_bytes += len(raw)
+        yield raw
+        if content_bytes > limit_bytes:
+            return
     position += len(_END_MARK) + (4 if flags & _CONTENT_CHECKSUM else 0)
     if position != len(view):
         raise CorruptBatch(f"lz4 frame ends at byte {position} of {len(view)}")
-    return content
 
 
 def xxhash32(data: Buffer) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from engine.errors import CorruptBatch
+from engine.records.budget import CHECK_EVERY, DecodeBudget
 from engine.types import Buffer
 
 MAGIC: Final = 0xFD2FB528
@@ -24,13 +25,16 @@ _DICTIONARY_WIDTHS: Final = (0, 1, 2, 4)
 _RAW, _RLE, _COMPRESSED = range(3)  # how a block is stored
 
 
-def content_bound(view: memoryview) -> int:
+def content_bound(view: memoryview, budget: DecodeBudget | None = None) -> int:
     """Return how many bytes the frames hold at most, from their frame and block headers alone."""
-    bound = position = 0
+    bound = position = frames = 0
     try:
         while position < len(view):
-            frame_bound, position = _frame_bound(view, position)
+            if budget is not None and not frames % CHECK_EVERY:
+                budget.check()
+            frame_bound, position = _frame_bound(view, position, budget)
             bound += frame_bound
+            frames += 1
     except IndexError:
         position = len(view) + 1
     if position != len(view) or not position:
@@ -105,13 +109,13 @@ class FramePieces:
         return position
 
 
-def _frame_bound(view: memoryview, position: int) -> tuple[int, int]:
+def _frame_bound(view: memoryview, position: int, budget: DecodeBudget | None) -> tuple[int, int]:
     """Return the most that the frame at `position` can hold, and where it ends."""
     end = _skippable_end(view, position)
     if end is not None:
         return 0, end
     content_size, start, checksum_bytes = _blocks_start(view, position)
-    bound, end = _blocks_bound(view, start)
+    bound, end = _blocks_bound(view, start, budget)
     return bound if content_size is None else content_size, end + checksum_bytes
 
 
@@ -147,13 +151,16 @@ def _window_bytes(view: memoryview, position: int, content_size: int | None) -> 
     return base + (base >> 3) * (window & 7)
 
 
-def _blocks_bound(view: memoryview, position: int) -> tuple[int, int]:
+def _blocks_bound(view: memoryview, position: int, budget: DecodeBudget | None) -> tuple[int, int]:
     """Return the most that the blocks from `position` on can hold, and where the last one ends."""
-    bound = 0
+    bound = blocks = 0
     is_last = False
     while not is_last:
         block_bound, position, is_last = _block(view, position)
         bound += block_bound
+        blocks += 1
+        if budget is not None and not blocks % CHECK_EVERY:
+            budget.check()
     return bound, position
 
 

@@ -1,0 +1,109 @@
+"""How much decoding one request may cause: bytes of content, and processor time.
+
+A few bytes can decode to gigabytes and keep a thread busy for minutes. Code that decodes on behalf
+of a request takes the bytes from that request's budget, and between two pieces of work it checks
+the time and whether the client still waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from engine.errors import DecodeBudgetSpent
+
+T = TypeVar("T")
+
+CHECK_EVERY: Final = 1024
+"""Loops over blocks and frames, of about a microsecond each, check the budget this often."""
+
+
+class DecodeLimits(NamedTuple):
+    """The limits of one request, under the names that its error gives."""
+
+    max_decoded_bytes: int
+    max_decode_cpu_ms: int
+
+
+def _is_wanted() -> None:
+    """Raise nothing: the work goes on to its end."""
+
+
+class DecodeBudget:
+    """What is left of one request's limits. One thread uses it at a time.
+
+    An append may not exceed it: `take` and `check` raise `DecodeBudgetSpent`. A read ends its
+    answer where it is spent. All methods raise whatever `ensure_wanted` raises.
+    """
+
+    __slots__ = ("_cpu_ns", "_ensure_wanted", "_limits", "_mark_ns", "_spent_ns", "left_bytes")
+
+    def __init__(
+        self, limits: DecodeLimits, *, cpu_ns: Callable[[], int] = time.thread_time_ns
+    ) -> None:
+        self.left_bytes = limits.max_decoded_bytes
+        """How many more bytes of content may be decoded."""
+        self._limits = limits
+        self._cpu_ns = cpu_ns
+        self._ensure_wanted = _is_wanted
+        self._spent_ns = 0
+        self._mark_ns = cpu_ns()
+
+    def run(self, work: Callable[[], T], ensure_wanted: Callable[[], None] = _is_wanted) -> T:
+        """Do a part of the request's work on this thread, whose processor time counts from now on.
+
+        Once the result is not needed any more, `ensure_wanted` raises to end the work.
+        """
+        self._ensure_wanted = ensure_wanted
+        self._mark_ns = self._cpu_ns()
+        try:
+            return work()
+        finally:
+            self._ensure_wanted = _is_wanted  # what it refers to may refer to the budget
+
+    def spend(self, size_bytes: int) -> None:
+        """Count bytes that were decoded, and the time so far."""
+        self._ensure_wanted()
+        self.left_bytes -= size_bytes
+        now_ns = self._cpu_ns()
+        self._spent_ns += now_ns - self._mark_ns
+        self._mark_ns = now_ns
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the processor time counted so far is more than it may be."""
+        return self._spent_ns > self._limits.max_decode_cpu_ms * 1_000_000
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more may be decoded."""
+        return self.left_bytes <= 0 or self.is_out_of_time
+
+    def take(self, size_bytes: int) -> None:
+        """Do what `spend` does; raise if the request does not have so many bytes or the time."""
+        if size_bytes > self.left_bytes:
+            raise self.bytes_spent()
+        self.spend(size_bytes)
+        if self.is_out_of_time:
+            limit_ms = self._limits.max_decode_cpu_ms
+            raise DecodeBudgetSpent(
+                f"decoding takes more than max_decode_cpu_ms ({limit_ms} ms of processor time); "
+                "send fewer or smaller batches in a request",
+                limit="max_decode_cpu_ms",
+                limit_ms=limit_ms,
+            )
+
+    def check(self) -> None:
+        """Raise if the time is used up, or the result is not needed any more."""
+        self.take(0)
+
+    def bytes_spent(self) -> DecodeBudgetSpent:
+        """Return the error for content that does not fit into what is left."""
+        limit_bytes = self._limits.max_decoded_bytes
+        return DecodeBudgetSpent(
+            f"the content decodes to more than max_decoded_bytes ({limit_bytes} bytes); "
+            "send fewer or smaller batches in a request",
+            limit="max_decoded_bytes",
+            limit_bytes=limit_bytes,
+        )

@@ -1,0 +1,104 @@
+"""The records of a batch in parts: whole records, a megabyte of them at most, or one larger record.
+
+A few KB can decompress to millions of records or of empty headers, which take gigabytes as objects.
+Whoever makes objects of one part at a time holds little, and decodes no more than it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from engine.errors import InvalidRecord
+from engine.records.batch import BatchView
+from engine.records.budget import DecodeBudget
+from engine.records.compression import decompressed_pieces
+from engine.records.header import Codec
+from engine.records.varint import decode_varint
+from engine.types import Buffer
+
+PART_BYTES: Final = 1024 * 1024
+
+
+class Part(NamedTuple):
+    """Encoded records of one batch, without those before and after them."""
+
+    payload: Buffer
+    records_count: int
+    is_bounded: bool = True
+    """Whether it is small, or one whole record: then the compiled codec may see it."""
+
+
+def parts_of(
+    batch: BatchView, *, limit_bytes: int, budget: DecodeBudget | None = None
+) -> Iterator[Part]:
+    """Yield the records of a batch of magic 2, decompressing as they are asked for.
+
+    A part may hold bytes that are no records: the codec that decodes it says so. Raises
+    `InvalidRecord` for bytes after the last record, and as `decompressed_pieces`.
+    """
+    left = batch.header.records_count
+    codec = batch.header.codec
+    if codec is Codec.NONE:
+        yield from split(batch.payload, left)
+        return
+    held = bytearray()
+    for piece in decompressed_pieces(codec, batch.payload, limit_bytes, budget):
+        held += piece
+        position = 0
+        while left and len(held) - position > PART_BYTES:
+            end, count = whole_records(held, position, left)
+            if not count:
+                break
+            yield Part(bytes(memoryview(held)[position:end]), count)
+            position, left = end, left - count
+        del held[:position]
+    if held or left:
+        yield from split(memoryview(held), left)
+
+
+def split(payload: memoryview, records_count: int) -> Iterator[Part]:
+    """Yield the records in parts, each of them a view.
+
+    The last part is larger if records end before it does: then it holds bytes that are no record.
+    """
+    position, left = 0, records_count
+    while len(payload) - position > PART_BYTES and left > 0:
+        end, count = whole_records(payload, position, left)
+        if not count:
+            break
+        yield Part(payload[position:end], count)
+        position, left = end, left - count
+    if left:
+        rest = payload[position:]
+        yield Part(rest, left, len(rest) <= PART_BYTES)
+    elif position < len(payload):
+        raise InvalidRecord(f"{len(payload) - position} bytes follow the last record")
+
+
+def whole_records(data: Buffer, position: int, max_count: int) -> tuple[int, int]:
+    """Return where a part that begins at `position` ends, and how many records it has.
+
+    It has none if the first record does not end within the data, or does not begin with a length.
+    Only lengths are read: what is in a record is not looked at.
+    """
+    size = len(data)
+    stop = position + PART_BYTES
+    count = 0
+    while count < max_count and position < size:
+        first = data[position]
+        if first < 0x80:  # the length in one byte, as most have it; the others are decoded apart
+            end = position + 1 + (first >> 1)
+        else:
+            try:
+                length, start = decode_varint(data, position)
+            except InvalidRecord:
+                break
+            if length < 0:
+                break
+            end = start + length
+        if end > size or (end > stop and count):
+            break
+        position = end
+        count += 1
+    return position, count

@@ -1,0 +1,226 @@
+"""Requests that decode to far more than they are: budgets, and the end of unwanted work (A15)."""
+
+import gzip
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import httpx
+import pytest
+
+from app.operations import append
+from app.operations.service import Service
+from app.settings import Settings
+from app.translate import body_stream
+from engine.records.header import Codec
+from tests.support.builders import values_of
+from tests.support.service import BATCHES, RAW, RECORDS, Api, client_of, fast, running, slow
+from tests.support.wire import Connection, Listener, request, turn
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1 << 20
+BOMB = bytes(values_of([bytes(MIB)], codec=Codec.ZSTD))
+LANES = ("hot", "fast", "fastapi")
+
+
+def append_by(lane: str, body: bytes) -> bytes:
+    """A request that goes this way through the service."""
+    path = BATCHES.replace("events", "%65vents") if lane == "fastapi" else BATCHES
+    return request("POST", path, body, RAW | ({"upgrade": "x"} if lane == "fast" else {}))
+
+
+@pytest.fixture
+async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
+    """A service whose requests may decode 10 MiB."""
+    limits = {"max_decoded_bytes": 10 * MIB, "max_decompressed_batch_bytes": 4 * MIB}
+    async with running(tmp_path, **limits) as api:
+        await api.create()
+        yield api
+
+
+def clients(service: Service) -> dict[str, httpx.AsyncClient]:
+    return {"fast": client_of(fast(service)), "slow": client_of(slow(service))}
+
+
+async def test_five_hundred_bombs_in_one_request_are_refused(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The eleventh MiB is one too many: 413 names the limit, and nothing is written (A15)."""
+    decoded = []
+    real = cramjam.zstd.decompress_into
+
+    def decompress_into(data: Any, content: bytearray) -> int:  # as cramjam's
+        decoded.append(len(content))
+        return int(real(data, content))
+
+    monkeypatch.setattr(cramjam.zstd, "decompress_into", decompress_into)
+    for name, client in clients(api.service).items():
+        decoded.clear()
+        answer = await client.post(BATCHES, content=BOMB * 500, headers=RAW)
+        assert answer.status_code == 413, name
+        problem = answer.json()
+        assert (problem["code"], problem["limit"]) == ("too_large", "max_decoded_bytes")
+        assert problem["limit_bytes"] == 10 * MIB
+        assert (problem["retryable"], problem["side_effects"]) == (False, "none")
+        assert "fewer or smaller batches" in problem["detail"]
+        assert sum(decoded) <= 10 * MIB, name
+    assert api.log().watermarks.log_end_offset == 0
+    answer = await api.client.post(BATCHES, content=BOMB * 9, headers=RAW)
+    assert (answer.status_code, answer.json()["count"]) == (201, 9)
+
+
+async def test_a_body_and_its_batches_share_the_budget(api: Api) -> None:
+    """A coded body counts, and what its batches decode to counts, too."""
+    plain = bytes(values_of([bytes(4 * MIB)]))
+    headers = RAW | {"content-encoding": "gzip"}
+    await api.client.patch("/v1/topics/events", json={"config": {"max.message.bytes": 8 * MIB}})
+    for batches, status in ((plain + BOMB * 5, 201), (plain + BOMB * 7, 413)):
+        answer = await api.client.post(BATCHES, content=gzip.compress(batches, 1), headers=headers)
+        assert answer.status_code == status, answer.text
+
+
+async def test_a_bomb_behind_a_plain_batch_is_not_for_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small body is decoded by a worker, whichever of its batches is compressed."""
+    threads = set()
+    real = cramjam.zstd.decompress_into
+
+    def decompress_into(data: Any, content: bytearray) -> int:  # as cramjam's
+        threads.add(threading.current_thread())
+        return int(real(data, content))
+
+    monkeypatch.setattr(cramjam.zstd, "decompress_into", decompress_into)
+    body = bytes(values_of([b"x"])) + BOMB
+    for lane in LANES:
+        reply = await Listener(api.service).connect().ask(append_by(lane, body))
+        assert reply.status == 201, (lane, reply.body)
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["", "with a key"])
+async def test_processor_time_is_a_budget(tmp_path: Path, *, keyed: bool) -> None:
+    """What takes longer than `max_decode_cpu_ms` is refused, and tells what to send instead."""
+    limits = {"max_decode_cpu_ms": 1, "max_decoded_bytes": 10_000 * MIB}
+    async with running(tmp_path, **limits) as api:
+        await api.create()
+        headers = RAW | ({"idempotency-key": "k"} if keyed else {})
+        answer = await api.client.post(BATCHES, content=BOMB * 500, headers=headers)
+        problem = answer.json()
+        assert (answer.status_code, problem["limit"]) == (413, "max_decode_cpu_ms")
+        assert problem["limit_ms"] == 1
+        assert api.log().watermarks.log_end_offset == 0
+        told = (await api.client.get("/v1/limits")).json()["limits"]
+        assert (told["max_decode_cpu_ms"], told["max_decoded_bytes"]) == (1, 10_000 * MIB)
+
+
+def test_what_a_batch_may_hold_fits_into_what_a_request_may_decode() -> None:
+    """Otherwise a stored batch could not be read: such settings are refused."""
+    with pytest.raises(ValueError, match="max_decoded_bytes"):
+        Settings(max_decoded_bytes=MIB, max_decompressed_batch_bytes=2 * MIB)
+
+
+class Turnstile:
+    """Lets a worker pass once, then holds it up until the test has seen enough; counts."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def enter(self) -> None:
+        self.passed += 1
+        if self.passed == 2:
+            self.reached.set()
+            assert self.opened.wait(20)
+
+
+async def until_idle(service: Service) -> None:
+    """Return when no request is at work any more."""
+    while service.admission.requests:
+        await turn()
+
+
+async def hang_up_amid(service: Service, connection: Connection, turnstile: Turnstile) -> None:
+    """Let the client go while the worker is in the turnstile."""
+    while not turnstile.reached.is_set():
+        await turn()
+    connection.hang_up()
+    await turn()
+    await turn()
+    turnstile.opened.set()
+    await until_idle(service)
+
+
+@pytest.mark.parametrize("lane", LANES)
+async def test_batches_are_not_decoded_for_a_client_that_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: str
+) -> None:
+    """The worker is free again with the batch at hand, whichever way the request came."""
+    turnstile = Turnstile()
+    real = cramjam.zstd.decompress_into
+
+    def decompress_into(data: Any, content: bytearray) -> int:  # as cramjam's
+        turnstile.enter()
+        return int(real(data, content))
+
+    monkeypatch.setattr(cramjam.zstd, "decompress_into", decompress_into)
+    async with running(tmp_path, max_decoded_bytes=10_000 * MIB) as api:
+        await api.create()
+        await api.append(0)
+        connection = Listener(api.service).connect()
+        connection.send(append_by(lane, BOMB * 500))
+        await hang_up_amid(api.service, connection, turnstile)
+        assert turnstile.passed == 2
+        assert api.log().watermarks.log_end_offset == 1
+
+
+async def test_a_body_is_not_decoded_for_a_client_that_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million empty members end with the piece at hand."""
+    turnstile = Turnstile()
+    real = body_stream.GzipDecoder.read
+
+    def read(self: body_stream.GzipDecoder) -> Any:  # as the decoder's
+        turnstile.enter()
+        return real(self)
+
+    monkeypatch.setattr(body_stream.GzipDecoder, "read", read)
+    async with running(tmp_path) as api:
+        await api.create()
+        connection = Listener(api.service).connect()
+        body = gzip.compress(b"") * 100_000
+        headers = {"content-encoding": "gzip", "content-type": "application/json"}
+        connection.send(request("POST", RECORDS, body, headers))
+        await hang_up_amid(api.service, connection, turnstile)
+        assert turnstile.passed == 2
+
+
+async def test_a_repetition_gets_its_answer_although_the_first_client_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append with an Idempotency-Key goes on: another request may wait for it."""
+    turnstile = Turnstile()
+    real = append.BatchesAppend.take
+
+    def take(self: append.BatchesAppend, body: Any) -> None:  # as the append's
+        turnstile.enter()
+        turnstile.enter()
+        real(self, body)
+
+    monkeypatch.setattr(append.BatchesAppend, "take", take)
+    async with running(tmp_path) as api:
+        await api.create()
+        headers = RAW | {"idempotency-key": "k"}
+        connection = Listener(api.service).connect()
+        connection.send(request("POST", BATCHES, BOMB * 2, headers))
+        await hang_up_amid(api.service, connection, turnstile)
+        answer = await api.client.post(BATCHES, content=BOMB * 2, headers=headers)
+        assert (answer.status_code, answer.json()["count"]) == (201, 2)
+        assert answer.headers["idempotency-replayed"] == "true"
+        assert turnstile.passed == 2
