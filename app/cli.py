@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -109,6 +108,7 @@ def serve(
     """Run the service in the foreground."""
     with _uncollected():
         from app.auth.security import has_credentials
+        from app.auth.sites import is_loopback
         from app.logging_setup import configure_logging
         from app.server import CannotListen, run
 
@@ -147,16 +147,6 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _settings(

@@ -115,27 +115,36 @@ def check_digest(body: Body, header: str) -> None:
         )
 
 
-def media_type_of(header: bytes | None, accepted: tuple[bytes, ...]) -> bytes:
-    """Return the body's media type without parameters; the first accepted if none is given.
+def media_type_of(head: Mapping[bytes, bytes], accepted: tuple[bytes, ...]) -> bytes:
+    """Return the body's media type without parameters; the first accepted if there is no body.
 
-    Raises UnsupportedMediaType with what is accepted.
+    Raises UnsupportedMediaType with what is accepted, also for a body without a type: a page of
+    another site may send one without asking first.
     """
-    if header is None:
+    header = head.get(b"content-type")
+    if header is None and not has_body(head):
         return accepted[0]
-    media_type = header.partition(b";")[0].strip().lower()
+    media_type = (header or b"").partition(b";")[0].strip().lower()
     if media_type not in accepted:
         names = [name.decode() for name in accepted]
+        given = f"media type {media_type.decode('latin-1')!r} is not accepted"
         raise UnsupportedMediaType(
-            f"media type {media_type.decode('latin-1')!r} is not taken here",
+            f"{given if media_type else 'the body has no type'}; "
+            f"send Content-Type: {' or '.join(names)}",
             headers={"accept-post": ", ".join(names)},
             accepted=names,
         )
     return media_type
 
 
+def has_body(head: Mapping[bytes, bytes]) -> bool:
+    """Whether the headers announce a body."""
+    return b"transfer-encoding" in head or head.get(b"content-length", b"0").strip(b"0") != b""
+
+
 def brings_ndjson(head: Mapping[bytes, bytes]) -> bool:
     """Whether records come as NDJSON; raises UnsupportedMediaType if neither as that nor JSON."""
-    return media_type_of(head.get(b"content-type"), RECORD_TYPES) == NDJSON
+    return media_type_of(head, RECORD_TYPES) == NDJSON
 
 
 def negotiate(header: bytes | None, offered: tuple[bytes, ...]) -> bytes:

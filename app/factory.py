@@ -9,7 +9,6 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -22,7 +21,7 @@ from app.commits import CommitTimedOut
 from app.kafka_rest_v2.errors import error_answer, is_for_proxies
 from app.kafka_rest_v2.router import router as kafka_rest_v2
 from app.lifespan import lifespan
-from app.middleware import App, Frame
+from app.middleware import App, Frame, path_as_sent
 from app.openapi import document
 from app.operations.service import Service
 from app.problems import (
@@ -50,8 +49,6 @@ DOCS_POLICY: Final = (
     "script-src https://cdn.jsdelivr.net 'unsafe-inline'; style-src https://cdn.jsdelivr.net"
 )
 """The page of the operations loads its program from a CDN, and talks to nobody but us."""
-
-_AS_SENT: Final = "/%!$&'()*+,;=:@"  # `instance` is a URI: the path as sent, without bare bytes
 
 
 def create_api(service: Service, on_failure: Callable[[], None] | None = None) -> FastAPI:
@@ -119,7 +116,7 @@ async def _explain(request: Request, error: Exception) -> Response:
     return AnswerResponse(
         explain(
             error,
-            path=quote(request.scope["raw_path"].partition(b"?")[0], safe=_AS_SENT),
+            path=path_as_sent(request.scope),
             trace=dict(request.scope["headers"]).get(b"traceparent"),
         )
     )

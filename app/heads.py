@@ -19,10 +19,12 @@ _ONCE: Final = frozenset(
         b"if-none-match",
         b"if-range",
         b"last-event-id",
+        b"origin",
         b"producer-epoch",
         b"producer-id",
         b"producer-sequence",
         b"range",
+        b"sec-fetch-site",
         b"traceparent",
         b"transfer-encoding",
     }

@@ -35,6 +35,7 @@ _ODD: Final = frozenset(
         b"expect",
         b"idempotency-key",
         b"origin",
+        b"sec-fetch-site",
         b"transfer-encoding",
         b"upgrade",
     }
@@ -121,7 +122,7 @@ class HotLane(Lane):
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
         fields = dict(headers)
-        if len(fields) != len(headers) or b"host" not in fields:
+        if len(fields) != len(headers) or not self.is_named(connection, fields):
             return None
         length = fields.get(b"content-length", b"")
         if not _ODD.isdisjoint(fields) or not length.isdigit():

@@ -68,7 +68,7 @@ class HotReads:
         if task is None or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
         head = dict(connection.headers)
-        if len(head) != len(connection.headers) or b"host" not in head:
+        if len(head) != len(connection.headers) or not self._lane.is_named(connection, head):
             return None
         if not _ODD.isdisjoint(head) or head.get(b"content-length", b"") not in _NO_BODY:
             return None

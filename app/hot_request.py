@@ -66,6 +66,11 @@ class Lane:
             preamble = self._preambles[status] = STATUS_LINE[status] + lines_of(defaults)
         return preamble
 
+    def is_named(self, connection: HttpToolsProtocol, fields: Mapping[bytes, bytes]) -> bool:
+        """Whether the request has a `Host` under which the service answers."""
+        host, server = fields.get(b"host"), connection.server
+        return host is not None and self.service.sites.accepts(host, server[0] if server else "")
+
     def let_in(
         self, connection: HttpToolsProtocol, asked: Asked, fields: Mapping[bytes, bytes]
     ) -> tuple[Place, Exchange] | HotRefusal | None:

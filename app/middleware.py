@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
-from typing import TypeAlias
-from urllib.parse import unquote
+from typing import Final, TypeAlias
+from urllib.parse import quote, unquote
 
 from app.answers import CODER, Message, Receive, Scope, Send
 from app.auth.audit import CALLER_KEY
@@ -15,6 +15,15 @@ from app.operations.coding import coded
 from app.operations.service import Service
 
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+_AS_SENT: Final = "/%!$&'()*+,;=:@"
+
+
+def path_as_sent(scope: Scope) -> str:
+    """Return the path of a request as a URI, without bare bytes: what a problem names."""
+    raw: bytes = scope["raw_path"]
+    return quote(raw.partition(b"?")[0], safe=_AS_SENT)
 
 
 class Frame:

@@ -112,6 +112,14 @@ class Forbidden(ServiceError):
     """The credentials do not allow it."""
 
 
+class CrossSiteRequest(ServiceError):
+    """A page of another site asks for a change."""
+
+
+class MisdirectedRequest(ServiceError):
+    """The request names a host that this service is not known as."""
+
+
 class QuotaExceeded(ServiceError):
     """The principal has used up what it may use."""
 
@@ -167,6 +175,10 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     PreconditionRequired: Kind(428, "precondition_required", "A condition is needed here"),
     Unauthenticated: Kind(401, "unauthenticated", "Credentials are needed"),
     Forbidden: Kind(403, "forbidden", "The credentials do not allow this"),
+    CrossSiteRequest: Kind(
+        403, "cross_site_request", "Pages of other sites may not change anything"
+    ),
+    MisdirectedRequest: Kind(421, "misdirected_request", "The Host is not a name of this service"),
     QuotaExceeded: Kind(429, "quota_exceeded", "A quota is used up", retryable=True),
     CredentialsUnavailable: Kind(
         503, "credentials_unavailable", "The issuer's keys are not known yet",

@@ -25,6 +25,7 @@ from app.middleware import App
 from app.operations.service import Service
 from app.protocol import Protocol
 from app.settings import Settings
+from app.site_guard import SiteGuard
 from app.tls import Certificates, tls_options
 from engine.fs.filesystem import PosixFileSystem
 
@@ -36,9 +37,9 @@ SAFE_HEADERS = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-r
 
 
 def compose(service: Service, on_failure: Callable[[], None] | None = None) -> App:
-    """Return the whole service: the fast lane in front of the framed application."""
+    """Return the whole service: the guard, then the fast lane, then the framed application."""
     app = FastLane(framed(create_api(service, on_failure), service), service)
-    return with_cors(app, service.settings)
+    return SiteGuard(with_cors(app, service.settings), service)
 
 
 class CannotListen(Exception):
@@ -136,6 +137,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
     def stop() -> None:
         server.should_exit = True
 
+    service.sites.listen_on(host)
     options = tls_options(service.settings)
     certificates = None
     if options:

@@ -308,6 +308,11 @@ class Settings(BaseSettings):
     open_metrics: bool = False
     """Let /metrics be read without credentials where everything else needs them."""
 
+    allowed_hosts: tuple[str, ...] = ()
+    """Names, as JSON, under which clients reach the service (`Host` without the port), besides
+    loopback and the address listened on. Without credentials every other name is refused; with
+    credentials names are checked only if some are listed here."""
+
     cors_origins: tuple[str, ...] = ()
     """Origins, as JSON, whose pages may call the service from a browser; `*` is all."""
 

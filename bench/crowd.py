@@ -111,7 +111,7 @@ class _Reader(asyncio.Protocol):
         wait = "&max_wait_ms=60000" if self._polls else ""
         line = f"GET {self._crowd.path}/{operation}?offset={self._next_offset}{wait} HTTP/1.1\r\n"
         assert self._transport is not None
-        self._transport.write(line.encode() + b"Host: bench\r\n\r\n")
+        self._transport.write(line.encode() + b"Host: localhost\r\n\r\n")
 
 
 class _Appender(asyncio.Protocol):

@@ -271,7 +271,7 @@ def _small_reads(bench: Bench, topic: str) -> Loaded:
     path = topic_path(topic, 0, "batches")
     reads = [
         f"GET {path}?offset={chance.randrange(end_offset)}&max_bytes={_SMALL_READ_BYTES} HTTP/1.1"
-        f"\r\nHost: bench\r\n\r\n".encode()
+        f"\r\nHost: localhost\r\n\r\n".encode()
         for _ in range(_PLACES)
     ]
     return bench.load(reads, _PLACES)

@@ -61,7 +61,7 @@ class _Connection:
         """Read from the offset; return the bytes of the body and the next offset."""
         request = (
             f"GET {self._download.path}?offset={offset}&max_bytes={self._download.fetch_bytes}"
-            f" HTTP/1.1\r\nHost: bench\r\nAccept: {self._download.accept}\r\n\r\n"
+            f" HTTP/1.1\r\nHost: localhost\r\nAccept: {self._download.accept}\r\n\r\n"
         )
         self._socket.sendall(request.encode())
         head, received = self._head()

@@ -60,7 +60,7 @@ def post(
     path: str, content_type: str, body: bytes, headers: Mapping[str, str] | None = None
 ) -> bytes:
     """Return a whole HTTP request as bytes."""
-    fields = {"Host": "bench", "Content-Type": content_type, "Content-Length": str(len(body))}
+    fields = {"Host": "localhost", "Content-Type": content_type, "Content-Length": str(len(body))}
     fields |= headers or {}
     lines = (f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()))
     return "\r\n".join((*lines, "", "")).encode() + body

@@ -80,6 +80,11 @@ class Security:
         """Whether credentials are asked for."""
         return bool(self._ring.is_used or self._tokens is not None or self._certificates)
 
+    @property
+    def is_open_to_all(self) -> bool:
+        """Whether it is known that no credentials are asked for."""
+        return self._is_known and not self.asks
+
     async def open(self) -> None:
         """Read the keys and go on looking for changes; CorruptCheckpoint if they are damaged.
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from app.answers import JSON, NO_STORE, Answer
-from app.dependencies import negotiate
+from app.dependencies import has_body, negotiate
 from app.problems import UnsupportedMediaType
 from app.translate.receipts import to_json
 
@@ -45,15 +45,18 @@ class Embedded(Enum):
 def embedded_in(head: Mapping[bytes, bytes]) -> Embedded:
     """Return how the records of a body are embedded: binary, where nothing says JSON.
 
-    Raises UnsupportedMediaType, for formats that need a schema too.
+    Raises UnsupportedMediaType, for a body without a type and for formats that need a schema too.
     """
-    media_type = head.get(b"content-type", V2).partition(b";")[0].strip().lower()
+    default = b"" if has_body(head) else V2
+    media_type = head.get(b"content-type", default).partition(b";")[0].strip().lower()
     match = _CONTENT.fullmatch(media_type)
     if match is None:
         accepted = [JSON_V2.decode(), BINARY_V2.decode()]
+        given = f"{media_type.decode('latin-1')!r} is not accepted"
         raise UnsupportedMediaType(
-            f"HTTP 415 Unsupported Media Type: {media_type.decode('latin-1')!r} is not taken here, "
-            f"but {' and '.join(accepted)} are",
+            "HTTP 415 Unsupported Media Type: "
+            f"{given if media_type else 'the body has no type'}; "
+            f"send Content-Type: {' or '.join(accepted)}",
             headers={"accept-post": ", ".join(accepted)},
         )
     return Embedded.JSON if match[1] == b"json" else Embedded.BINARY

@@ -42,6 +42,7 @@ _EXAMPLES: Final = {
     408: (408, "the body did not arrive within 30000 ms"),
     413: (413, "the body is larger than max_request_bytes (16777216)"),
     415: (415, "HTTP 415 Unsupported Media Type: 'text/plain' is not taken here"),
+    421: (421, "'log.example' is not a name of this service"),
     422: (422, "records may not be empty"),
     429: (429, "the quota of 100 requests a second is used up"),
     500: (500, "an unexpected error was logged"),
@@ -54,7 +55,7 @@ _EXAMPLES: Final = {
 def _errors(*statuses: int) -> Responses:
     """Return documentation of errors, each with an example."""
     documented: Responses = {}
-    for status in sorted({*statuses, 400, 401, 403, 406, 429, 500, 503}):
+    for status in sorted({*statuses, 400, 401, 403, 406, 421, 429, 500, 503}):
         code, message = _EXAMPLES[status]
         examples = {str(code): {"value": {"error_code": code, "message": message}}}
         documented[status] = {

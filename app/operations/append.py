@@ -247,7 +247,7 @@ class BatchesAppend(Append):
 
     @classmethod
     def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
-        media_type_of(head.get(b"content-type"), BATCH_TYPES)
+        media_type_of(head, BATCH_TYPES)
         judged = Judged.of(head, call)
         if judged.call.producer_id != NO_PRODUCER_ID:
             raise MalformedRequest("raw batches carry their producer inside", header="producer-id")

@@ -121,7 +121,7 @@ class Exchange:
 
     async def control_body(self) -> Body:
         """Return the body of an administrative request: JSON, and small."""
-        media_type_of(self.head.get(b"content-type"), CONTROL_TYPES)
+        media_type_of(self.head, CONTROL_TYPES)
         settings = self.service.settings
         limit = ("max_control_bytes", settings.max_control_bytes)
         return await self._unpack(await self._collect(limit), limit)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from app.admission import FILES_OF_PARTITION, Admission, Phase, spare_files
 from app.auth.security import Security
+from app.auth.sites import Sites
 from app.commits import Commits
 from app.deliveries import Deliveries
 from app.disk_paths import without_paths
@@ -88,6 +89,7 @@ class Service:
         """Set when the service drains: whoever would go on for long ends now."""
         fs = fs or PosixFileSystem()
         self.security = Security(settings, clock=self.clock, fs=fs)
+        self.sites = Sites(settings, self.security)
         self.runtime = Runtime(
             settings.data_directories,
             settings.engine_config(),

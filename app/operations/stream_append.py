@@ -49,7 +49,7 @@ async def append_stream(exchange: Exchange, place: Place, call: AppendCall) -> A
 
     Raises AppendBrokeOff, which says how far it got, once the body has begun.
     """
-    media_type_of(exchange.head.get(b"content-type", b""), (NDJSON,))
+    media_type_of(exchange.head, (NDJSON,))
     for name in REFUSED:
         if name in exchange.head:
             raise MalformedRequest(

@@ -144,7 +144,7 @@ READ_HEADERS: Final = Depends(_read_headers)
 
 def problems(*statuses: int) -> Responses:
     """Return documentation of errors; each status is one shared component of the document."""
-    everywhere = (400, 401, 403, 429, 500, 503)
+    everywhere = (400, 401, 403, 421, 429, 500, 503)
     return {
         status: {
             "description": HTTPStatus(status).phrase,

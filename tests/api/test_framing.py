@@ -11,7 +11,8 @@ from tests.support.wire import Connection, Listener, request, turn
 pytestmark = pytest.mark.anyio
 
 ONE = b'{"records":[{"value":1}]}'
-CHUNKED = request("POST", RECORDS, headers={"transfer-encoding": "chunked"}).replace(
+JSON = {"content-type": "application/json"}
+CHUNKED = request("POST", RECORDS, headers=JSON | {"transfer-encoding": "chunked"}).replace(
     b"content-length: 0\r\n", b""
 )
 LAST_CHUNK = b"%x\r\n%b\r\n0\r\n" % (len(ONE), ONE)

@@ -27,7 +27,7 @@ LAST = b"connection: close\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
 CHUNK = b"19\r\n" + BODY + b"\r\n"
 END = b"0\r\n\r\n"
-LIVE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,8 @@ def head_of(lane: str) -> bytes:
     """Line and first headers of an append that goes this way."""
     path, more = LANES[lane]
     more = more.replace(b"%b", DIGEST)
-    return b"POST %b HTTP/1.1\r\nhost: x\r\n%b" % (path.encode(), more)
+    line = b"POST %b HTTP/1.1\r\nhost: localhost\r\n" % path.encode()
+    return line + b"content-type: application/json\r\n" + more
 
 
 NO_HTTP = {
@@ -155,7 +156,7 @@ RANGE_FLOOD = b",".join(b"%d-%d" % (n, n) for n in range(2_000))
 def test_a_flood_of_ranges_is_one_answer(served: Served, path: str) -> None:
     """Thousands of ranges are as if none was asked for: no answer is made of thousands of parts."""
     with writing(served, 0):
-        line = b"GET %b?offset=0 HTTP/1.1\r\nhost: x\r\n" % path.encode()
+        line = b"GET %b?offset=0 HTTP/1.1\r\nhost: localhost\r\n" % path.encode()
         flood = b"range: bytes=%b\r\nconnection: close\r\n\r\n" % RANGE_FLOOD
         assert tell(served.url, line + flood).statuses == [200]
 
@@ -165,18 +166,18 @@ def test_a_flood_of_ranges_is_one_answer(served: Served, path: str) -> None:
     [
         b"GET /livez\r\n\r\n",
         b"GET /livez HTTP/1.1\r\n\r\n",
-        b"GET /livez HTTP/1.2\r\nhost: x\r\n\r\n",
-        b"GET /livez HTTP/2.0\r\nhost: x\r\n\r\n",
+        b"GET /livez HTTP/1.2\r\nhost: localhost\r\n\r\n",
+        b"GET /livez HTTP/2.0\r\nhost: localhost\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),
-        b"GET /livez HTTP/1.1\nhost: x\n\n",
+        b"GET /livez HTTP/1.1\nhost: localhost\n\n",
         b"POST " + RECORDS.encode() + b" HTTP/1.0\r\n" + CHUNKED + CHUNK + END,
-        b"BREW /livez HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"get /livez HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /a b HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET livez HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"BREW /livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"get /livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"CONNECT x:80 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /a b HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
 def test_what_is_not_spoken_here_is_explained(served: Served, request_: bytes) -> None:
@@ -235,7 +236,7 @@ def test_who_still_sends_can_read_why_it_was_refused(served: Served, lane: str) 
         (b"", []),
         (b"\r\n", []),
         (b"GET /li", [408]),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\n", [408]),
+        (b"GET /livez HTTP/1.1\r\nhost: localhost\r\n", [408]),
         (LIVE + b"GET", [200, 408]),
     ],
 )
@@ -277,7 +278,7 @@ def test_half_an_answer_is_not_followed_by_an_error(served: Served) -> None:
     """If a body breaks while its answer is under way, the connection just ends."""
     with writing(served, 0), connect(served.url) as wire:
         path = RECORDS.replace("/records", "/tail?offset=latest").encode()
-        wire.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n" % path + CHUNKED)
+        wire.sendall(b"GET %b HTTP/1.1\r\nhost: localhost\r\n" % path + CHUNKED)
         while b"event-stream" not in wire.recv(65_536):
             pass
         wire.sendall(b"no chunk\r\n")
@@ -296,7 +297,8 @@ def test_pipelined_appends_are_answered_in_order(served: Served, lane: str) -> N
 
 def test_no_more_requests_wait_behind_one_than_may(served: Served) -> None:
     """Beyond `max_pipelined_requests` the last that is answered says that no more will be (E9)."""
-    wait = b"GET %b?offset=latest&max_wait_ms=50 HTTP/1.1\r\nhost: x\r\n\r\n" % RECORDS.encode()
+    wait = b"GET %b?offset=latest&max_wait_ms=50 HTTP/1.1\r\n" % RECORDS.encode()
+    wait += b"host: localhost\r\n\r\n"
     with writing(served, 0):
         reply = tell(served.url, wait + LIVE * 50)
         assert reply.statuses == [200] * 4, reply

@@ -37,7 +37,8 @@ def crowd(process: Process, data: bytes) -> Iterator[list[socket.socket]]:
 def test_bombs_do_not_go_off(process: Process) -> None:
     """Forty bodies at once, each of 64 MiB from 64 KiB, are 413 or 503, and are never unpacked."""
     bomb = gzip.compress(bytes(64 * MIB))
-    line = f"POST {RECORDS} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-encoding: gzip\r\n"
+    line = f"POST {RECORDS} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+    line += "content-type: application/json\r\ncontent-encoding: gzip\r\n"
     before = process.peak_bytes()
     with crowd(process, f"{line}content-length: {len(bomb)}\r\n\r\n".encode() + bomb) as wires:
         statuses = [read(rest_of(wire)).statuses for wire in wires]
@@ -47,9 +48,10 @@ def test_bombs_do_not_go_off(process: Process) -> None:
 
 def test_pipelined_requests_are_not_piled_up(process: Process) -> None:
     """Forty clients, each with thousands of requests behind a long poll, cost what few cost."""
-    poll = f"GET {RECORDS}?offset=latest&max_wait_ms=500 HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+    wait = f"{RECORDS}?offset=latest&max_wait_ms=500"
+    poll = f"GET {wait} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
     before = process.peak_bytes()
-    with crowd(process, poll + b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 5_000) as wires:
+    with crowd(process, poll + b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n" * 5_000) as wires:
         answered = [len(read(rest_of(wire)).statuses) for wire in wires]
     assert answered == [1 + 128] * CLIENTS
     assert process.peak_bytes() - before < 60 * MIB

@@ -207,7 +207,7 @@ async def test_an_immutable_page_is_the_same_on_both_lanes(tmp_path: Path) -> No
     """Tags and 304 of one service agree, whoever answers."""
     async with open_service(tmp_path) as service, both(service) as (quick, thorough):
         await quick.put("/v1/topics/events", json={})
-        location = (await quick.post(RECORDS, content=ONE)).headers["location"]
+        location = (await quick.post(RECORDS, content=ONE, headers=JSON)).headers["location"]
         pages = [await client.get(location) for client in (quick, thorough)]
         assert pages[0].headers.raw == pages[1].headers.raw
         tag = {"if-none-match": pages[0].headers["etag"]}

@@ -37,8 +37,8 @@ def test_a_poller_that_hangs_up_is_forgotten(served: Served) -> None:
     """A long poll ends with its client: nobody waits for somebody who left."""
     address = served.url.removeprefix("http://").split(":")
     with socket.create_connection((address[0], int(address[1]))) as connection:
-        request = f"GET {RECORDS}?offset=latest&max_wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n"
-        connection.sendall(request.encode())
+        query = "offset=latest&max_wait_ms=60000"
+        connection.sendall(f"GET {RECORDS}?{query} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         until(lambda: served.service.tail.waiting == 1)
     until(lambda: served.service.tail.waiting == 0)
     until(lambda: served.service.admission.requests == 0)
@@ -49,7 +49,7 @@ def test_a_poller_that_hangs_up_on_the_other_lane_is_forgotten(served: Served) -
     address = served.url.removeprefix("http://").split(":")
     with socket.create_connection((address[0], int(address[1]))) as connection:
         query = "offset=latest&max_wait_ms=60000&explain=1"
-        connection.sendall(f"GET {RECORDS}?{query} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        connection.sendall(f"GET {RECORDS}?{query} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         until(lambda: served.service.tail.waiting == 1)
     until(lambda: served.service.tail.waiting == 0)
     until(lambda: served.service.admission.requests == 0)
@@ -130,6 +130,6 @@ def test_a_head_has_a_bound(tmp_path: Path) -> None:
         endless = b"GET /livez HTTP/1.1\r\nx: " + b"a" * 20_000
         problem = problem_of(exchange(served.url, endless))
         assert "max_header_bytes (10000)" in str(problem["detail"])
-        usual = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: " + b"a" * 3_000
+        usual = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: " + b"a" * 3_000
         for before in (b"", b"\r\n"):  # a line before the request is no head yet
             assert b"200 OK" in exchange(served.url, before + usual + b"\r\n\r\n")

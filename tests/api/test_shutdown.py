@@ -12,6 +12,10 @@ from tests.support.raw import connect, read, rest_of
 from tests.support.service import RECORDS
 
 TAIL = RECORDS.replace("/records", "/tail?offset=latest")
+HEAD = (
+    b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b"content-length: 25\r\n\r\n" % RECORDS.encode()
+)
 BODY = b'{"records":[{"value":1}]}'
 
 
@@ -24,7 +28,7 @@ def asked(process: Process, request: bytes) -> socket.socket:
 
 def tailing(process: Process) -> socket.socket:
     """A connection that tails, and has begun to."""
-    wire = asked(process, b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % TAIL.encode())
+    wire = asked(process, b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n" % TAIL.encode())
     come = b""
     while b"event: " not in come:
         come += wire.recv(65_536)
@@ -39,13 +43,12 @@ def test_a_stop_tells_who_waits_and_ends_what_was_begun(tmp_path: Path) -> None:
     with serving_process(tmp_path) as process:
         httpx.put(f"{process.url}/v1/topics/events", json={}).raise_for_status()
         httpx.get(f"{process.url}{RECORDS}").raise_for_status()
-        head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 25\r\n\r\n" % RECORDS.encode()
         appends = [
-            asked(process, head + BODY[:9]),
-            asked(process, head.replace(b"events", b"%65vents") + BODY[:9]),
+            asked(process, HEAD + BODY[:9]),
+            asked(process, HEAD.replace(b"events", b"%65vents") + BODY[:9]),
         ]
-        poll = b"GET %b?offset=latest&max_wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n"
-        ready = b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n"
+        poll = b"GET %b?offset=latest&max_wait_ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        ready = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n"
         waiting = asked(process, poll % RECORDS.encode() + ready)
         unfinished = asked(process, b"GET /livez HTTP/1.1\r\n")
         tail = tailing(process)
@@ -72,8 +75,7 @@ def test_a_second_interrupt_waits_for_nobody(tmp_path: Path) -> None:
     """A client that holds the process with half a body holds it until Ctrl-C comes again."""
     with serving_process(tmp_path) as process:
         httpx.put(f"{process.url}/v1/topics/events", json={}).raise_for_status()
-        head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 25\r\n\r\n" % RECORDS.encode()
-        with asked(process, head) as unfinished, tailing(process) as tail:
+        with asked(process, HEAD) as unfinished, tailing(process) as tail:
             process.stop(signal.SIGINT)
             rest_of(tail)  # it drains now
             process.stop(signal.SIGINT)

@@ -45,7 +45,7 @@ def test_who_takes_nothing_of_an_answer_loses_it(tmp_path: Path) -> None:
             wire.settimeout(60)
             wire.connect((host, int(port)))
             path = f"{BATCHES}?offset=0&max_bytes=20000000".encode()
-            wire.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path)
+            wire.sendall(b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n" % path)
             until(lambda: held.answer_bytes > 5_000_000)
             until(lambda: held.answer_bytes == 0)
             try:

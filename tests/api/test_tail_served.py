@@ -59,7 +59,7 @@ def test_a_client_that_reads_nothing_is_cut_off(tmp_path: Path) -> None:
         address = urlsplit(served.url)
         with socket.create_connection((address.hostname, address.port or 0)) as silent:
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            silent.sendall(f"GET {TAIL} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+            silent.sendall(f"GET {TAIL} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             append(client, "first")
             silent.recv(1)
             with client.stream("GET", TAIL) as answer:

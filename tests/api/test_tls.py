@@ -120,7 +120,7 @@ def exchange(url: str, *requests: bytes) -> bytes:
 
 
 def request(method: str, path: str, token: str, body: bytes, *more: str) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "host: x", f"content-length: {len(body)}", *more]
+    lines = [f"{method} {path} HTTP/1.1", "host: localhost", f"content-length: {len(body)}", *more]
     if token:
         lines.append(f"authorization: Bearer {token}")
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -51,7 +51,7 @@ def test_a_request_says_how_long_its_body_is() -> None:
     first, *fields = head.split(b"\r\n")
     assert first == b"POST /p HTTP/1.1"
     assert {*fields} == {
-        b"Host: bench",
+        b"Host: localhost",
         b"Content-Type: text/plain",
         b"Content-Length: 2",
         b"x-so: 1",

@@ -308,7 +308,7 @@ def first_answer(crowd: contextlib.ExitStack, url: str) -> bytes:
     connection = socket.create_connection((address.host, address.port or 0), timeout=30)
     crowd.enter_context(connection)
     with contextlib.suppress(ConnectionError):
-        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
         return connection.recv(12)
     return b""
 

@@ -181,7 +181,7 @@ class Client(ABC):
     async def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> None:
         if self._streams is None:
             self._streams = await asyncio.open_connection(*self._address, limit=BUFFER_BYTES)
-        fields = {"host": "load", "content-length": str(len(body)), **headers}
+        fields = {"host": "localhost", "content-length": str(len(body)), **headers}
         lines = "".join(f"{name.replace('_', '-')}: {text}\r\n" for name, text in fields.items())
         self._streams[1].write(
             f"{method} /v1/topics/{path} HTTP/1.1\r\n{lines}\r\n".encode() + body

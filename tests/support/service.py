@@ -56,7 +56,7 @@ class Api:
 def client_of(app: App) -> httpx.AsyncClient:
     """A client that calls the application; what a server would answer 500 is answered 500."""
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://test")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 def fast(service: Service) -> App:

@@ -162,8 +162,12 @@ class Listener:
 def request(
     method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
 ) -> bytes:
-    """A request as bytes, with the length of its body."""
-    fields = {"host": "test", "content-length": str(len(body)), **(headers or {})}
+    """A request as bytes, with the length of its body, and its type if the path says it."""
+    fields = {"host": "localhost", "content-length": str(len(body))}
+    if body:
+        is_raw = path.partition("?")[0].endswith("/batches")
+        fields["content-type"] = "application/octet-stream" if is_raw else "application/json"
+    fields |= headers or {}
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
 
@@ -186,4 +190,4 @@ class _WireTransport(httpx.AsyncBaseTransport):
 def wired(service: Service) -> httpx.AsyncClient:
     """A client of the service as it is served, hot lane and all, on one connection."""
     transport = _WireTransport(service)
-    return httpx.AsyncClient(transport=transport, base_url="http://test")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")

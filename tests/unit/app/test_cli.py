@@ -16,10 +16,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from app import export_openapi, main
-from app.cli import app, is_loopback
+from app import export_openapi
+from app.auth.sites import is_loopback
+from app.cli import app
 from app.cli import main as cli_main
-from app.fast_lane import FastLane
 from app.server import Server
 from app.settings import Settings
 from tests.support.credentials import create_key
@@ -221,11 +221,3 @@ def test_the_document_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(export_openapi, "TARGET", tmp_path / "openapi.json")
     export_openapi.main()
     assert json.loads((tmp_path / "openapi.json").read_text())["openapi"].startswith("3.1")
-
-
-def test_the_server_entry_is_configured_by_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """`uvicorn --factory app.main:create` takes its settings from TIDELOG_ variables."""
-    monkeypatch.setenv("TIDELOG_DATA_DIRECTORY", str(tmp_path))
-    assert isinstance(main.create(), FastLane)
