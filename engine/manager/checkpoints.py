@@ -125,27 +125,32 @@ class Checkpoints:
                     )
 
     def _write(self, logs: Iterable[Log], cut: _Cut | None = None) -> None:
-        """Write the promises, with none above what is going to be left of a log that is cut."""
+        """Write the promises, with none above what is going to be left of a log that is cut.
+
+        A log start may have raised the recovery point over bytes that were never synced: it is on
+        disk first, or a start would show them. One that a cut lowers is on disk last.
+        """
         here = sorted(logs, key=lambda log: log.topic_partition)
         recovery_points = {log.topic_partition: log.recovery_point for log in here}
         high_watermarks = {log.topic_partition: log.watermarks.high_watermark for log in here}
-        starts = {log.topic_partition: log.watermarks.log_start_offset for log in here}
         told_by_name = {
             log.topic_partition: log.first_segment_base_offset
             for log in here
-            if not log.is_flush_due
+            if not log.is_flush_due and not (cut and cut.log == log.topic_partition)
         }
-        if cut is not None:
-            recovery_points = _capped(recovery_points, cut.log, cut.surely_kept)
-            high_watermarks = _capped(high_watermarks, cut.log, cut.surely_kept)
-            starts = _capped(starts, cut.log, cut.end_offset)
-            told_by_name.pop(cut.log, None)
+        starts = {log.topic_partition: log.watermarks.log_start_offset for log in here}
+        starts = {key: at for key, at in starts.items() if at > told_by_name.get(key, 0)}
+        kept = self._read_promises
         self._health.ensure_held()
         with self._health.appending():
-            kept = self._read_promises
-            starts = {key: at for key, at in starts.items() if at > told_by_name.get(key, 0)}
-            self._recovery_points.write(self._with_kept(recovery_points, kept.recovery_points))
             self._log_starts.write(self._with_kept(starts, kept.log_starts))
+            if cut is not None:
+                recovery_points = _capped(recovery_points, cut.log, cut.surely_kept)
+                high_watermarks = _capped(high_watermarks, cut.log, cut.surely_kept)
+            self._recovery_points.write(self._with_kept(recovery_points, kept.recovery_points))
+            if cut is not None:
+                starts = _capped(starts, cut.log, cut.end_offset)
+                self._log_starts.write(self._with_kept(starts, kept.log_starts))
             self._high_watermarks.write(self._with_kept(high_watermarks, kept.high_watermarks))
 
     def _with_kept(self, offsets: Offsets, as_read: Offsets) -> Offsets:

@@ -6,6 +6,7 @@ Told by the order of the changes that reach the disk. What cuts amid them leave 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from random import Random
 
 import pytest
 
+from engine.checkpoint.offsets import OffsetCheckpoint
 from engine.config import LogConfig
 from engine.fs import names
 from engine.log.log import Log
@@ -255,3 +257,26 @@ def test_a_log_that_is_to_be_compacted_has_no_hole_in_what_it_had_before() -> No
 
 def sync_of(segment: Segment) -> Operation:
     return Operation("sync", segment.records.path)
+
+
+def noted_offset(world: World, name: str) -> int:
+    return OffsetCheckpoint(world.fs, DATA / name).read().get(EVENTS, 0)
+
+
+def test_a_log_start_is_on_disk_before_the_recovery_point_that_it_raised() -> None:
+    """Otherwise a start shows deleted records, and believes indexes that were never synced."""
+    noted: list[tuple[int, int]] = []
+    for change in itertools.count(1):
+        world = World()
+        manager = world.open_manager({"events": 1})
+        log = manager.log(EVENTS)
+        log.append(new_batch(4))
+        log.commit()
+        log.delete_records(-1)
+        with world.disk.power_cut_before(change), contextlib.suppress(PowerCut):
+            manager.checkpoint()
+            break
+        world.restart(power_cut=True)
+        start = noted_offset(world, names.LOG_START_CHECKPOINT)
+        noted.append((start, noted_offset(world, names.RECOVERY_POINT_CHECKPOINT)))
+    assert set(noted) == {(0, 0), (4, 0), (4, 4)}
