@@ -50,7 +50,7 @@ class Topic:
     adopted: bool = False
     """Whether it was found in a broker's directory; its configuration was never known."""
     was_compacted: bool = False
-    """Whether an earlier configuration had it compacted, or the defaults have."""
+    """Whether an earlier configuration or the defaults had it compacted, or a broker may have."""
     entry: TopicEntry = field(init=False, repr=False, compare=False)
     """The topic as the topics file has it. Always the same object: the entries of all topics are
     written for each change of one."""
@@ -224,9 +224,10 @@ def _reconcile_topic(
         _LOG.info("adopting topic %s with %d partition directories", name, len(directories))
         return Topic(name, topic_id or new_topic_id(), partitions, adopted=True)
     if topic_id is not None and topic_id != recorded.topic_id:
-        # A broker served the directories meanwhile and knows the topic by its own id.
+        # A broker served the directories meanwhile and knows the topic by its own id. It may have
+        # compacted the logs: offsets that are missing are no proof of a lost tail any more.
         _LOG.warning("topic %s has id %s now, was %s", name, topic_id, recorded.topic_id)
-        recorded = replace(recorded, topic_id=topic_id)
+        recorded = replace(recorded, topic_id=topic_id, was_compacted=True)
     return replace(recorded, partitions=max(partitions, recorded.partitions))
 
 

@@ -81,7 +81,7 @@ class DirectoryCheck:
         yield from self._judge_copies()
         for directory in self._directories:
             for log, path in directory.partitions.items():
-                scope = directory.scope(log, may_have_gaps=self._may_have_gaps(log))
+                scope = directory.scope(log, self._topics.get(log.topic), self._config)
                 yield from PartitionCheck(self._fs, path, scope, self.checked).findings()
         yield from self._judge_topics(partitions)
         for directory in self._directories:
@@ -130,12 +130,6 @@ class DirectoryCheck:
                 else:
                     detail = f"{error}; another directory has a copy"
                     yield Finding(Severity.DERIVED, path, detail, is_left_to_opening=True)
-
-    def _may_have_gaps(self, log: TopicPartition) -> bool:
-        topic = self._topics.get(log.topic)
-        if topic is None:
-            return True
-        return not topic.is_gapless(topic.log_config(self._config.default_topic_config))
 
     def _judge_topics(self, present: Mapping[TopicPartition, _OneDirectory]) -> Findings:
         for name, topic in self._topics.items():
@@ -232,13 +226,17 @@ class _OneDirectory:
     def _read_offsets(self, path: Path) -> Mapping[TopicPartition, int]:
         return OffsetCheckpoint(self._fs, path).read()
 
-    def scope(self, log: TopicPartition, *, may_have_gaps: bool) -> Scope:
+    def scope(self, log: TopicPartition, topic: Topic | None, config: EngineConfig) -> Scope:
         """Return what is known of a partition from outside its directory."""
+        is_gapless = topic is not None and topic.is_gapless(
+            topic.log_config(config.default_topic_config)
+        )
         return Scope(
             self._was_clean,
             self._offsets[names.RECOVERY_POINT_CHECKPOINT].get(log, 0),
-            may_have_gaps,
+            not is_gapless,
             self._offsets[names.LOG_START_CHECKPOINT].get(log, 0),
+            None if topic is None else topic.topic_id,
         )
 
     def judge_checkpoints(self, checked: Checked) -> Findings:

@@ -48,6 +48,8 @@ class Scope:
     """Whether compaction, or a broker of which nothing is known, may have left out offsets."""
     log_start_offset: int = 0
     """What lies below is deleted, though its bytes may be there: whoever rebuilds does not look."""
+    topic_id: str | None = None
+    """Of the topic as it is recorded. Under another id a broker has served the partition."""
 
     def is_scanned(self, end_offset: int | None) -> bool:
         """Whether opening scans a segment that ends there; None for the active one."""
@@ -113,8 +115,11 @@ class PartitionCheck:
     def _read_small_files(self) -> Findings:
         path = self._directory / names.PARTITION_METADATA
         try:
-            if not self._is_odd(path) and read_topic_id(self._fs, path) is None:
+            topic_id = None if self._is_odd(path) else read_topic_id(self._fs, path)
+            if topic_id is None and not self._is_odd(path):
                 yield _tidied(path, "it is missing: opening makes it")
+            if topic_id not in {None, self._scope.topic_id}:
+                self._scope = replace(self._scope, may_have_gaps=True)
         except CorruptCheckpoint as error:
             detail = f"{error}; opening makes it anew"
             yield Finding(Severity.DERIVED, path, detail, is_left_to_opening=True)

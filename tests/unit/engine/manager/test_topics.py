@@ -76,6 +76,7 @@ def test_the_directories_id_wins_over_the_files() -> None:
     plan = reconcile({"events": OURS}, {partition(0): OTHER_ID, partition(1): OTHER_ID})
     assert plan.topics["events"].topic_id == OTHER_ID
     assert plan.topics["events"].overrides == OURS.config
+    assert plan.topics["events"].entry.compacted, "what is missing now was not lost"
 
 
 def test_partitions_that_a_broker_added_are_taken_over() -> None:
