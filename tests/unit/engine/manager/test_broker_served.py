@@ -41,6 +41,12 @@ def filled() -> World:
     return world
 
 
+def missing(world: World) -> list[str]:
+    """What a check says of offsets that are not there."""
+    found = DirectoryCheck(world.fs, DATA).findings()
+    return [one.detail for one in found if "are missing" in one.detail]
+
+
 def ensure_kept(log: Log) -> None:
     assert log.watermarks.high_watermark == 12
     assert [segment.base_offset for segment in log.segments] == [0, 4, 8, 12]
@@ -64,11 +70,9 @@ def test_a_gap_that_a_broker_compacted_is_no_lost_tail(*, was_killed: bool) -> N
 def test_a_gap_in_a_log_of_our_own_is_a_lost_tail() -> None:
     """Under the id that we gave it, nobody may have left offsets out."""
     world = filled()
-    topic_id = (
-        FOLDER / names.PARTITION_METADATA,
-        world.fs.read_bytes(FOLDER / names.PARTITION_METADATA),
-    )
+    metadata = FOLDER / names.PARTITION_METADATA
+    content = world.fs.read_bytes(metadata)
     served_by_a_broker(world, was_killed=True)
     rewrite(world.fs, metadata, content)
-    assert [one for one in DirectoryCheck(world.fs, DATA).findings() if "are missing" in one.detail]
+    assert missing(world)
     assert world.open_manager().log(EVENTS).watermarks.high_watermark == 1
