@@ -25,7 +25,7 @@ TAKEN: Final = (
 SHOWN: Final = (
     "Accept-Ranges", "Allow", "Content-Range", "ETag", "Idempotency-Replayed", "Link", "Location",
     "Log-End-Offset", "Log-Explain", "Log-First-Offset", "Log-High-Watermark",
-    "Log-Last-Stable-Offset", "Log-Leader-Epoch", "Log-Next-Offset", "Log-Start-Offset",
+    "Log-Id", "Log-Last-Stable-Offset", "Log-Leader-Epoch", "Log-Next-Offset", "Log-Start-Offset",
     "Retry-After", "Traceparent", "WWW-Authenticate",
 )  # fmt: skip
 """Headers of answers that a page may see; a browser hides all others."""

@@ -6,7 +6,6 @@ nowhere else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -157,9 +156,9 @@ def _marks_of(partition: Mapping[str, Any], isolation: str) -> PartitionMarks:
 
 
 def _is_of_another_topic(answer: Answer, topic_id: str) -> bool:
-    """Whether the link to what follows names another topic than the one that was planned for."""
-    found = re.search(r"[?&]log_id=([^.&>]+)\.", answer.headers.get("link", ""))
-    return bool(topic_id) and found is not None and found[1] != topic_id
+    """Whether the answer is of another topic than the one that was planned for."""
+    found, _, _ = answer.headers.get("log-id", "").rpartition(".")
+    return bool(topic_id and found) and found != topic_id
 
 
 def _next_offset(answer: Answer) -> int:

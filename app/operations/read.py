@@ -130,10 +130,10 @@ def _answer(
     etag = _etag(place, call, media_type, fetched.watermarks)
     headers: Headers = [(b"content-type", media_type)]
     headers += _caching(
-        exchange, place, call, fetched, page.next_offset, etag=etag, cut_short=page.is_cut_short
+        exchange, place, call, fetched, page.next_offset, etag=etag, cut_short=page.cut_by != ""
     )
     headers.append(VARY)
-    headers += read_headers(place, call, fetched, page.next_offset, b"records")
+    headers += read_headers(place, call, fetched, page.next_offset, b"records", cut_by=page.cut_by)
     answer = found.answers[media_type] = Answer(200, headers, page.body)
     exchange.ticket.settle_answer(len(answer.body))
     return answer
@@ -144,8 +144,8 @@ class _Page(NamedTuple):
 
     body: Buffer
     next_offset: int
-    is_cut_short: bool
-    """Whether it ends before what was fetched does."""
+    cut_by: str
+    """The bound that ended it before what was fetched; empty if none did."""
 
 
 def _page(service: Service, place: Place, call: ReadCall, found: Found, media_type: bytes) -> _Page:
@@ -161,26 +161,26 @@ def _page(service: Service, place: Place, call: ReadCall, found: Found, media_ty
         offsets_as_text=call.offsets_as_text,
         is_ndjson=media_type == NDJSON,
     )
-    if media_type == ARROW:
-        return _arrow_page(found.fetched, view)
-    return _json_page(place, found.fetched, view)
+    fetched = found.fetched
+    is_arrow = media_type == ARROW
+    page = _arrow_page(fetched, view) if is_arrow else _json_page(place, fetched, view)
+    if page.cut_by == "max_records" and view.max_records != call.max_records:
+        page = page._replace(cut_by="default_fetch_records")
+    return page
 
 
 def _arrow_page(fetched: Fetched, view: View) -> _Page:
-    body, stopped_at = arrow_stream(fetched.data, view)
-    if stopped_at is None:
-        return _Page(body, fetched.next_offset, is_cut_short=False)
-    return _Page(body, stopped_at, is_cut_short=True)
+    body, stopped_at, cut_by = arrow_stream(fetched.data, view)
+    return _Page(body, fetched.next_offset if stopped_at is None else stopped_at, cut_by)
 
 
 def _json_page(place: Place, fetched: Fetched, view: View) -> _Page:
     rendered = render_records(fetched.data, view)
-    is_cut_short = rendered.next_offset is not None
     next_offset = fetched.next_offset if rendered.next_offset is None else rendered.next_offset
     body = rendered.text
     if not view.is_ndjson:
         body = page_body(place, fetched, rendered, next_offset, as_text=view.offsets_as_text)
-    return _Page(body, next_offset, is_cut_short)
+    return _Page(body, next_offset, rendered.stopped_by)
 
 
 async def fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tuple[int, Fetched]:

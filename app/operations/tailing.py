@@ -30,7 +30,7 @@ from app.operations.fetching import (
     start_offset,
 )
 from app.operations.service import Service
-from app.problems import Draining, kind_of, problem_answer
+from app.problems import Draining, kind_of, problem_answer, problem_members
 from app.tail import Departure, Watch
 from app.translate.calls import OffsetSpec, ReadCall, resumed
 from app.translate.events import (
@@ -293,7 +293,8 @@ class TailSession:
         path = self._place.path.decode() + "tail"
         trace = self._exchange.head.get(b"traceparent")
         answer = problem_answer(error, path=path, trace=trace)
-        return _End(kind.code, str(error), kind.retryable, msgspec.Raw(bytes(answer.body)))
+        detail = str(problem_members(error)["detail"])
+        return _End(kind.code, detail, kind.retryable, msgspec.Raw(bytes(answer.body)))
 
     def _end_event(self, end: _End) -> bytes:
         return end_event(

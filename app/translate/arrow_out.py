@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.translate.stored import Records, StoredRecords, View
 from engine.records.header import Codec
@@ -40,8 +40,17 @@ def has_arrow() -> bool:
     return find_spec("pyarrow") is not None
 
 
-def arrow_stream(data: Buffer, view: View) -> tuple[memoryview, int | None]:
-    """Return the records that the view wants as a stream, and where to go on if a bound ended it.
+class Columns(NamedTuple):
+    """Records as an Arrow IPC stream, and where the next read starts if they did not all fit."""
+
+    body: memoryview
+    next_offset: int | None
+    stopped_by: str
+    """As in `Rendered`."""
+
+
+def arrow_stream(data: Buffer, view: View) -> Columns:
+    """Return the records that the view wants as a stream.
 
     The record that passes `max_answer_bytes` is the last. Blocks for the import the first time.
     Raises as `StoredRecords`.
@@ -53,7 +62,7 @@ def arrow_stream(data: Buffer, view: View) -> tuple[memoryview, int | None]:
         if taken < len(records):
             stored.stop_at(records[taken].offset, len(records) - taken)
             break
-    return table.close(), stored.stopped_at
+    return Columns(table.close(), stored.stopped_at, stored.stopped_by)
 
 
 def _may_pass(data: Buffer, max_answer_bytes: int) -> bool:

@@ -197,14 +197,25 @@ def file_headers(place: Place, base_offset: int, kind: FileKind, file: SegmentFi
 
 
 def read_headers(
-    place: Place, call: ReadCall, fetched: Fetched, next_offset: int, kind: bytes
+    place: Place,
+    call: ReadCall,
+    fetched: Fetched,
+    next_offset: int,
+    kind: bytes,
+    *,
+    cut_by: str = "",
 ) -> Headers:
-    """Return the headers of a read but for type and caching."""
+    """Return the headers of a read but for type and caching.
+
+    `cut_by` is the bound that ended the answer before what was fetched, if one did. There is no
+    next page once `end_offset` is reached.
+    """
     headers = mark_headers(fetched.watermarks, fetched.leader_epoch, next_offset)
-    headers.append((b"link", _next_link(place, call, next_offset, kind)))
+    headers.append((b"log-id", place.log.log_id.encode()))
+    if call.end_offset is None or next_offset < call.end_offset:
+        headers.append((b"link", _next_link(place, call, next_offset, kind)))
     if call.explain:
-        is_cut = kind == b"records" and next_offset < fetched.next_offset
-        ended_by = _cut_by(call, next_offset) if is_cut else fetched.ended_by.value.encode()
+        ended_by = (cut_by or fetched.ended_by.value).encode()
         headers.append((b"log-explain", _explanation(fetched.path, ended_by)))
     return headers
 
@@ -218,11 +229,6 @@ def _next_link(place: Place, call: ReadCall, next_offset: int, kind: bytes) -> b
     ]
     query = b"&".join([b"offset=%d" % next_offset, *kept, b"log_id=" + place.log.log_id.encode()])
     return b'<%b%b?%b>; rel="next"' % (place.path, kind, query)
-
-
-def _cut_by(call: ReadCall, next_offset: int) -> bytes:
-    """Return what kept records out of an answer that had been fetched for it."""
-    return b"end_offset" if next_offset == call.end_offset else b"answer_limit"
 
 
 def _explanation(path: ReadPath | None, ended_by: bytes) -> bytes:

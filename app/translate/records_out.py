@@ -68,6 +68,8 @@ class Rendered:
     count: int
     next_offset: int | None
     """None if everything was shown: the read's own end is the place to go on."""
+    stopped_by: str
+    """Which bound of the view ended it, if not everything was shown."""
 
 
 def render_records(data: Buffer, view: View) -> Rendered:
@@ -86,7 +88,7 @@ def render_records(data: Buffer, view: View) -> Rendered:
                 stored.stop_at(record.offset, len(records) - index)
                 break
             renderer.add(header, [record])
-    return Rendered(renderer.close(), stored.count, stored.stopped_at)
+    return Rendered(renderer.close(), stored.count, stored.stopped_at, stored.stopped_by)
 
 
 class _Renderer(ABC):

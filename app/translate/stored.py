@@ -49,6 +49,8 @@ class StoredRecords:
         self.count = 0
         self.stopped_at: int | None = None
         """Where to go on, if a bound of the view ended it; None if everything was there."""
+        self.stopped_by = ""
+        """Which bound that was."""
 
     def __iter__(self) -> Iterator[tuple[BatchHeader, Records]]:
         for position, header in iter_headers(self._data):
@@ -63,6 +65,9 @@ class StoredRecords:
                         yield header, wanted
                     if self.stopped_at is not None:
                         return
+                if header.next_offset > self._view.end:
+                    self._stop(self._view.end, "end_offset")  # its last records are compacted away
+                    return
             except (CorruptBatch, InvalidRecord) as error:
                 raise StoredDataCorrupt(
                     f"the batch at offset {header.base_offset} cannot be read: {error}",
@@ -73,19 +78,22 @@ class StoredRecords:
 
     def stop_at(self, record_offset: int, untaken: int) -> None:
         """End before this record: the last `untaken` records that were given out do not count."""
-        self.stopped_at = record_offset
+        self._stop(record_offset, "max_answer_bytes")
         self.count -= untaken
+
+    def _stop(self, offset: int, bound: str) -> None:
+        self.stopped_at, self.stopped_by = offset, bound
 
     def _bounded(self, records: Records) -> Records:
         view = self._view
         if records[0].offset < view.start:
             records = [record for record in records if record.offset >= view.start]
         if records and records[-1].offset >= view.end:
-            self.stopped_at = view.end
+            self._stop(view.end, "end_offset")
             records = [record for record in records if record.offset < view.end]
         room = view.max_records - self.count
         if len(records) > room:
-            self.stopped_at = records[room].offset
+            self._stop(records[room].offset, "max_records")
             records = records[:room]
         return records
 

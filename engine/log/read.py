@@ -37,8 +37,8 @@ class _Piece(NamedTuple):
     data: Buffer
     first: BatchPosition
     next_offset: int
-    is_complete: bool
-    """Whether the segment holds nothing more below the bound."""
+    ended_by: ReadEnd | None
+    """Why nothing more is due; None if the segment holds nothing more below the bound."""
 
 
 def ensure_in_range(offset: int, marks: Watermarks, bound: int | None = None) -> None:
@@ -117,21 +117,22 @@ def fetch(
         path = path or _path_of(segment, request.offset, piece.first)
         budget -= len(piece.data)
         next_offset = piece.next_offset
-        if request.end_offset is not None and next_offset >= request.end_offset:
-            ended_by = ReadEnd.END_OFFSET
-            break
-        if not piece.is_complete:
-            ended_by = ReadEnd.MAX_BYTES
+        if piece.ended_by is not None:
+            ended_by = piece.ended_by
             break
         index += 1
-    if not pieces and ended_by is ReadEnd.LOG_BOUND:
-        # Compaction may leave nothing between the offset and the bound: go on behind it.
-        next_offset = max(next_offset, bound.offset)
+    read_to = next_offset
+    if ended_by is not ReadEnd.MAX_BYTES:
+        # Compaction may leave nothing between the last batch and the end: that is read, too.
+        ends = [bound.offset] if request.end_offset is None else [bound.offset, request.end_offset]
+        next_offset = max(next_offset, min(ends))
+    if request.end_offset is not None and next_offset >= request.end_offset:
+        ended_by = ReadEnd.END_OFFSET
     data = pieces[0].data if len(pieces) == 1 else b"".join(piece.data for piece in pieces)
     first_offset = pieces[0].first.base_offset if pieces else None
     if request.isolation is FetchIsolation.TXN_COMMITTED and has_transactions(data):
         later = segments.segments[segments.floor_index(request.offset) :]
-        aborted = aborted_in(later, request.offset, next_offset, cached_only=request.cached_only)
+        aborted = aborted_in(later, request.offset, read_to, cached_only=request.cached_only)
         data = without_undelivered(data, aborted)
     return Fetched(data, first_offset, next_offset, marks, leader_epoch, ended_by, path)
 
@@ -156,12 +157,16 @@ def _read_segment(
     if size > budget and not (is_first and request.minimum_one_batch):
         return ReadEnd.MAX_BYTES
     limit = min(end, max(first.end, first.position + budget))
-    limit = min(limit, _stop_position(request, segment, first, end))
+    last = _stop_position(request, segment, first, end)
+    limit = min(limit, last)
     stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
     data = segment.read(
         first.position, stop.position, cached_only=request.cached_only, sought=offset
     )
-    return _Piece(data, first, stop.offset, is_complete=stop.position >= end)
+    ended_by = ReadEnd.MAX_BYTES if stop.position < end else None
+    if last <= stop.position < end:
+        ended_by = ReadEnd.END_OFFSET
+    return _Piece(data, first, stop.offset, ended_by)
 
 
 def _ensure_tiled(piece: _Piece, segment: Segment, ends: tuple[int, ...]) -> None:

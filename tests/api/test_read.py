@@ -330,7 +330,7 @@ async def test_a_read_explains_itself(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("bound", "reason"),
-    [({"max_records": 1}, "answer_limit"), ({"end_offset": 1}, "end_offset"), ({}, "log_bound")],
+    [({"max_records": 1}, "max_records"), ({"end_offset": 1}, "end_offset"), ({}, "log_bound")],
 )
 async def test_a_page_says_what_kept_records_out_of_it(
     api: Api, bound: dict[str, int], reason: str

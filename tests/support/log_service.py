@@ -155,8 +155,8 @@ class LogService:
                 break
             body += raw
             next_offset = end
-        link = f'</v1/x?offset={next_offset}&log_id={self.topic_ids[topic]}.0>; rel="next"'
-        return Reply(200, body, {"Log-Next-Offset": str(next_offset), "Link": link})
+        log_id = f"{self.topic_ids[topic]}.0"
+        return Reply(200, body, {"Log-Next-Offset": str(next_offset), "Log-Id": log_id})
 
 
 @contextmanager
