@@ -25,6 +25,8 @@ SEND_BYTES: Final = 1024 * 1024
 its answer, which admission counts, and over TLS no more than such a piece of it a second time."""
 
 JSON: Final = b"application/json"
+JSON_WITH_TEXT_OFFSETS: Final = b"application/json;offsets=string"
+"""JSON whose offsets are strings: a media type of its own, because its schema is another one."""
 NDJSON: Final = b"application/x-ndjson"
 PROBLEM: Final = b"application/problem+json"
 RECORD_BATCH: Final = b"application/vnd.kafka.recordbatch.v2"

@@ -7,66 +7,18 @@ from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
 
 from app.auth.rules import RULES, Reach
+from app.openapi_headers import add_headers, error_headers
 from app.openapi_links import add_links
+from app.openapi_schemas import component_schemas, plain_parameter
 from app.problems import INTERNAL, KINDS
-from schemas.directories import MovePartition
 from schemas.examples import EXAMPLES
-from schemas.fetch import RecordOut
-from schemas.fetch_many import FetchRequest
-from schemas.groups import PutGroupOffset
-from schemas.kafka_rest_v2 import (
-    KafkaRestError,
-    KafkaRestOffsets,
-    KafkaRestPartition,
-    KafkaRestProduce,
-    KafkaRestProduced,
-    KafkaRestRecord,
-    KafkaRestTopic,
-)
-from schemas.maintenance import DeleteRecords, TruncateLog
-from schemas.problems import Problem
-from schemas.produce import RecordIn, RecordsIn
-from schemas.producers import EndTransaction
-from schemas.splits import SplitRequest
-from schemas.tail import EndEvent, OffsetsEvent, RecordsEvent, TailEnd, TailOffsets
-from schemas.topics import PutTopic, UpdateTopic
 
 Json: TypeAlias = dict[str, Any]
 
 PROBLEM_TYPE: Final = "application/problem+json"
 PROXY_TYPE: Final = "application/vnd.kafka.v2+json"
-READ_BY_HAND: Final = (
-    PutTopic,
-    UpdateTopic,
-    DeleteRecords,
-    TruncateLog,
-    MovePartition,
-    EndTransaction,
-    SplitRequest,
-    FetchRequest,
-    PutGroupOffset,
-    RecordsIn,
-    RecordIn,
-    RecordOut,
-    RecordsEvent,
-    OffsetsEvent,
-    EndEvent,
-    TailOffsets,
-    TailEnd,
-    Problem,
-    KafkaRestError,
-    KafkaRestOffsets,
-    KafkaRestPartition,
-    KafkaRestProduce,
-    KafkaRestProduced,
-    KafkaRestRecord,
-    KafkaRestTopic,
-)
-"""Models of bodies that operations read or write themselves, which FastAPI does not meet."""
-
 TAGS: Final = (
     {"name": "topics", "description": "Create, describe, configure and delete topics"},
     {"name": "produce", "description": "Append records and batches"},
@@ -100,26 +52,24 @@ def document(app: FastAPI) -> Json:
             servers=[{"url": "/", "description": "The service that served this document"}],
             license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         )
-        _add_models(made)
-        _add_examples(made)
         _share_problems(made)
+        _plain_parameters(made)
+        made["components"]["schemas"] = component_schemas(
+            made["paths"], made["components"]["responses"]
+        )
+        _add_examples(made)
         _add_security(made)
+        add_headers(made)
         add_links(made)
         app.openapi_schema = made
     return app.openapi_schema
 
 
-def _add_models(made: Json) -> None:
-    schemas: Json = made["components"]["schemas"]
-    _, definitions = models_json_schema(
-        [(model, "validation") for model in READ_BY_HAND],
-        ref_template="#/components/schemas/{model}",
-    )
-    for name, schema in definitions["$defs"].items():
-        schemas.setdefault(name, schema)
-    for name in ("HTTPValidationError", "ValidationError"):  # our 400s are problem documents
-        schemas.pop(name, None)
-    made["components"]["schemas"] = dict(sorted(schemas.items()))
+def _plain_parameters(made: Json) -> None:
+    for path in made["paths"].values():
+        for operation in path.values():
+            parameters = operation.get("parameters", ())
+            operation["parameters"] = [plain_parameter(one) for one in parameters]
 
 
 def _add_examples(made: Json) -> None:
@@ -162,7 +112,7 @@ def _share_problems(made: Json) -> None:
                     responses[status] = {"$ref": f"#/components/responses/{name}"}
                 elif PROXY_TYPE in content and int(status) >= 400:
                     name = f"KafkaRest{_named(status)}"
-                    shared[name] = response
+                    shared[name] = {**response, "headers": error_headers(status)}
                     responses[status] = {"$ref": f"#/components/responses/{name}"}
                 elif "HTTPValidationError" in str(content):
                     del responses[status]
@@ -191,7 +141,7 @@ def _problem_response(status: int) -> Json:
         }
         for code, kind in sorted(kinds.items())
     }
-    response: Json = {
+    return {
         "description": HTTPStatus(status).phrase,
         "content": {
             PROBLEM_TYPE: {
@@ -199,19 +149,8 @@ def _problem_response(status: int) -> Json:
                 "examples": examples,
             }
         },
+        "headers": error_headers(str(status)),
     }
-    if status == 429 or any(kind.headers for kind in kinds.values()):
-        response["headers"] = {
-            "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
-        }
-    if status in {401, 403}:
-        response["headers"] = {
-            "WWW-Authenticate": {
-                "description": "What is missing (RFC 6750); 403s of fenced producers have none",
-                "schema": {"type": "string"},
-            }
-        }
-    return response
 
 
 def _add_security(made: Json) -> None:

@@ -1,7 +1,7 @@
 """The document's links: which requests an answer leads on to, and what of it they take.
 
 For programs that walk an API by its document. Values are runtime expressions (OpenAPI 3.1), or
-constants.
+constants. Links have parameters only: openapi-generator refuses an object as `requestBody`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ class _Ways(NamedTuple):
 
     operations: tuple[str, ...]
     parameters: Mapping[str, str]
-    body: object = None
 
 
 _TOPIC: Final = {"path.topic": "$request.path.topic"}
@@ -68,13 +67,18 @@ _FROM_A_TOPIC: Final = (
 _FROM_AN_APPEND: Final = (
     _Ways(("readRecords", "readBatches"), {**_LOG, "query.offset": "$response.body#/base_offset"}),
     _Ways(("appendRecords",), {**_LOG, "header.if-match": "$response.header.ETag"}),
+    _Ways(("truncateLog",), {**_LOG, "header.if-match": "$response.header.ETag"}),
     _Ways(
-        ("truncateLog",),
-        {**_LOG, "header.if-match": "$response.header.ETag"},
-        {"to_offset": "$response.body#/base_offset"},
+        (
+            "deleteRecords",
+            "getOffsets",
+            "listSegments",
+            "listProducers",
+            "rollSegment",
+            "flushLog",
+        ),
+        _LOG,
     ),
-    _Ways(("deleteRecords",), _LOG, {"before_offset": "$response.body#/high_watermark"}),
-    _Ways(("getOffsets", "listSegments", "listProducers", "rollSegment", "flushLog"), _LOG),
 )
 _FROM_A_GROUP_OFFSET: Final = (
     _Ways(("getGroupOffset",), _GROUP_OFFSET),
@@ -101,11 +105,7 @@ _WAYS: Final[Mapping[tuple[str, str], tuple[_Ways, ...]]] = {
     ),
     ("getOffsets", "200"): (
         _Ways(("appendRecords",), {**_LOG, "header.if-match": "$response.header.ETag"}),
-        _Ways(
-            ("truncateLog",),
-            {**_LOG, "header.if-match": "$response.header.ETag"},
-            {"to_offset": "$response.body#/log_start_offset"},
-        ),
+        _Ways(("truncateLog",), {**_LOG, "header.if-match": "$response.header.ETag"}),
     ),
     ("listSegments", "200"): (
         _Ways(
@@ -141,8 +141,6 @@ def _links(ways: tuple[_Ways, ...]) -> Mapping[str, Json]:
     for one in ways:
         for operation_id in one.operations:
             link: Json = {"operationId": operation_id, "parameters": dict(one.parameters)}
-            if one.body is not None:
-                link["requestBody"] = one.body
             assert operation_id not in links, f"two links to {operation_id}"
             links[operation_id] = link
     return links

@@ -222,7 +222,7 @@ def parse_overrides(overrides: Mapping[str, ConfigValue]) -> dict[str, ParsedVal
         key = TOPIC_KEYS.get(name)
         if key is None:
             raise InvalidConfig(
-                f"unknown topic configuration {name!r}", name=name, expected=sorted(TOPIC_KEYS)
+                f"unknown topic configuration {name!r}", name=name, accepted=sorted(TOPIC_KEYS)
             )
         parsed[name] = key.parse(name, value)
     lag_low = parsed.get("min.compaction.lag.ms", 0)
@@ -234,7 +234,7 @@ def parse_overrides(overrides: Mapping[str, ConfigValue]) -> dict[str, ParsedVal
             f"min.compaction.lag.ms ({lag_low}) must not exceed max.compaction.lag.ms ({lag_high})",
             name="min.compaction.lag.ms",
             value=str(lag_low),
-            expected=f"at most {lag_high}",
+            accepted=[f"at most {lag_high}"],
         )
     return parsed
 

@@ -23,7 +23,10 @@ _THROTTLED_REPLICA: Final = re.compile("[0-9]+:[0-9]+")
 def reject(name: str, value: object, expected: str) -> InvalidConfig:
     """Return the error for a value that cannot be meant."""
     return InvalidConfig(
-        f"{name} must be {expected}, not {value!r}", name=name, value=str(value), expected=expected
+        f"{name} must be {expected}, not {value!r}",
+        name=name,
+        value=str(value),
+        accepted=[expected],
     )
 
 

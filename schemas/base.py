@@ -38,7 +38,10 @@ def _strings_of(module: str) -> Mapping[str, Mapping[str, str]]:
 
 
 class Model(BaseModel):
-    """A value that crosses the wire; the string below a field describes it in the document."""
+    """A value that crosses the wire; the string below a field describes it in the document.
+
+    A request with a member that its model does not have is refused.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -51,6 +54,12 @@ class Model(BaseModel):
         """
         for name, text in _strings_of(cls.__module__).get(cls.__name__, {}).items():
             cls.model_fields[name].description = text
+
+
+class ResponseModel(Model):
+    """A value that the service answers: clients must accept members that a later release adds."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
 
 
 class Parameters(Model):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
+from typing_extensions import TypeAliasType
 
-from schemas.base import Model, Parameters
+from schemas.base import Parameters, ResponseModel
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
+INT16_MAX: Final = 2**15 - 1
+
+OFFSET_PATTERN: Final = r"^([0-9]{1,19}|earliest|latest|ts:[0-9]{1,19})$"
 
 _DECIMAL: Final = re.compile(r"-?[0-9]+")
 
@@ -26,53 +31,92 @@ def _decimal(value: object) -> object:
 DECIMAL: Final = BeforeValidator(_decimal)
 """One spelling of an integer on all lanes; behind the bounds of every one that is taken."""
 
-Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
-Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
-Offset = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL]
-TimestampMs = Annotated[
+INT64: Final = Field(json_schema_extra={"format": "int64"})
+INT32: Final = Field(json_schema_extra={"format": "int32"})
+
+Int64 = Annotated[int, INT64]
+Int32 = Annotated[int, INT32]
+Count = Annotated[int, Field(ge=0), INT64]
+OffsetText = Annotated[str, Field(pattern="^-?[0-9]{1,19}$")]
+"""An offset as a string: browsers lose integers beyond 2^53."""
+
+Offset = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
+Bytes = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
+Milliseconds = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
+Positive = Annotated[int, Field(ge=1, le=INT64_MAX), INT64, DECIMAL]
+PageSize = Annotated[int, Field(ge=1), INT32, DECIMAL]
+TimestampMs = Annotated[int, Field(ge=0, le=INT64_MAX, examples=[1788000000123]), INT64, DECIMAL]
+
+PartitionNumber = Annotated[
     int,
-    Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"}, examples=[1788000000123]),
+    Field(ge=0, le=INT32_MAX, description="Partition number; the first is 0."),
+    INT32,
     DECIMAL,
 ]
-PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX), DECIMAL]
-
-# Numbers of a JSON read become strings with `offsets=string`: browsers lose integers beyond 2^53.
-OffsetOrText = Annotated[
-    int | str,
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "format": "int64"},
-                {"type": "string", "pattern": "^-?[0-9]+$"},
-            ]
-        }
-    ),
-]
+OffsetOrName = TypeAliasType(
+    "OffsetOrName",
+    Annotated[
+        Offset | Annotated[str, Field(pattern=OFFSET_PATTERN)],
+        Field(
+            description="An offset as a number or as a string of digits, `earliest`, `latest` "
+            "(the high watermark) or `ts:<epoch ms>` (the first record at or after that time)."
+        ),
+    ],
+)
 
 # Shown in the document, judged by the engine: what cannot be created cannot be found either.
 TopicName = Annotated[
     str,
     Field(
-        description="1 to 249 letters, digits, '.', '_' and '-'; Kafka's rule",
+        description="Topic name: 1 to 249 letters, digits, `.`, `_` and `-` (Kafka's rule).",
         examples=["flights"],
         json_schema_extra={"maxLength": 249, "pattern": "^[a-zA-Z0-9._-]+$"},
     ),
 ]
+TopicShown = Annotated[str, Field(description="Topic name.")]
+LogId = Annotated[
+    str,
+    Field(
+        description="`<topic id>.<leader epoch>`: names this log in cacheable URLs, so that a "
+        "topic that was deleted and created again is not taken for it.",
+    ),
+]
+LogIdGiven = Annotated[str, Field(max_length=64)]
+LeaderEpoch = Annotated[
+    int,
+    Field(description="Leader epoch: rises by one each time the log is truncated."),
+    INT32,
+]
+ProducerIdShown = Annotated[int, Field(ge=0, description="Producer id."), INT64]
+ProducerEpochShown = Annotated[int, Field(description="Producer epoch."), INT32]
+Absent = SkipJsonSchema[None]
+"""For a member of an answer that is left out, and never null, where it does not apply."""
+Encoding = Literal["json", "utf8", "base64"]
+Isolation = Literal["read_uncommitted", "read_committed"]
+NextPageToken = Annotated[
+    str | None,
+    Field(description="Send it as `page_token` to get the next page; null on the last page."),
+]
 
 
-class Marks(Model):
-    """Where a log is, from one consistent snapshot; ends are exclusive."""
+class Marks(ResponseModel):
+    """The offsets of a log, all from one consistent snapshot."""
 
     log_start_offset: Count
+    """First offset that can be read; retention and `deleteRecords` raise it."""
     high_watermark: Count
-    """The end of what is flushed to disk: readers see nothing beyond it."""
+    """End of what is flushed to disk, exclusive: readers see no record from here on."""
     last_stable_offset: Count
+    """End of what `read_committed` readers see, exclusive: the first open transaction, or the high
+    watermark."""
     log_end_offset: Count
+    """Offset that the next record gets."""
 
 
 class PageParameters(Parameters):
     """Which page of a list in the order of names."""
 
-    page_size: Annotated[int, Field(ge=1), DECIMAL] = 100
+    page_size: PageSize = 100
+    """Entries per page. Default 100; more than `max_page_size` are never returned."""
     page_token: Annotated[str, Field(max_length=1000)] | None = None
-    """`next_page_token` of the page before."""
+    """`next_page_token` of the previous page. Default: none, the first page."""

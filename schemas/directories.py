@@ -6,78 +6,87 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.base import Model
-from schemas.common import Count, Int64, PartitionNumber
+from schemas.base import Model, ResponseModel
+from schemas.common import Count, Int64, PartitionNumber, TopicShown
 
 
-class DataDirectory(Model):
+class DataDirectory(ResponseModel):
     """One data directory; its path is its name in requests too."""
 
     path: str
+    """Path on the server, as configured."""
     status: Literal["online", "offline"]
+    """`offline` after a disk error: its partitions answer 503 until a restart."""
     detail: str | None
-    """Why it is offline."""
+    """Why the directory is offline; null while it is online."""
     partitions: Count
+    """Number of partitions in the directory."""
     size_bytes: Count
-    """Of the segments of those partitions."""
+    """Bytes of the segments of those partitions."""
 
 
-class DataDirectoryList(Model):
-    """All data directories, the preferred one first."""
+class DataDirectoryList(ResponseModel):
+    """All data directories."""
 
     directories: list[DataDirectory]
+    """The preferred directory first."""
 
 
-class DamagedPlace(Model):
+class DamagedPlace(ResponseModel):
     """One damaged place in a `.log` file."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
     file: str
+    """Name of the file in the partition's directory."""
     position: Count
-    """Of the first byte of the batch."""
+    """Position in the file, in bytes, of the first byte of the damaged batch."""
     offset: Int64
-    """Of its first record as the batch has it; -1 if that cannot be told."""
+    """Base offset that the damaged batch states; -1 if it cannot be read."""
     problem: str
+    """What is wrong with the batch."""
 
 
-class ScrubReport(Model):
-    """What the last whole search of everything committed for damage found."""
+class ScrubReport(ResponseModel):
+    """Result of the last complete scrub: a check of every committed batch."""
 
     interval_ms: Count
-    """From the end of one search to the next; 0: there are none."""
+    """Milliseconds from the end of one scrub to the start of the next; 0: scrubbing is off."""
     start_timestamp: Int64
-    """Milliseconds since the epoch; -1 before the first search has come to its end."""
+    """Start of the last complete scrub, epoch milliseconds; -1 before the first one has ended."""
     end_timestamp: Int64
+    """End of the last complete scrub, epoch milliseconds; -1 before the first one has ended."""
     checked_bytes: Count
+    """Bytes that were checked."""
     damaged_count: Count
+    """Number of damaged places found."""
     damage: list[DamagedPlace]
-    """The first thousand of them; empty: all that was checked is whole."""
+    """The first 1,000 damaged places; empty if there are none."""
 
 
 class MovePartition(Model):
-    """Where a partition is to lie."""
+    """Target of a move."""
 
     directory: Annotated[str, Field(min_length=1, max_length=4096)]
-    """The path of a data directory, exactly as `listDirectories` has it."""
+    """Path of a data directory, exactly as `listDirectories` returns it."""
 
 
-class MoveReport(Model):
-    """Where a partition lies, and how its last move is going; a restart forgets the move."""
+class MoveReport(ResponseModel):
+    """Where a partition is stored, and the state of its last move; a restart forgets the move."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
     directory: str
-    """Where it lies now."""
+    """Data directory that holds the partition now."""
     state: Literal["idle", "waiting", "copying", "done", "failed"]
-    """`idle` if no move was asked for since the start."""
+    """`idle` if no move was requested since the start."""
     target: str | None
-    """Where the last move leads, or led."""
+    """Data directory that the last move leads to; null if there was no move."""
     first_offset: Int64
-    """Copied are the offsets from here; -1 while copying has not begun."""
+    """First offset that is copied; -1 before copying has begun."""
     copied_offset: Int64
-    """Exclusive."""
+    """End of what has been copied, exclusive."""
     end_offset: Int64
-    """Exclusive; it goes on while records are appended."""
+    """End of the log, exclusive; it rises while records are appended."""
     problem: str | None
-    """Why the move failed; the partition is where it was."""
+    """Why the move failed; null unless `state` is `failed`. The partition stays where it was."""

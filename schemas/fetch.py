@@ -2,79 +2,143 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field, JsonValue
 
-from schemas.base import Model, Parameters
-from schemas.common import DECIMAL, INT64_MAX, Int64, Offset, OffsetOrText, PartitionNumber
-from schemas.produce import Encoding
+from schemas.base import Parameters, ResponseModel
+from schemas.common import (
+    DECIMAL,
+    INT64,
+    OFFSET_PATTERN,
+    Bytes,
+    Encoding,
+    Int64,
+    Isolation,
+    LeaderEpoch,
+    LogIdGiven,
+    Offset,
+    OffsetText,
+    PartitionNumber,
+    Positive,
+    TopicShown,
+)
 
-OFFSET_PATTERN = r"^([0-9]{1,19}|earliest|latest|ts:[0-9]{1,19})$"
+StartOffset = Annotated[str, Field(pattern=OFFSET_PATTERN, examples=["0"])]
+OutOfRange = Literal["error", "earliest", "latest"]
+OffsetForm = Literal["number", "string"]
+N = TypeVar("N")
+R = TypeVar("R")
 
 
 class ReadParameters(Parameters):
     """Where a read starts, how far it goes and how long it waits."""
 
-    offset: Annotated[str, Field(pattern=OFFSET_PATTERN, examples=["0"])] = "earliest"
-    """A number, `earliest`, `latest` (the high watermark) or `ts:<ms>`."""
-    max_bytes: Annotated[int, Field(ge=0, le=INT64_MAX), DECIMAL] | None = None
-    """Bytes of stored batches; one whole batch is returned even if it is larger."""
-    min_bytes: Annotated[int, Field(ge=0, le=INT64_MAX), DECIMAL] = 1
-    """With `max_wait_ms`: wait until so many bytes can be read."""
-    max_wait_ms: Annotated[int, Field(ge=0), DECIMAL] = 0
-    """The long poll: how long to wait for `min_bytes`."""
+    offset: StartOffset = "earliest"
+    """Where to start: an offset, `earliest`, `latest` (the high watermark; with `read_committed`
+    the last stable offset) or `ts:<epoch ms>` (the first record at or after that time). Default
+    `earliest`."""
+    max_bytes: Bytes | None = None
+    """Upper bound for stored bytes in the answer; one whole batch is returned even if it is larger.
+    Default: `default_fetch_bytes` of `/v1/limits` (1 MiB)."""
+    min_bytes: Bytes = 1
+    """Long poll: answer as soon as this many bytes can be read. Default 1."""
+    max_wait_ms: Annotated[int, Field(ge=0), INT64, DECIMAL] = 0
+    """Long poll: milliseconds to wait for `min_bytes`, at most 60,000. Default 0, no wait."""
     end_offset: Offset | None = None
-    """Exclusive."""
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    on_out_of_range: Literal["error", "earliest", "latest"] = "error"
-    log_id: Annotated[str, Field(max_length=64)] | None = None
-    """The log this read is about; another log under the same name is 409."""
+    """Where to stop, exclusive. Default: none, read to the end of what is visible."""
+    isolation: Isolation = "read_uncommitted"
+    """`read_committed` leaves out records of open and aborted transactions. Default
+    `read_uncommitted`."""
+    on_out_of_range: OutOfRange = "error"
+    """Where to start if `offset` is outside the log: 410 or 416 (`error`), `earliest` or `latest`.
+    Default `error`."""
+    log_id: LogIdGiven | None = None
+    """`log_id` of the log to read; 409 if the log was replaced since. Default: none, not
+    checked."""
     explain: Literal["0", "1"] = "0"
-    """Tell in `Log-Explain` which segment was read and why the answer ended."""
+    """`1` adds the header `Log-Explain`: which segment was read and why the answer ended. Default
+    `0`."""
 
 
 class ReadRecordsParameters(ReadParameters):
-    """What JSON reads take besides."""
+    """What reads of records take besides."""
 
-    max_records: Annotated[int, Field(ge=1, le=INT64_MAX), DECIMAL] | None = None
+    max_records: Positive | None = None
+    """Upper bound for records in the answer. Default: `default_fetch_records` of `/v1/limits`."""
     encoding: Encoding | None = None
-    """Preferred for keys, values and header values; what cannot be shown so falls back."""
-    offsets: Literal["number", "string"] = "number"
-    """Offsets as strings, for browsers."""
+    """Preferred encoding of keys, values and header values; a field that cannot be shown in it
+    falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
+    values."""
+    offsets: OffsetForm = "number"
+    """`string` returns offsets as JSON strings, for browsers, as the media type
+    `application/json;offsets=string`. Default `number`."""
 
 
-class HeaderOut(Model):
+class HeaderOut(ResponseModel):
     """One header of a record."""
 
     key: str
+    """Header name."""
     value: JsonValue
+    """Header value in `encoding`."""
     encoding: Encoding
+    """Encoding of `value`."""
 
 
-class RecordOut(Model):
-    """One record as JSON; each field says in which encoding it is shown."""
+class RecordOf(ResponseModel, Generic[N]):
+    """One record; each field says in which encoding it is shown."""
 
-    offset: OffsetOrText
+    offset: N
+    """Offset of the record."""
     timestamp: Int64
+    """Epoch milliseconds; -1 if the record has no time."""
     timestamp_type: Literal["create", "append"]
+    """`create`: set by the producer; `append`: the time of the append."""
     key: JsonValue
+    """Key in `key_encoding`; null for a null key."""
     key_encoding: Encoding
+    """Encoding of `key`."""
     value: JsonValue
+    """Value in `value_encoding`; null for a tombstone."""
     value_encoding: Encoding
+    """Encoding of `value`."""
     headers: list[HeaderOut]
-    leader_epoch: Int64
+    """Record headers, in order."""
+    leader_epoch: LeaderEpoch
 
 
-class RecordPage(Model):
-    """Records and where to go on."""
+class RecordOut(RecordOf[Int64]):
+    """One record; each field says in which encoding it is shown."""
 
-    topic: str
+
+class RecordOutWithStringOffset(RecordOf[OffsetText]):
+    """One record, as `offsets=string` shows it."""
+
+
+class PageOf(ResponseModel, Generic[R, N]):
+    """Records and where to read on."""
+
+    topic: TopicShown
     partition: PartitionNumber
-    records: list[RecordOut]
-    next_offset: OffsetOrText
-    log_start_offset: OffsetOrText
-    high_watermark: OffsetOrText
-    last_stable_offset: OffsetOrText
-    log_end_offset: OffsetOrText
-    leader_epoch: Int64
+    records: list[R]
+    """Records in the order of their offsets; empty if there is nothing to read."""
+    next_offset: N
+    """Offset to read on from; it advances past control batches and compaction gaps too."""
+    log_start_offset: N
+    """First offset that can be read."""
+    high_watermark: N
+    """End of what is flushed to disk, exclusive."""
+    last_stable_offset: N
+    """End of what `read_committed` readers see, exclusive."""
+    log_end_offset: N
+    """Offset that the next record gets."""
+    leader_epoch: LeaderEpoch
+
+
+class RecordPage(PageOf[RecordOut, Int64]):
+    """Records and where to read on."""
+
+
+class RecordPageWithStringOffsets(PageOf[RecordOutWithStringOffset, OffsetText]):
+    """Records and where to read on, as `offsets=string` shows them."""

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import FailFast, Field
+from pydantic import FailFast, Field, RootModel
 
-from schemas.base import Model
-from schemas.common import DECIMAL, INT64_MAX, Offset, PartitionNumber, TopicName
-from schemas.fetch import OFFSET_PATTERN, RecordPage
+from schemas.base import Model, ResponseModel
+from schemas.common import (
+    Bytes,
+    Encoding,
+    Int64,
+    Isolation,
+    LogId,
+    LogIdGiven,
+    Milliseconds,
+    Offset,
+    OffsetOrName,
+    OffsetText,
+    PartitionNumber,
+    Positive,
+    TopicName,
+    TopicShown,
+)
+from schemas.fetch import (
+    OffsetForm,
+    OutOfRange,
+    PageOf,
+    RecordOut,
+    RecordOutWithStringOffset,
+)
 from schemas.problems import Problem
-from schemas.produce import Encoding
-
-Bytes = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL]
-Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 class PartitionFetch(Model):
@@ -21,54 +38,100 @@ class PartitionFetch(Model):
 
     topic: TopicName
     partition: PartitionNumber
-    offset: Offset | Annotated[str, Field(pattern=OFFSET_PATTERN)] = "earliest"
-    """A number, `earliest`, `latest` (the high watermark) or `ts:<ms>`."""
+    offset: OffsetOrName = "earliest"
+    """Where to start. Default `earliest`."""
     end_offset: Offset | None = None
-    """Exclusive."""
+    """Where to stop, exclusive. Default: none, read to the end of what is visible."""
     max_bytes: Bytes | None = None
-    """Bytes of stored batches of this partition; without it all that the fetch has left."""
+    """Upper bound for stored bytes of this partition. Default: what the fetch has left."""
     isolation: Isolation = "read_uncommitted"
-    on_out_of_range: Literal["error", "earliest", "latest"] = "error"
-    log_id: Annotated[str, Field(max_length=64)] | None = None
-    """The log this is about; another log under the same name is `log_replaced`."""
+    """`read_committed` leaves out records of open and aborted transactions. Default
+    `read_uncommitted`."""
+    on_out_of_range: OutOfRange = "error"
+    """Where to start if `offset` is outside the log: the problem 410 or 416 (`error`), `earliest`
+    or `latest`. Default `error`."""
+    log_id: LogIdGiven | None = None
+    """`log_id` of the log to read; `log_replaced` if it was replaced since. Default: not
+    checked."""
 
 
 class FetchRequest(Model):
     """Several partitions, one wait and one budget of bytes."""
 
     partitions: Annotated[list[PartitionFetch], Field(min_length=1), FailFast()]
+    """Partitions to read, at most `max_fetch_partitions` of `/v1/limits`."""
     max_bytes: Bytes | None = None
-    """Bytes of stored batches of all partitions; one whole batch comes even if it is larger."""
+    """Upper bound for stored bytes of all partitions together; one whole batch is returned even if
+    it is larger. Default: `default_fetch_bytes` of `/v1/limits` (1 MiB)."""
     min_bytes: Bytes = 1
-    """With `max_wait_ms`: wait until so many bytes can be read, of all partitions together."""
-    max_wait_ms: Annotated[int, Field(ge=0, le=INT64_MAX), DECIMAL] = 0
-    """The long poll: how long to wait for `min_bytes`."""
-    max_records: Annotated[int, Field(ge=1, le=INT64_MAX), DECIMAL] | None = None
-    """Of all partitions together, as JSON."""
+    """Long poll: answer as soon as this many bytes can be read, of all partitions together. Default
+    1."""
+    max_wait_ms: Milliseconds = 0
+    """Long poll: milliseconds to wait for `min_bytes`, at most 60,000. Default 0, no wait."""
+    max_records: Positive | None = None
+    """Upper bound for records of all partitions together, as JSON. Default:
+    `default_fetch_records` of `/v1/limits`."""
     encoding: Encoding | None = None
-    """Preferred for keys, values and header values; what cannot be shown so falls back."""
-    offsets: Literal["number", "string"] = "number"
-    """Offsets as strings, for browsers."""
+    """Preferred encoding of keys, values and header values; a field that cannot be shown in it
+    falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
+    values."""
+    offsets: OffsetForm = "number"
+    """`string` returns offsets as JSON strings, for browsers, as the media type
+    `application/json;offsets=string`. Default `number`."""
 
 
-class FetchedPartition(RecordPage):
-    """Records of one partition and where to go on."""
+class FetchedPartition(PageOf[RecordOut, Int64]):
+    """Records of one partition and where to read on."""
 
     outcome: Literal["read"]
-    log_id: str
-    """For the next fetch: should the log be replaced, it says so."""
+    """Always `read`: tells this entry from a failed one."""
+    log_id: LogId
 
 
-class FailedPartition(Model):
-    """Why one partition could not be read; the others are not touched by it."""
+class FetchedPartitionWithStringOffsets(PageOf[RecordOutWithStringOffset, OffsetText]):
+    """Records of one partition and where to read on, as `offsets=string` shows them."""
+
+    outcome: Literal["read"]
+    """Always `read`: tells this entry from a failed one."""
+    log_id: LogId
+
+
+class FailedPartition(ResponseModel):
+    """Why one partition could not be read; the other partitions are not affected."""
 
     outcome: Literal["failed"]
-    topic: str
+    """Always `failed`: tells this entry from one that was read."""
+    topic: TopicShown
     partition: PartitionNumber
     problem: Problem
+    """The error that a request for this partition alone would have been answered with."""
 
 
-class FetchPage(Model):
-    """What came of each partition, in the order of the request."""
+class FetchEntry(
+    RootModel[Annotated[FetchedPartition | FailedPartition, Field(discriminator="outcome")]]
+):
+    """The result for one partition."""
 
-    partitions: list[Annotated[FetchedPartition | FailedPartition, Field(discriminator="outcome")]]
+
+class FetchEntryWithStringOffsets(
+    RootModel[
+        Annotated[
+            FetchedPartitionWithStringOffsets | FailedPartition, Field(discriminator="outcome")
+        ]
+    ]
+):
+    """The result for one partition, as `offsets=string` shows it."""
+
+
+class FetchPage(ResponseModel):
+    """The result for each partition."""
+
+    partitions: list[FetchEntry]
+    """One entry a partition, in the order of the request."""
+
+
+class FetchPageWithStringOffsets(ResponseModel):
+    """The result for each partition, as `offsets=string` shows it."""
+
+    partitions: list[FetchEntryWithStringOffsets]
+    """One entry a partition, in the order of the request."""

@@ -1,13 +1,25 @@
-"""Group offsets: what readers store of their place, and how far they are behind."""
+"""Group offsets: how far each group of readers has come, and its lag."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from schemas.base import Model, Parameters
-from schemas.common import DECIMAL, INT32_MAX, Count, Offset, PartitionNumber, TimestampMs
+from schemas.base import Model, Parameters, ResponseModel
+from schemas.common import (
+    DECIMAL,
+    INT32,
+    INT32_MAX,
+    Count,
+    Int32,
+    Isolation,
+    NextPageToken,
+    Offset,
+    PartitionNumber,
+    TimestampMs,
+    TopicShown,
+)
 
 LONGEST_GROUP_NAME: Final = 255
 
@@ -15,80 +27,92 @@ LONGEST_GROUP_NAME: Final = 255
 GroupName = Annotated[
     str,
     Field(
-        description="1 to 255 bytes of printable characters",
+        description="Group name: 1 to 255 bytes of printable characters.",
         examples=["dashboards"],
         json_schema_extra={"maxLength": LONGEST_GROUP_NAME},
     ),
 ]
+GroupShown = Annotated[str, Field(description="Group name.")]
 
 
 class PutGroupOffset(Model):
-    """Where a group is in one partition."""
+    """The position of a group in one partition."""
 
     offset: Offset
-    """The next offset the group will read; not beyond the log end."""
-    leader_epoch: Annotated[int, Field(ge=0, le=INT32_MAX), DECIMAL] | None = None
-    """That of the last record read; kept for the group, looked at by nobody here."""
+    """Next offset that the group will read; not beyond the log end."""
+    leader_epoch: Annotated[int, Field(ge=0, le=INT32_MAX), INT32, DECIMAL] | None = None
+    """Leader epoch of the last record that was read; stored and returned, not checked. Default:
+    none."""
     metadata: Annotated[str, Field(examples=["run 17"])] = ""
-    """Whatever the group wants to find again beside it."""
+    """Text that is stored beside the offset, at most `max_group_metadata_bytes` of `/v1/limits`.
+    Default: empty."""
 
 
-class GroupOffset(Model):
+class GroupOffset(ResponseModel):
     """One stored offset; it is on disk."""
 
-    group: str
-    topic: str
+    group: GroupShown
+    topic: TopicShown
     partition: PartitionNumber
     offset: Count
-    leader_epoch: int | None
+    """Next offset that the group will read."""
+    leader_epoch: Int32 | None
+    """Leader epoch that was stored with the offset; null if there was none."""
     metadata: str
+    """Text that was stored with the offset."""
     commit_timestamp: TimestampMs
-    """When it was stored."""
+    """When the offset was stored, epoch milliseconds."""
 
 
-class GroupOffsetList(Model):
-    """One page of a group's offsets, by topic and partition."""
+class GroupOffsetList(ResponseModel):
+    """One page of a group's offsets."""
 
-    group: str
+    group: GroupShown
     offsets: list[GroupOffset]
-    next_page_token: str | None
-    """Give it as `page_token` to go on; null at the end."""
+    """Stored offsets in the order of topic and partition."""
+    next_page_token: NextPageToken
 
 
-class GroupList(Model):
-    """One page of the groups that have stored an offset, by name."""
+class GroupList(ResponseModel):
+    """One page of the groups that have stored an offset."""
 
     groups: list[str]
-    next_page_token: str | None
-    """Give it as `page_token` to go on; null at the end."""
+    """Group names in order."""
+    next_page_token: NextPageToken
 
 
 class LagParameters(Parameters):
-    """Up to where the group reads."""
+    """What the lag is measured against."""
 
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    """Against the high watermark, or against the last stable offset."""
+    isolation: Isolation = "read_uncommitted"
+    """`read_uncommitted`: against the high watermark; `read_committed`: against the last stable
+    offset. Default `read_uncommitted`."""
 
 
-class PartitionLag(Model):
-    """How far a group is behind in one partition; nulls if the partition is not here."""
+class PartitionLag(ResponseModel):
+    """Lag of a group in one partition; nulls if the partition does not exist."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
     offset: Count
+    """Next offset that the group will read."""
     log_start_offset: Count | None
+    """First offset that can be read."""
     end_offset: Count | None
-    """What the lag is measured against; exclusive."""
+    """What the lag is measured against, exclusive."""
     lag: Count | None
-    """Offsets that are still there and not yet read."""
+    """Offsets that the group can still read and has not."""
     missed: Count | None
-    """Offsets that went, by retention or deletion, before the group had read them."""
+    """Offsets that retention or deletion removed before the group had read them."""
 
 
-class GroupLag(Model):
-    """How far a group is behind, by topic and partition."""
+class GroupLag(ResponseModel):
+    """Lag of a group in every partition for which it has stored an offset."""
 
-    group: str
-    isolation: Literal["read_uncommitted", "read_committed"]
+    group: GroupShown
+    isolation: Isolation
+    """What the lag is measured against, as requested."""
     partitions: list[PartitionLag]
+    """Partitions in the order of topic and number."""
     total_lag: Count
+    """Sum of all lags, in offsets."""

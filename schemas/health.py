@@ -4,49 +4,59 @@ from __future__ import annotations
 
 from typing import Literal
 
-from schemas.base import Model
-from schemas.common import Count, PartitionNumber
+from schemas.base import ResponseModel
+from schemas.common import Absent, Count, Int64, PartitionNumber, TopicShown
 
 
-class Liveness(Model):
+class Liveness(ResponseModel):
     """The process answers."""
 
     status: Literal["live"]
+    """Always `live`."""
 
 
-class Recovery(Model):
-    """How far opening the data directory has come."""
+class Recovery(ResponseModel):
+    """Progress of opening the data directories."""
 
-    opened_logs: int
-    total_logs: int
-    loaded_group_logs: int
-    """Logs of the offsets topic whose group offsets have been read, after all are open."""
-    total_group_logs: int
+    opened_logs: Count
+    """Logs that are open."""
+    total_logs: Count
+    """Logs to open."""
+    loaded_group_logs: Count
+    """Logs of the offsets topic whose group offsets have been loaded, once all logs are open."""
+    total_group_logs: Count
+    """Logs of the offsets topic to load."""
 
 
-class OfflineLog(Model):
+class OfflineLog(ResponseModel):
     """A log that could not be opened: its reads and appends are refused until a restart."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
     file: str
-    """Where the problem is; the partition's directory if no single file is known."""
+    """File with the problem; the partition's directory if no single file is known."""
     problem: str
+    """What is wrong, for people."""
 
 
-class Readiness(Model):
-    """Whether requests are served; everything but `ready` comes with status 503."""
+class Readiness(ResponseModel):
+    """Whether requests are served; every status but `ready` comes with 503."""
 
     status: Literal["ready", "recovering", "draining", "offline"]
-    recovery: Recovery | None = None
-    detail: str | None = None
-    offline_logs_count: Count | None = None
-    """How many logs could not be opened; absent if all are open. The others are served."""
-    offline_logs: list[OfflineLog] | None = None
-    """The first hundred of them; `tidelog repair` tells what can be put right."""
+    """`recovering`: logs are being opened; `draining`: the service stops; `offline`: a disk
+    failed."""
+    recovery: Recovery | Absent = None
+    """Progress; only while `status` is `recovering`."""
+    detail: str | Absent = None
+    """What failed; only if a data directory is offline."""
+    offline_logs_count: Count | Absent = None
+    """Number of logs that could not be opened; absent if all are open. The others are served."""
+    offline_logs: list[OfflineLog] | Absent = None
+    """The first 100 of these logs; `tidelog repair` says what can be repaired."""
 
 
-class Limits(Model):
-    """Every limit of this service by the name that its 413 and 503 answers use."""
+class Limits(ResponseModel):
+    """Every limit of this service."""
 
-    limits: dict[str, int]
+    limits: dict[str, Int64]
+    """Values by the name that 413 and 503 answers use; the name ends in the unit."""

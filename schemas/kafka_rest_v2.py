@@ -4,113 +4,156 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, WithJsonSchema
 
-from schemas.base import Model, Parameters
-from schemas.common import DECIMAL, Count, Offset, PartitionNumber, TimestampMs
+from schemas.base import Model, Parameters, ResponseModel
+from schemas.common import (
+    DECIMAL,
+    INT64,
+    Count,
+    Int32,
+    Offset,
+    PartitionNumber,
+    TimestampMs,
+    TopicShown,
+)
+
+Broker = Annotated[Int32, Field(description="Broker id.")]
+Nothing = Annotated[None, WithJsonSchema({})]
+NoText = Annotated[None, WithJsonSchema({"type": ["string", "null"]})]
+NoNumber = Annotated[None, WithJsonSchema({"type": ["integer", "null"], "format": "int32"})]
 
 
-class KafkaRestError(Model):
+class KafkaRestError(ResponseModel):
     """Every error of these operations."""
 
-    error_code: int
+    error_code: Int32
     """The status, or five digits that begin with it: 40401 topic, 40402 partition not found."""
     message: str
+    """What went wrong, for people."""
 
 
-class KafkaRestReplica(Model):
+class KafkaRestReplica(ResponseModel):
     """The one replica of a partition."""
 
-    broker: int
+    broker: Broker
     leader: bool
+    """Whether the replica is the leader."""
     in_sync: bool
+    """Whether the replica is in sync."""
 
 
-class KafkaRestPartition(Model):
+class KafkaRestPartition(ResponseModel):
     """One partition, of a cluster of one broker."""
 
     partition: PartitionNumber
-    leader: int
+    leader: Broker
     replicas: list[KafkaRestReplica]
+    """The one replica."""
 
 
-class KafkaRestTopic(Model):
-    """A topic with the configuration in force."""
+class KafkaRestTopic(ResponseModel):
+    """A topic with its effective configuration."""
 
-    name: str
+    name: TopicShown
     configs: dict[str, str]
+    """Effective configuration by Kafka's key."""
     partitions: list[KafkaRestPartition]
+    """Partitions in the order of their numbers."""
 
 
-class KafkaRestOffsets(Model):
-    """Where a partition begins, and the end of what readers see; exclusive."""
+class KafkaRestOffsets(ResponseModel):
+    """Both ends of a partition for readers."""
 
     beginning_offset: Count
+    """First offset that can be read."""
     end_offset: Count
+    """End of what readers see, exclusive."""
 
 
 class KafkaRestHeader(Model):
     """One header of a record, as Strimzi has it."""
 
     key: str
+    """Header name."""
     value: str | None = None
-    """In base64."""
+    """Header value in base64. Default: null."""
 
 
 class KafkaRestRecordIn(Model):
     """One record to produce: any JSON, or strings of base64, as the media type says."""
 
     key: JsonValue = None
+    """Key. Default: null, no key."""
     value: JsonValue = None
+    """Value. Default: null, a tombstone."""
     partition: PartitionNumber | None = None
-    """Absent: by the key, as a Kafka producer would choose."""
+    """Partition. Default: chosen by the key, as a Kafka producer does."""
     timestamp: TimestampMs | None = None
+    """Epoch milliseconds. Default: the time of the append."""
     headers: list[KafkaRestHeader] | None = None
+    """Record headers, in order. Default: none."""
 
 
 class KafkaRestProduce(Model):
     """Records to produce."""
 
     records: Annotated[list[KafkaRestRecordIn], Field(min_length=1)]
-    key_schema: None = None
-    key_schema_id: None = None
-    value_schema: None = None
-    value_schema_id: None = None
+    """Records to produce."""
+    key_schema: NoText = None
+    """Null: schemas are not supported. Default: null."""
+    key_schema_id: NoNumber = None
+    """Null: schemas are not supported. Default: null."""
+    value_schema: NoText = None
+    """Null: schemas are not supported. Default: null."""
+    value_schema_id: NoNumber = None
+    """Null: schemas are not supported. Default: null."""
 
 
-class KafkaRestProducedRecord(Model):
-    """Where a record is; or, with nulls there, why it is not."""
+class KafkaRestProducedRecord(ResponseModel):
+    """Where a record was written; or, with nulls there, why it was not."""
 
     partition: PartitionNumber | None
+    """Partition; null if the record was not written."""
     offset: Count | None
-    error_code: int | None
-    """50003: it may help to send it again; 50002: it does not."""
+    """Offset; null if the record was not written."""
+    error_code: Int32 | None
+    """50003: it may help to send it again; 50002: it does not; null if the record was written."""
     error: str | None
+    """What went wrong, for people; null if the record was written."""
 
 
-class KafkaRestProduced(Model):
-    """One entry a record, in the order of the request."""
+class KafkaRestProduced(ResponseModel):
+    """What became of each record."""
 
     offsets: list[KafkaRestProducedRecord]
-    key_schema_id: None
-    value_schema_id: None
+    """One entry a record, in the order of the request."""
+    key_schema_id: Nothing
+    """Always null: schemas are not supported."""
+    value_schema_id: Nothing
+    """Always null: schemas are not supported."""
 
 
-class KafkaRestRecord(Model):
+class KafkaRestRecord(ResponseModel):
     """One record that was read."""
 
-    topic: str
+    topic: TopicShown
     key: JsonValue
+    """Key: JSON, or base64, as the media type says."""
     value: JsonValue
+    """Value: JSON, or base64, as the media type says."""
     partition: PartitionNumber
     offset: Count
+    """Offset of the record."""
 
 
 class KafkaRestReadParameters(Parameters):
     """Where a read starts, how much it takes and how long it waits; as Redpanda's proxy has it."""
 
     offset: Offset
-    timeout: Annotated[int, Field(ge=0), DECIMAL] = 1_000
-    """Milliseconds to wait for the first record."""
-    max_bytes: Annotated[int, Field(ge=0), DECIMAL] | None = None
-    """Bytes of stored batches; one whole batch is returned even if it is larger."""
+    """Offset to start from."""
+    timeout: Annotated[int, Field(ge=0), INT64, DECIMAL] = 1_000
+    """Milliseconds to wait for the first record. Default 1,000."""
+    max_bytes: Annotated[int, Field(ge=0), INT64, DECIMAL] | None = None
+    """Upper bound for stored bytes in the answer; one whole batch is returned even if it is larger.
+    Default: `default_fetch_bytes` of `/v1/limits` (1 MiB)."""

@@ -6,121 +6,159 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from schemas.base import Model, Parameters
-from schemas.common import DECIMAL, INT64_MAX, Count, Int64, Marks, Offset, PartitionNumber
+from schemas.base import Model, Parameters, ResponseModel
+from schemas.common import (
+    DECIMAL,
+    INT64,
+    INT64_MAX,
+    Count,
+    Int64,
+    LeaderEpoch,
+    LogId,
+    Marks,
+    Offset,
+    PartitionNumber,
+    TopicShown,
+)
 
 
-class SegmentFiles(Model):
-    """Where the files of a segment can be downloaded."""
+class SegmentFiles(ResponseModel):
+    """Paths at which the files of a segment can be downloaded."""
 
     log: str
+    """Path of the `.log` file."""
     index: str
+    """Path of the offset index."""
     timeindex: str
+    """Path of the time index."""
     txnindex: str | None
-    """Null where no transaction was aborted."""
+    """Path of the transaction index; null if the segment has no aborted transaction."""
 
 
-class Segment(Model):
-    """One segment of a log; `next_offset` is exclusive."""
+class Segment(ResponseModel):
+    """One segment of a log."""
 
     base_offset: Count
+    """First offset of the segment."""
     next_offset: Count
+    """End of the segment, exclusive."""
     size_bytes: Count
+    """Size of the `.log` file in bytes."""
     largest_timestamp: Int64
-    """-1 if no record has a time."""
+    """Largest timestamp in the segment, epoch milliseconds; -1 if no record has one."""
     is_active: bool
+    """Whether records are appended to this segment."""
     files: SegmentFiles | None
-    """Null for a segment below the log start that waits for its removal."""
+    """Where to download the files; null for a segment below the log start that will be removed."""
 
 
-class SegmentList(Model):
-    """The segments of a log in the order of their offsets."""
+class SegmentList(ResponseModel):
+    """The segments of a log."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
     segments: list[Segment]
+    """Segments in the order of their offsets; the last one is active."""
 
 
-class RollReport(Model):
-    """Whether a new active segment was made; an empty active segment is kept."""
+class RollReport(ResponseModel):
+    """Whether a new active segment was opened; an empty active segment is kept."""
 
     rolled: bool
+    """`false`: the active segment is empty and was kept."""
     old_base_offset: Count
+    """Base offset of the active segment before."""
     new_base_offset: Count
+    """Base offset of the active segment now."""
 
 
 class FlushReport(Marks):
-    """Everything below `recovery_point` is on disk, indexes and snapshots too."""
+    """The marks after the flush."""
 
     recovery_point: Count
+    """Everything below this offset is on disk, indexes and snapshots too."""
 
 
-class RemovedSegment(Model):
+class RemovedSegment(ResponseModel):
     """A segment that was, or would be, removed, and why."""
 
     base_offset: Count
+    """First offset of the segment."""
     next_offset: Count
+    """End of the segment, exclusive."""
     size_bytes: Count
+    """Size of the `.log` file in bytes."""
     largest_timestamp: Int64
+    """Largest timestamp in the segment, epoch milliseconds; -1 if no record has one."""
     reason: Literal["log_start", "size", "time"]
+    """Below the log start, beyond `retention.bytes`, or older than `retention.ms`."""
 
 
 class RetentionParameters(Parameters):
     """How a retention pass is run."""
 
     dry_run: Annotated[bool, BeforeValidator(lambda text: text == "" or text)] = False
-    """Tell what would be removed and remove nothing; so does the bare name, `?dry_run`."""
+    """`true`, or the bare name `?dry_run`: report what would be removed and remove nothing. Default
+    `false`."""
 
 
 class RetentionReport(Marks):
     """What one retention pass removed, or would remove."""
 
     dry_run: bool
+    """Whether nothing was removed, as requested."""
     removed: list[RemovedSegment]
+    """Segments in the order of their offsets."""
 
 
 class TruncateLog(Model):
     """Where the log is to end."""
 
     to_offset: Offset
-    """Exclusive: the records from here on are gone. At the most the log end, and amid no batch."""
+    """New log end, exclusive: the records from here on are deleted. At most the log end, and not
+    inside a batch."""
 
 
 class TruncateReport(Marks):
-    """The marks after the log was cut, and the epoch that began there."""
+    """The marks after the log was truncated."""
 
-    leader_epoch: Int64
-    log_id: str
-    """URLs that carry the old one are answered 409."""
+    leader_epoch: LeaderEpoch
+    log_id: LogId
 
 
 class CompactionReport(Marks):
     """What a compaction did; sizes are those of the segments that were rewritten."""
 
     first_dirty_offset: Count
+    """First offset that had not been compacted before."""
     end_offset: Count
-    """Exclusive: below, every key has one record, or none."""
+    """End of what was compacted, exclusive: below, every key has one record, or none."""
     segments_before: Count
+    """Number of segments before."""
     segments_after: Count
+    """Number of segments after."""
     bytes_before: Count
+    """Bytes of those segments before."""
     bytes_after: Count
+    """Bytes of those segments after."""
     records_read: Count
+    """Records that were read."""
     records_kept: Count
+    """Records that were kept."""
     records_without_key: Count
-    """Dropped because compaction has no use for them."""
+    """Records that were dropped because they have no key."""
     keys_count: Count
-    """Different keys in the dirty part."""
+    """Distinct keys in the part that had not been compacted before."""
     duration_ms: Count
+    """Duration in milliseconds."""
 
 
 class DeleteRecords(Model):
-    """Up to where records are given up."""
+    """Which records to delete."""
 
-    before_offset: Annotated[
-        int, Field(ge=-1, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL
-    ]
-    """Exclusive; -1 is the high watermark."""
+    before_offset: Annotated[int, Field(ge=-1, le=INT64_MAX), INT64, DECIMAL]
+    """New log start: the records below it are deleted. -1 is the high watermark."""
 
 
 class DeleteRecordsReport(Marks):
-    """The marks after records were given up."""
+    """The marks after records were deleted."""

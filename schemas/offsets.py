@@ -6,51 +6,86 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.base import Model, Parameters
-from schemas.common import Count, Int64, Marks, PartitionNumber
+from schemas.base import Parameters, ResponseModel
+from schemas.common import (
+    Absent,
+    Count,
+    Int32,
+    Int64,
+    LeaderEpoch,
+    LogId,
+    Marks,
+    PartitionNumber,
+    TopicShown,
+)
 
 TIMESTAMP_PATTERN = r"^([0-9]{1,19}|earliest|latest|max_timestamp)$"
 
+TimestampOrName = Annotated[str, Field(pattern=TIMESTAMP_PATTERN, examples=["1788000000123"])]
+
 
 class OffsetParameters(Parameters):
-    """Which offset is asked for; without `timestamp` all marks of the log."""
+    """Which offsets to return; without `timestamp` the marks of each log."""
 
-    timestamp: Annotated[str, Field(pattern=TIMESTAMP_PATTERN)] | None = None
-    """Milliseconds (the first record at or after), `earliest`, `latest` or `max_timestamp`."""
+    timestamp: TimestampOrName | None = None
+    """Epoch milliseconds (the first record at or after), `earliest`, `latest` (the high watermark)
+    or `max_timestamp` (the record with the largest timestamp). Default: none, all marks are
+    returned."""
+
+
+class OffsetAtParameters(Parameters):
+    """The time to look up."""
+
+    timestamp: TimestampOrName
+    """Epoch milliseconds (the first record at or after), `earliest`, `latest` (the high watermark)
+    or `max_timestamp` (the record with the largest timestamp)."""
 
 
 class Offsets(Marks):
     """All marks of one log."""
 
-    leader_epoch: Int64
+    leader_epoch: LeaderEpoch
     recovery_point: Count
+    """Offset below which a restart checks nothing: indexes and snapshots are on disk too."""
 
 
-class OffsetAtTime(Model):
-    """The answer of a look-up by time; null when there is no such record below the mark."""
+class OffsetAtTime(ResponseModel):
+    """The result of a look-up by time; nulls if no record below the high watermark matches."""
 
     offset: Count | None
+    """Offset of the record."""
     timestamp: Int64 | None
-    leader_epoch: Int64 | None
+    """Timestamp of the record, epoch milliseconds; null for `earliest` and `latest`."""
+    leader_epoch: Int32 | None
+    """Leader epoch of the record."""
 
 
-class PartitionOffsets(Model):
-    """One partition's marks, or one partition's answer to a look-up by time."""
+class PartitionOffsets(ResponseModel):
+    """The marks of one partition; with `timestamp` the result of the look-up instead."""
 
     partition: PartitionNumber
-    log_start_offset: Count | None = None
-    high_watermark: Count | None = None
-    last_stable_offset: Count | None = None
-    log_end_offset: Count | None = None
-    leader_epoch: Int64 | None = None
-    recovery_point: Count | None = None
+    log_start_offset: Count | Absent = None
+    """First offset that can be read; without `timestamp` only."""
+    high_watermark: Count | Absent = None
+    """End of what is flushed to disk, exclusive; without `timestamp` only."""
+    last_stable_offset: Count | Absent = None
+    """End of what `read_committed` readers see, exclusive; without `timestamp` only."""
+    log_end_offset: Count | Absent = None
+    """Offset that the next record gets; without `timestamp` only."""
+    leader_epoch: Int32 | None = None
+    """Leader epoch of the log; with `timestamp` that of the record, null if there is none."""
+    recovery_point: Count | Absent = None
+    """Offset below which a restart checks nothing; without `timestamp` only."""
     offset: Count | None = None
+    """With `timestamp` only: offset of the record, null if there is none."""
     timestamp: Int64 | None = None
-    log_id: str
+    """With `timestamp` only: timestamp of the record, epoch milliseconds, or null."""
+    log_id: LogId
 
 
-class TopicOffsets(Model):
+class TopicOffsets(ResponseModel):
     """All partitions of a topic, one snapshot."""
 
-    topic: str
+    topic: TopicShown
     partitions: list[PartitionOffsets]
+    """One entry a partition, in the order of their numbers."""

@@ -6,10 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from schemas.base import Model, Parameters
-from schemas.common import Count, Int64, Offset, PartitionNumber, TimestampMs
+from schemas.base import Model, Parameters, ResponseModel
+from schemas.common import (
+    Absent,
+    Count,
+    Encoding,
+    Int32,
+    Int64,
+    Offset,
+    PartitionNumber,
+    TimestampMs,
+    TopicShown,
+)
 
-Encoding = Literal["json", "utf8", "base64"]
 Acks = Literal["0", "1", "all"]
 
 
@@ -17,40 +26,48 @@ class AppendParameters(Parameters):
     """When an append is answered."""
 
     acks: Acks = "all"
-    """0 and 1: when it is in the log and the page cache (202, 201); all: when it is on disk."""
+    """When to answer: `0` at once (202), `1` when the records are in the log and the page cache,
+    `all` when they are flushed to disk. Default `all`."""
 
 
 class AppendRecordsParameters(AppendParameters):
     """What an append of records to one partition takes besides."""
 
     stream: bool = False
-    """NDJSON of any length, committed in parts while it arrives; each part is one batch."""
+    """`true` accepts an NDJSON body of any length and commits it in parts while it arrives; each
+    part is one batch. Default `false`: the whole body is one batch, or nothing is written."""
 
 
 class HeaderIn(Model):
-    """One header of a record; its value is text unless `encoding` says otherwise."""
+    """One header of a record."""
 
     key: str
+    """Header name."""
     value: JsonValue
+    """Header value; text unless `encoding` says otherwise."""
     encoding: Encoding | None = None
+    """Encoding of `value`. Default: `utf8` for a string, `json` for any other value."""
 
 
 class RecordIn(Model):
-    """One record. `value` must be there, because null is a tombstone and never an accident."""
+    """One record. `value` is required, because null is a tombstone and never an accident."""
 
     key: JsonValue = None
+    """Key: any JSON value. Default: null, no key."""
     value: JsonValue
+    """Value: any JSON value; null is a tombstone."""
     headers: list[HeaderIn] | None = None
+    """Record headers, in order. Default: none."""
     timestamp: TimestampMs | None = None
-    """Milliseconds since the epoch; the time of the append if absent."""
+    """Epoch milliseconds. Default: the time of the append."""
     key_encoding: Encoding | None = None
-    """Default: a string's text, any other value as its JSON."""
+    """Encoding of `key`. Default: `utf8` for a string, `json` for any other value."""
     value_encoding: Encoding | None = None
-    """Default: the bytes of the JSON value exactly as sent."""
+    """Encoding of `value`. Default: `json`, the bytes of the JSON value exactly as sent."""
 
 
 class RecordsIn(Model):
-    """The body of an append: all of it is in one batch, or nothing is written."""
+    """The body of an append: all records become one batch, or nothing is written."""
 
     records: Annotated[
         list[RecordIn],
@@ -59,46 +76,64 @@ class RecordsIn(Model):
             examples=[[{"key": "AA", "value": {"flight": 1141, "arr_delay": 33}}]],
         ),
     ]
+    """Records to append, at most `max_records_per_request` of `/v1/limits`."""
 
 
-class AppendReceipt(Model):
-    """What an append to one partition did; `last_offset` is inclusive."""
+class AppendReceipt(ResponseModel):
+    """What an append to one partition did."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
     base_offset: Offset
+    """Offset of the first record."""
     last_offset: Offset
-    count: int
+    """Offset of the last record, inclusive."""
+    count: Count
+    """Number of records."""
     timestamp: Int64
-    """The append time, or the largest time among the records."""
+    """Time of the append, or the largest timestamp among the records; epoch milliseconds."""
     duplicate: bool
-    """The same sequence had been written before; the offsets are those of then."""
+    """`true`: this sequence had been written before; the offsets are those of the first time."""
     acks: Acks
+    """What was waited for, as requested."""
     log_start_offset: Count
+    """First offset that can be read."""
     high_watermark: Count
+    """End of what is flushed to disk, exclusive."""
     log_end_offset: Count
-    lines: int | None = None
-    """With `stream=true`: all lines of the body, blank ones too. Records of others may lie between
-    its offsets then."""
+    """Offset that the next record gets."""
+    lines: Count | Absent = None
+    """With `stream=true` only: lines of the body, blank ones included. Records of other producers
+    may lie between `base_offset` and `last_offset`."""
 
 
-class RecordOutcome(Model):
-    """Where one record went, or why it did not."""
+class RecordOutcome(ResponseModel):
+    """Where one record was written; or, with `status`, why it was not."""
 
     partition: PartitionNumber
-    offset: Offset | None = None
-    status: int | None = None
-    code: str | None = None
-    detail: str | None = None
-    retryable: bool | None = None
-    side_effects: Literal["none", "unknown"] | None = None
+    offset: Offset | Absent = None
+    """Offset of the record; absent if it was not written."""
+    status: Int32 | Absent = None
+    """HTTP status of the error; absent if the record was written."""
+    code: str | Absent = None
+    """Code of the error, as `Problem.code`."""
+    detail: str | Absent = None
+    """What went wrong, for people."""
+    retryable: bool | Absent = None
+    """Whether the same record may succeed later."""
+    side_effects: Literal["none", "unknown"] | Absent = None
+    """`unknown`: the record may have been written."""
 
 
-class TopicAppendReceipt(Model):
-    """What an append over a topic's partitions did, records in input order."""
+class TopicAppendReceipt(ResponseModel):
+    """What an append over the partitions of a topic did."""
 
-    topic: str
-    count: int
+    topic: TopicShown
+    count: Count
+    """Number of records that were written."""
     acks: Acks
+    """What was waited for, as requested."""
     partitions: list[AppendReceipt]
+    """One receipt for each partition that was written."""
     records: list[RecordOutcome]
+    """One entry a record, in the order of the request."""

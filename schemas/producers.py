@@ -6,96 +6,124 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.base import Model, Parameters
-from schemas.common import DECIMAL, INT32_MAX, INT64_MAX, Count, Int64, Marks, PartitionNumber
+from schemas.base import Model, Parameters, ResponseModel
+from schemas.common import (
+    DECIMAL,
+    INT16_MAX,
+    INT32,
+    INT32_MAX,
+    INT64,
+    INT64_MAX,
+    Count,
+    Int32,
+    Int64,
+    Marks,
+    NextPageToken,
+    PageSize,
+    PartitionNumber,
+    ProducerEpochShown,
+    ProducerIdShown,
+    TopicShown,
+)
 
-INT16_MAX = 2**15 - 1
-
-ProducerId = Annotated[
-    int, Field(ge=0, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL
+ProducerId = Annotated[int, Field(ge=0, le=INT64_MAX, description="Producer id."), INT64, DECIMAL]
+ProducerEpoch = Annotated[
+    int, Field(ge=0, le=INT16_MAX, description="Producer epoch."), INT32, DECIMAL
 ]
-ProducerEpoch = Annotated[int, Field(ge=0, le=INT16_MAX), DECIMAL]
-Sequence = Annotated[int, Field(ge=0, le=INT32_MAX), DECIMAL]
+Sequence = Annotated[
+    int,
+    Field(ge=0, le=INT32_MAX, description="Sequence of any record of the append."),
+    INT32,
+    DECIMAL,
+]
 
 
-class ProducerIdentity(Model):
-    """A producer id that nobody has used, and its first epoch."""
+class ProducerIdentity(ResponseModel):
+    """A producer id that was never used before, and its first epoch."""
 
-    producer_id: Count
-    producer_epoch: int
+    producer_id: ProducerIdShown
+    producer_epoch: ProducerEpochShown
 
 
 class ProducerParameters(Parameters):
     """Which page of producers."""
 
-    page_size: Annotated[int, Field(ge=1), DECIMAL] = 100
+    page_size: PageSize = 100
+    """Entries per page. Default 100; more than `max_page_size` are never returned."""
     page_token: Annotated[str, Field(pattern=r"^[0-9]{1,19}$")] | None = None
-    """`next_page_token` of the page before."""
+    """`next_page_token` of the previous page. Default: none, the first page."""
 
 
-class Producer(Model):
+class Producer(ResponseModel):
     """One producer as the log knows it; names as in Kafka's DescribeProducers."""
 
-    producer_id: Count
-    producer_epoch: int
-    coordinator_epoch: int
-    """-1 if no transaction of it has ended here."""
-    last_sequence: int
-    """-1 if no batch of this epoch is known."""
+    producer_id: ProducerIdShown
+    producer_epoch: ProducerEpochShown
+    coordinator_epoch: Int32
+    """Coordinator epoch of its last transaction marker; -1 if there is none."""
+    last_sequence: Int32
+    """Sequence of its last record; -1 if no batch of this epoch is known."""
     last_timestamp: Int64
+    """Largest timestamp of its last batch, epoch milliseconds."""
     current_txn_start_offset: Count | None
-    """Null if it has no transaction open."""
+    """First offset of its open transaction; null if no transaction is open."""
 
 
-class ProducerList(Model):
-    """One page of producers in the order of their ids."""
+class ProducerList(ResponseModel):
+    """One page of producers."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
     producers: list[Producer]
-    next_page_token: str | None
-    """Give it as `page_token` to go on; null at the end."""
+    """Producers in the order of their ids."""
+    next_page_token: NextPageToken
 
 
 class OutcomeParameters(Parameters):
-    """Of which epoch the append was."""
+    """Which epoch the append belongs to."""
 
     producer_epoch: ProducerEpoch | None = None
-    """The producer's present epoch if absent."""
+    """Epoch of the append. Default: the producer's current epoch."""
 
 
 class AppendOutcome(Marks):
-    """What became of an append. Only `absent` and `forgotten` have no offsets."""
+    """What became of an append."""
 
-    producer_id: Count
-    producer_epoch: int
-    """The present one."""
-    sequence: int
+    producer_id: ProducerIdShown
+    producer_epoch: Int32
+    """Current epoch of the producer."""
+    sequence: Int32
+    """Sequence that was asked for."""
     outcome: Literal["committed", "written", "absent", "forgotten"]
-    """On disk; in the log and not yet on disk; not in the log; too long ago to tell."""
+    """`committed`: on disk; `written`: in the log and not yet on disk; `absent`: not in the log;
+    `forgotten`: too long ago to tell."""
     base_offset: Count | None
-    """Of the batch that has the sequence in it."""
+    """First offset of the batch with this sequence; null if `absent` or `forgotten`."""
     last_offset: Count | None
-    next_sequence: int
-    """What the log takes next from this epoch."""
+    """Last offset of that batch, inclusive; null if `absent` or `forgotten`."""
+    next_sequence: Int32
+    """Sequence that the log expects next from this epoch."""
 
 
 class EndTransaction(Model):
-    """Whose open transaction ends on this partition, and how."""
+    """Which producer's open transaction ends on this partition, and how."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     action: Literal["commit", "abort"]
+    """How the transaction ends."""
 
 
 class TransactionEnd(Marks):
     """The marker that ended a transaction; it is on disk."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
-    producer_id: Count
-    producer_epoch: int
+    producer_id: ProducerIdShown
+    producer_epoch: ProducerEpochShown
     action: Literal["commit", "abort"]
+    """How the transaction ended."""
     first_offset: Count
-    """Where the transaction began."""
+    """First offset of the transaction."""
     marker_offset: Count
+    """Offset of the marker."""

@@ -2,67 +2,112 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
+from typing_extensions import TypeAliasType
 
-from schemas.base import Model
-from schemas.common import DECIMAL, INT64_MAX, Count, Offset, PartitionNumber
-from schemas.fetch import OFFSET_PATTERN
+from schemas.base import Model, ResponseModel
+from schemas.common import (
+    OFFSET_PATTERN,
+    Count,
+    Isolation,
+    LogId,
+    Offset,
+    PartitionNumber,
+    Positive,
+    TopicShown,
+)
 
-Positive = Annotated[int, Field(ge=1, le=INT64_MAX, json_schema_extra={"format": "int64"}), DECIMAL]
 Place: TypeAlias = Offset | Annotated[str, Field(pattern=OFFSET_PATTERN)]
-PartitionKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
-Cut: TypeAlias = Place | dict[PartitionKey, Place]
+PARTITION_PATTERN: Final = r"^(0|[1-9][0-9]{0,9})$"
+PartitionKey = Annotated[str, Field(pattern=PARTITION_PATTERN)]
+_OFFSET: Final = {"$ref": "#/components/schemas/OffsetOrName"}
+OffsetsByPartition = TypeAliasType(
+    "OffsetsByPartition",
+    Annotated[
+        dict[PartitionKey, Place],
+        WithJsonSchema(
+            {
+                "type": "object",
+                "description": "An offset for each partition, by its number.",
+                "propertyNames": {"pattern": PARTITION_PATTERN},
+                # One declared member makes it a class: a bare map in a union does not compile in
+                # the Java of openapi-generator.
+                "properties": {"0": {**_OFFSET, "description": "Offset for partition 0."}},
+                "additionalProperties": _OFFSET,
+            }
+        ),
+    ],
+)
+Cut = TypeAliasType(
+    "Cut",
+    Annotated[
+        Place | OffsetsByPartition,
+        Field(
+            description="One offset for all partitions (a number, `earliest`, `latest` or "
+            "`ts:<epoch ms>`), or an object with one for each partition."
+        ),
+    ],
+)
 
 
 class SplitRequest(Model):
-    """Two cuts through a topic, and how what lies between them is to be shared out."""
+    """Two cuts through a topic, and how the records between them are divided."""
 
     start: Cut = "earliest"
-    """A number, `earliest`, `latest` or `ts:<ms>`; or one of these for each partition."""
+    """Where the splits begin. Default `earliest`."""
     end: Cut = "latest"
-    """Exclusive; as `start`. `latest` is the end of what such a reader may see."""
+    """Where the splits end, exclusive; `latest` is the end of what such a reader sees. Default
+    `latest`."""
     partitions: Annotated[list[PartitionNumber], Field(min_length=1)] | None = None
-    """All partitions if it is left out."""
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    """Partitions to plan. Default: all partitions of the topic."""
+    isolation: Isolation = "read_uncommitted"
+    """Isolation of the readers that the plan is for. Default `read_uncommitted`."""
     target_bytes: Positive | None = None
-    """So many bytes a split, or less; `default_split_bytes` if `min_splits` is missing too."""
+    """Upper bound for stored bytes of a split. Default: 64 MiB (the setting
+    `default_split_bytes`), or none if `min_splits` is given."""
     min_splits: Positive | None = None
-    """So many splits at least, as far as there are batches for them."""
+    """Lower bound for the number of splits, as far as there are batches for them. Default: none."""
     max_splits: Positive | None = None
-    """So many at the most, whatever `target_bytes` says; a partition takes one at least."""
+    """Upper bound for the number of splits, whatever `target_bytes` says; each partition has at
+    least one. Default: none, but 413 for more than `max_splits` of `/v1/limits`."""
     max_records: Positive | None = None
-    """No split spans more offsets, unless a single batch does; cuts what is planned further."""
+    """Upper bound for the offsets that a split spans, unless a single batch spans more. Default:
+    none."""
 
 
-class PlannedRange(Model):
+class PlannedRange(ResponseModel):
     """The range of one partition that a plan covers."""
 
     partition: PartitionNumber
     start_offset: Count
+    """First offset of the range."""
     end_offset: Count
-    """Exclusive."""
+    """End of the range, exclusive."""
     size_bytes: Count
-    log_id: str
+    """Stored bytes of the range."""
+    log_id: LogId
 
 
-class Split(Model):
+class Split(ResponseModel):
     """A part of a partition's range; no batch is in two of them."""
 
     partition: PartitionNumber
     start_offset: Count
+    """First offset of the split."""
     end_offset: Count
-    """Exclusive."""
+    """End of the split, exclusive."""
     size_bytes: Count
-    """Of the stored batches that reading it returns, what is aborted included."""
-    log_id: str
-    """For the URLs that read it: should the log be replaced, they say so."""
+    """Bytes of the stored batches that reading the split touches, aborted ones included."""
+    log_id: LogId
 
 
-class SplitPlan(Model):
-    """A partition's splits are its range: in order, without gap or overlap."""
+class SplitPlan(ResponseModel):
+    """The splits of a partition are its range: in order, without gap or overlap."""
 
-    topic: str
+    topic: TopicShown
     partitions: list[PlannedRange]
+    """Range of each partition."""
     splits: list[Split]
+    """Splits in the order of partition and offset."""

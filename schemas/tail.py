@@ -4,59 +4,82 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, RootModel
 
-from schemas.base import Model, Parameters
-from schemas.common import DECIMAL, INT64_MAX, Int64, OffsetOrText, PartitionNumber
-from schemas.fetch import OFFSET_PATTERN
+from schemas.base import Parameters, ResponseModel
+from schemas.common import (
+    INT64,
+    Bytes,
+    Count,
+    Encoding,
+    Isolation,
+    LeaderEpoch,
+    LogIdGiven,
+    PartitionNumber,
+    TopicShown,
+)
+from schemas.fetch import OffsetForm, OutOfRange, StartOffset
 from schemas.problems import Problem
-from schemas.produce import Encoding
 
 
 class TailParameters(Parameters):
     """Where a tail begins, and how its records are shown."""
 
-    offset: Annotated[str, Field(pattern=OFFSET_PATTERN, examples=["latest"])] = "earliest"
-    """A number, `earliest`, `latest` (the high watermark) or `ts:<ms>`; `Last-Event-ID` wins."""
-    max_bytes: Annotated[int, Field(ge=0, le=INT64_MAX), DECIMAL] | None = None
-    """Bytes of stored batches in one event; one whole batch is told even if it is larger."""
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    on_out_of_range: Literal["error", "earliest", "latest"] = "error"
-    """Where to go on when the log start has passed the tail, instead of ending."""
-    log_id: Annotated[str, Field(max_length=64)] | None = None
-    """The log this tail is about; another log under the same name is 409."""
+    offset: StartOffset = "earliest"
+    """Where to start: an offset, `earliest`, `latest` (the high watermark; with `read_committed`
+    the last stable offset) or `ts:<epoch ms>`. `Last-Event-ID` overrides it. Default `earliest`."""
+    max_bytes: Bytes | None = None
+    """Upper bound for stored bytes in one event; one whole batch is sent even if it is larger.
+    Default: `tail_fetch_bytes` of `/v1/limits`."""
+    isolation: Isolation = "read_uncommitted"
+    """`read_committed` leaves out records of open and aborted transactions. Default
+    `read_uncommitted`."""
+    on_out_of_range: OutOfRange = "error"
+    """Where to go on if `offset` is outside the log, at the start or later: end the tail (`error`),
+    `earliest` or `latest`. Default `error`."""
+    log_id: LogIdGiven | None = None
+    """`log_id` of the log to follow; 409 if the log was replaced since. Default: not checked."""
     encoding: Encoding | None = None
-    """Preferred for keys, values and header values; what cannot be shown so falls back."""
-    offsets: Literal["number", "string"] = "number"
-    """Offsets as strings, for browsers."""
+    """Preferred encoding of keys, values and header values; a field that cannot be shown in it
+    falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
+    values."""
+    offsets: OffsetForm = "number"
+    """`string` shows offsets in events as JSON strings, for browsers. Default `number`."""
 
 
-class TailOffsets(Model):
-    """Data of the event `offsets`: where the log is, and where the tail stands in it."""
+class TailOffsets(ResponseModel):
+    """Data of the event `offsets`; offsets are strings of digits with `offsets=string`."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
-    next_offset: OffsetOrText
-    log_start_offset: OffsetOrText
-    high_watermark: OffsetOrText
-    last_stable_offset: OffsetOrText
-    log_end_offset: OffsetOrText
-    leader_epoch: Int64
+    next_offset: Count
+    """Offset of the next record that the tail will send."""
+    log_start_offset: Count
+    """First offset that can be read."""
+    high_watermark: Count
+    """End of what is flushed to disk, exclusive."""
+    last_stable_offset: Count
+    """End of what `read_committed` readers see, exclusive."""
+    log_end_offset: Count
+    """Offset that the next record gets."""
+    leader_epoch: LeaderEpoch
 
 
-class TailEnd(Model):
-    """Data of the event `end`, the last one: why, and where to resume."""
+class TailEnd(ResponseModel):
+    """Data of the event `end`, the last one; `next_offset` is a string with `offsets=string`."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
-    next_offset: OffsetOrText
+    next_offset: Count
+    """Offset to resume from."""
     reason: str
-    """`slow_consumer`, `time_limit`, or a problem's code: `draining`, `topic_not_found`, …"""
+    """`slow_consumer`, `time_limit`, or the code of a problem: `draining`, `topic_not_found`, …"""
     detail: str
+    """Why the tail ended, for people."""
     retryable: bool
-    """Whether the same tail may work again, from `next_offset` on."""
+    """Whether the same tail may work again from `next_offset`."""
     problem: Problem | None
-    """The error that ended the tail, as a request would have met it."""
+    """The error that ended the tail; null if there was none."""
 
 
 def _json_of(name: str) -> dict[str, JsonValue]:
@@ -65,30 +88,45 @@ def _json_of(name: str) -> dict[str, JsonValue]:
     return {"contentMediaType": "application/json", "contentSchema": schema}
 
 
-EventId = Annotated[str, Field(pattern="^[0-9]{1,19}$")]
+EventId = Annotated[
+    str,
+    Field(pattern="^[0-9]{1,19}$", description="Next offset: what `Last-Event-ID` resumes from."),
+]
 
 
-class RecordsEvent(Model):
-    """Records, as they come."""
+class RecordsEvent(ResponseModel):
+    """Records, as they are committed."""
 
     event: Literal["records"]
+    """Always `records`."""
     id: EventId
     data: Annotated[str, Field(json_schema_extra=_json_of("RecordPage"))]
+    """JSON of a `RecordPage`; of a `RecordPageWithStringOffsets` with `offsets=string`."""
 
 
-class OffsetsEvent(Model):
+class OffsetsEvent(ResponseModel):
     """The first event, and the heartbeat."""
 
     event: Literal["offsets"]
+    """Always `offsets`."""
     id: EventId
     data: Annotated[str, Field(json_schema_extra=_json_of("TailOffsets"))]
-    retry: Annotated[int, Field(ge=1)] | None = None
-    """In the first event: how long to wait before connecting again."""
+    """JSON of a `TailOffsets`."""
+    retry: Annotated[int, Field(ge=1), INT64] | None = None
+    """Milliseconds to wait before reconnecting; in the first event only."""
 
 
-class EndEvent(Model):
+class EndEvent(ResponseModel):
     """The last event."""
 
     event: Literal["end"]
+    """Always `end`."""
     id: EventId
     data: Annotated[str, Field(json_schema_extra=_json_of("TailEnd"))]
+    """JSON of a `TailEnd`."""
+
+
+class TailEvent(
+    RootModel[Annotated[RecordsEvent | OffsetsEvent | EndEvent, Field(discriminator="event")]]
+):
+    """One event, once the lines of the stream are taken apart."""

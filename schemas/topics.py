@@ -4,94 +4,132 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
+from typing_extensions import TypeAliasType
 
-from schemas.base import Model
-from schemas.common import DECIMAL, INT32_MAX, Count, Int64, Marks, PageParameters, PartitionNumber
+from schemas.base import Model, ResponseModel
+from schemas.common import (
+    DECIMAL,
+    INT32,
+    INT32_MAX,
+    Count,
+    LeaderEpoch,
+    LogId,
+    Marks,
+    NextPageToken,
+    PageParameters,
+    PartitionNumber,
+    TopicShown,
+)
 
-ConfigText = str | int | float | bool
-PartitionCount = Annotated[int, Field(ge=1, le=INT32_MAX, examples=[4]), DECIMAL]
+ConfigValue = TypeAliasType(
+    "ConfigValue",
+    Annotated[
+        str | int | float | bool,
+        WithJsonSchema(
+            {
+                "oneOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}],
+                "description": "A configuration value, as text or as the number or boolean itself.",
+            }
+        ),
+    ],
+)
+PartitionCount = Annotated[int, Field(ge=1, le=INT32_MAX, examples=[4]), INT32, DECIMAL]
+TopicId = Annotated[
+    str, Field(description="Topic id: 22 characters of base64url, as Kafka prints it.")
+]
+PartitionsShown = Annotated[int, Field(ge=1, description="Number of partitions."), INT32]
 
 
 class PutTopic(Model):
-    """What a topic shall be. Absent configuration keys mean Kafka's defaults."""
+    """What a topic shall be."""
 
     partitions: PartitionCount = 1
+    """Number of partitions. Default 1."""
     config: Annotated[
-        dict[str, ConfigText],
+        dict[str, ConfigValue],
         Field(examples=[{"retention.ms": "-1", "segment.bytes": "1048576"}]),
     ] = Field(default_factory=dict)
-    """Kafka's topic configuration keys; values as strings or numbers."""
+    """Kafka's topic configuration keys. Default: none, Kafka's default for every key."""
 
 
 class UpdateTopic(Model):
-    """A merge patch (RFC 7396) of the configuration; null takes an override away."""
+    """A merge patch (RFC 7396) of the configuration."""
 
     partitions: PartitionCount | None = None
-    """More partitions than now, or as many; never fewer."""
-    config: Annotated[dict[str, ConfigText | None], Field(examples=[{"retention.ms": None}])] = (
+    """New number of partitions, not fewer than now. Default: unchanged."""
+    config: Annotated[dict[str, ConfigValue | None], Field(examples=[{"retention.ms": None}])] = (
         Field(default_factory=dict)
     )
+    """Configuration keys to change; null removes an override. Default: none."""
 
 
-class ConfigEntry(Model):
-    """One configuration value in force and where it comes from."""
+class ConfigEntry(ResponseModel):
+    """One effective configuration value."""
 
     value: str
+    """Value as Kafka writes it."""
     source: Literal["topic", "adopted", "default"]
+    """Set on the topic, the rule for adopted topics, or the default."""
 
 
-class Topic(Model):
+class Topic(ResponseModel):
     """One topic with its effective configuration."""
 
-    topic: str
-    topic_id: str
-    """22 characters of base64url, as Kafka prints it."""
-    partitions: int
+    topic: TopicShown
+    topic_id: TopicId
+    partitions: PartitionsShown
     adopted: bool
-    """Found in the data directory without a configuration of ours: nothing is ever deleted."""
+    """`true`: found in the data directory without a configuration; nothing is ever deleted."""
     config: dict[str, ConfigEntry]
+    """Effective configuration by key."""
 
 
-class TopicSummary(Model):
+class TopicSummary(ResponseModel):
     """One line of the topic list."""
 
-    topic: str
-    topic_id: str
-    partitions: int
+    topic: TopicShown
+    topic_id: TopicId
+    partitions: PartitionsShown
     offline_partitions: list[PartitionNumber]
-    """Those whose log could not be opened at the start: their reads and appends are refused."""
+    """Partitions that could not be opened at the start: reads and appends answer 503."""
 
 
-class TopicList(Model):
-    """One page of topics in the order of their names."""
+class TopicList(ResponseModel):
+    """One page of topics."""
 
     topics: list[TopicSummary]
-    next_page_token: str | None
-    """Give it as `page_token` to go on; null at the end."""
+    """Topics in the order of their names."""
+    next_page_token: NextPageToken
 
 
 class Partition(Marks):
     """One partition: offsets, bytes, segments, epoch, producers."""
 
-    topic: str
+    topic: TopicShown
     partition: PartitionNumber
-    leader_epoch: Int64
+    leader_epoch: LeaderEpoch
     recovery_point: Count
+    """Offset below which a restart checks nothing: indexes and snapshots are on disk too."""
     size_bytes: Count
-    segments: int
-    active_producers: int
-    log_id: str
+    """Bytes of all segments."""
+    segments: Count
+    """Number of segments."""
+    active_producers: Count
+    """Number of producers whose state the log keeps."""
+    log_id: LogId
 
 
-class PartitionList(Model):
+class PartitionList(ResponseModel):
     """All partitions of a topic."""
 
-    topic: str
+    topic: TopicShown
     partitions: list[Partition]
+    """Partitions in the order of their numbers."""
 
 
 class ListParameters(PageParameters):
     """Which page of topics."""
 
     prefix: Annotated[str, Field(max_length=249)] = ""
+    """Return only topics whose name starts with this. Default: empty, all topics."""

@@ -74,6 +74,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "tailRecords": READ,
     "fetchMany": READS,
     "getOffsets": SEE,
+    "getOffsetAt": SEE,
     "getTopicOffsets": SEE,
     "planSplits": READ,
     "listSegments": SEE,

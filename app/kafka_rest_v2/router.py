@@ -103,7 +103,11 @@ _BODY: Final[dict[str, Any]] = {
 async def _place(
     exchange: ExchangeDep,
     topic: TopicPath,
-    partition: Annotated[str, Path(), WithJsonSchema({"type": "integer", "minimum": 0})],
+    partition: Annotated[
+        str,
+        Path(description="Partition number; the first is 0"),
+        WithJsonSchema({"type": "integer", "format": "int32", "minimum": 0}),
+    ],
 ) -> Place:
     """Return a partition; what is no number is none, as the proxies have it."""
     exchange.service.topic(topic)
@@ -114,7 +118,11 @@ async def _place(
 
 PlaceDep = Annotated[Place, Depends(_place)]
 AsyncParameter = Annotated[
-    bool, Query(alias="async", description="Answer 204 at once, as Strimzi's bridge does")
+    bool,
+    Query(
+        alias="async",
+        description="`true`: answer 204 at once, as Strimzi does. Default `false`",
+    ),
 ]
 
 

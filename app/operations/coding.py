@@ -54,7 +54,8 @@ async def coded(service: Service, head: Mapping[bytes, bytes], answer: Answer) -
 def _is_negotiable(headers: Headers) -> bool:
     """Whether these are the headers of JSON in one piece whose ETag, if any, is for caches."""
     names = dict(headers)
-    if not names.get(b"content-type", b"").endswith(b"json") or b"content-encoding" in names:
+    media_type = names.get(b"content-type", b"").partition(b";")[0]
+    if not media_type.endswith(b"json") or b"content-encoding" in names:
         return False
     return b"etag" not in names or names.get(b"cache-control") != NO_STORE[1]
 

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from app.admission import Phase
-from app.answers import JSON, NO_STORE, Answer
+from app.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
 from app.auth.scopes import Action
 from app.dependencies import negotiate
 from app.operations.exchange import Exchange
@@ -86,7 +86,7 @@ async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
     await fetch.wait()
     if media_type == JSON:
         body = await fetch.as_json()
-        content_type = JSON
+        content_type = JSON_WITH_TEXT_OFFSETS if wanted.offsets == "string" else JSON
     else:
         mixed = fetch.as_batches()
         body, content_type = mixed.body(), mixed.content_type

@@ -10,7 +10,17 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from app.admission import Phase
-from app.answers import ARROW, FOREVER, JSON, NDJSON, NO_STORE, RECORD_BATCH, Answer, Headers
+from app.answers import (
+    ARROW,
+    FOREVER,
+    JSON,
+    JSON_WITH_TEXT_OFFSETS,
+    NDJSON,
+    NO_STORE,
+    RECORD_BATCH,
+    Answer,
+    Headers,
+)
 from app.dependencies import codings_of
 from app.operations.exchange import Exchange
 from app.operations.fetching import (
@@ -128,7 +138,8 @@ def _answer(
     """Return a page with its headers, and share it with who asks for the same in this turn."""
     fetched = found.fetched
     etag = _etag(place, call, media_type, fetched.watermarks)
-    headers: Headers = [(b"content-type", media_type)]
+    as_text = call.offsets_as_text and media_type == JSON
+    headers: Headers = [(b"content-type", JSON_WITH_TEXT_OFFSETS if as_text else media_type)]
     headers += _caching(
         exchange, place, call, fetched, page.next_offset, etag=etag, cut_short=page.cut_by != ""
     )

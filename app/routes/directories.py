@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import directories as operations
-from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems, ref
 from schemas.directories import DataDirectoryList, MovePartition, MoveReport, ScrubReport
 
 router = APIRouter(prefix="/v1", tags=["maintenance"], dependencies=[IDENTIFIED])
@@ -54,7 +54,7 @@ async def get_move(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
     },
     openapi_extra=body_of(
         "application/json",
-        schema={"$ref": "#/components/schemas/MovePartition"},
+        schema=ref(MovePartition),
         example={"directory": "/disk-2/tidelog"},
     ),
 )

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations.fetch_many import fetch_many as run_fetch
-from app.routes.shared import IDENTIFIED, ExchangeDep, body_of, problems
-from schemas.fetch_many import FetchPage, FetchRequest
+from app.routes.shared import IDENTIFIED, ExchangeDep, body_of, problems, ref
+from schemas.fetch_many import FetchPage, FetchPageWithStringOffsets, FetchRequest
 
 router = APIRouter(prefix="/v1", tags=["consume"], dependencies=[IDENTIFIED])
 
@@ -29,23 +29,24 @@ EXAMPLE: Final = {
     operation_id="fetchMany",
     responses={
         200: {
-            "model": FetchPage,
             "description": "An entry for each partition, in the order of the request",
             "content": {
+                "application/json": {"schema": ref(FetchPage)},
+                "application/json;offsets=string": {"schema": ref(FetchPageWithStringOffsets)},
                 "multipart/mixed": {
                     "schema": {
                         "type": "string",
                         "format": "binary",
                         "description": "A part for each partition: what readBatches answers",
                     }
-                }
+                },
             },
         },
         **problems(406, 408, 413, 415, 422),
     },
     openapi_extra=body_of(
         "application/json",
-        schema={"$ref": "#/components/schemas/FetchRequest"},
+        schema=ref(FetchRequest),
         example=EXAMPLE,
     ),
 )

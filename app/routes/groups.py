@@ -10,7 +10,7 @@ from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.groups.records import CursorKey
 from app.operations import groups as operations
-from app.routes.shared import IDENTIFIED, ExchangeDep, TopicPath, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, TopicPath, answers, body_of, problems, ref
 from schemas.common import PageParameters, PartitionNumber
 from schemas.groups import (
     GroupLag,
@@ -46,10 +46,11 @@ KeyDep = Annotated[CursorKey, Depends(_key)]
 async def _conditions(
     *,
     if_match: Annotated[
-        str | None, Header(description="Only if the stored offset has one of these ETags, else 412")
+        str | None,
+        Header(description="ETags: 412 unless the stored offset has one of them. Default: none"),
     ] = None,
     if_none_match: Annotated[
-        str | None, Header(description="`*`: only if none is stored yet, else 412")
+        str | None, Header(description="`*`: 412 if there is a stored offset. Default: none")
     ] = None,
 ) -> None:
     """Document the conditions of a change; the operation reads them itself."""
@@ -57,7 +58,7 @@ async def _conditions(
 
 async def _known(
     if_none_match: Annotated[
-        str | None, Header(description="304 if the stored offset still has this ETag")
+        str | None, Header(description="ETag: 304 if the stored offset still has it. Default: none")
     ] = None,
 ) -> None:
     """Document the condition of a read; the operation reads it itself."""
@@ -122,7 +123,7 @@ async def get_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse
     },
     openapi_extra=body_of(
         "application/json",
-        schema={"$ref": "#/components/schemas/PutGroupOffset"},
+        schema=ref(PutGroupOffset),
         example={"offset": 42, "leader_epoch": 0, "metadata": "run 17"},
     ),
 )

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import maintenance as operations
-from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems, ref
 from schemas.maintenance import (
     CompactionReport,
     DeleteRecords,
@@ -71,7 +71,7 @@ async def run_retention(
     },
     openapi_extra=body_of(
         "application/json",
-        schema={"$ref": "#/components/schemas/DeleteRecords"},
+        schema=ref(DeleteRecords),
         example={"before_offset": 1000},
     ),
 )
@@ -92,7 +92,7 @@ async def delete_records(exchange: ExchangeDep, place: PlaceDep) -> AnswerRespon
     },
     openapi_extra=body_of(
         "application/json",
-        schema={"$ref": "#/components/schemas/TruncateLog"},
+        schema=ref(TruncateLog),
         example={"to_offset": 1000},
     ),
 )
@@ -100,7 +100,8 @@ async def truncate_log(
     exchange: ExchangeDep,
     place: PlaceDep,
     if_match: Annotated[
-        str | None, Header(description="The ETag of the log end that is to be cut; needed")
+        str | None,
+        Header(description="ETag: 412 unless the log end still has it. Required, else 428"),
     ] = None,
 ) -> AnswerResponse:
     """Cut the log: the records from an offset on are gone for good, and a new epoch begins."""

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import producers as operations
-from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems, ref
 from schemas.producers import (
     AppendOutcome,
     EndTransaction,
@@ -84,7 +84,7 @@ async def get_append_outcome(
     },
     openapi_extra=body_of(
         "application/json",
-        schema={"$ref": "#/components/schemas/EndTransaction"},
+        schema=ref(EndTransaction),
         example={"producer_id": 4000, "producer_epoch": 0, "action": "commit"},
     ),
 )

@@ -18,13 +18,15 @@ from app.routes.shared import (
     TopicPath,
     answers,
     problems,
+    ref,
 )
 from app.translate.calls import AppendCall, read_call
-from schemas.fetch import ReadRecordsParameters, RecordPage
+from schemas.fetch import ReadRecordsParameters, RecordPage, RecordPageWithStringOffsets
 from schemas.produce import (
     AppendParameters,
     AppendReceipt,
     AppendRecordsParameters,
+    RecordsIn,
     TopicAppendReceipt,
 )
 
@@ -36,7 +38,7 @@ RECORDS_BODY = {
         "required": True,
         "content": {
             "application/json": {
-                "schema": {"$ref": "#/components/schemas/RecordsIn"},
+                "schema": ref(RecordsIn),
                 "example": EXAMPLE,
             },
             "application/x-ndjson": {
@@ -111,9 +113,10 @@ async def append_records(
     dependencies=[READ_HEADERS],
     responses={
         200: {
-            "model": RecordPage,
             "description": "Records from the offset on",
             "content": {
+                "application/json": {"schema": ref(RecordPage)},
+                "application/json;offsets=string": {"schema": ref(RecordPageWithStringOffsets)},
                 "application/x-ndjson": {
                     "schema": {"type": "string", "description": "One RecordOut a line"},
                     "example": _LINE,

@@ -33,13 +33,21 @@ async def list_segments(exchange: ExchangeDep, place: PlaceDep) -> AnswerRespons
 async def _download_headers(
     *,
     part: Annotated[
-        str | None, Header(alias="range", description="One part, such as `bytes=0-99`")
+        str | None,
+        Header(
+            alias="range",
+            description="Range of bytes, such as `bytes=0-99`. Default: all",
+        ),
     ] = None,
     if_range: Annotated[
-        str | None, Header(description="The part only if the file has this ETag, else all of it")
+        str | None, Header(description="ETag: ignore `Range` unless the file has it. Default: none")
     ] = None,
-    if_none_match: Annotated[str | None, Header(description="ETags that get a 304")] = None,
-    if_match: Annotated[str | None, Header(description="ETags; with another one 412")] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="ETags: 304 if the file has one of them. Default: none")
+    ] = None,
+    if_match: Annotated[
+        str | None, Header(description="ETags: 412 unless the file has one of them. Default: none")
+    ] = None,
 ) -> None:
     """Document the headers of a download; the operation reads them itself."""
 
@@ -59,8 +67,10 @@ async def _download_headers(
 async def download_segment(
     exchange: ExchangeDep,
     place: PlaceDep,
-    base_offset: Annotated[Offset, Path()],
-    kind: Literal["log", "index", "timeindex", "txnindex"],
+    base_offset: Annotated[Offset, Path(description="Base offset of the segment")],
+    kind: Annotated[
+        Literal["log", "index", "timeindex", "txnindex"], Path(description="Which of its files")
+    ],
 ) -> Response:
     """Download a file of a segment as it lies on disk, up to the high watermark."""
     answer = await segments.download_segment(exchange, place, base_offset, FileKind(kind))

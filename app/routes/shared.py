@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Depends, Header, Path, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 
 from app.auth.audit import CALLER_KEY
 from app.auth.principal import Principal
@@ -16,8 +18,8 @@ from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
 from app.problems import MalformedRequest
 from app.translate.receipts import Place
-from schemas.base import Model
 from schemas.common import PartitionNumber, TopicName
+from schemas.problems import Problem
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
@@ -67,9 +69,15 @@ def _ensure_understood(request: Request) -> None:
             raise MalformedRequest(f"{name} comes more than once", parameter=name)
         said[name] = None
     scope = request.scope
-    if said and scope["path"].startswith("/v1/") and not scope["route"].dependant.query_params:
+    if said and scope["path"].startswith("/v1/"):
+        fields = scope["route"].dependant.query_params
+        if any(inspect.isclass(field.field_info.annotation) for field in fields):
+            return  # a model, which refuses what it does not know
+        known = {field.alias for field in fields}
         fault = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted"}
-        raise RequestValidationError([{"loc": ("query", name), **fault} for name in said])
+        faults = [{"loc": ("query", name), **fault} for name in said if name not in known]
+        if faults:
+            raise RequestValidationError(faults)
 
 
 async def _exchange(request: Request) -> AsyncIterator[Exchange]:
@@ -97,27 +105,36 @@ async def _place(
 PlaceDep = Annotated[Place, Depends(_place)]
 
 
-IDEMPOTENCY_KEY: Final = "A repetition under the same key gets the first answer; 422 if it differs"
+IDEMPOTENCY_KEY: Final = (
+    "Any text: a repeated request with the same key gets the first answer, a different one 422. "
+    "Default: none"
+)
 
 
 async def _append_headers(
     *,
     idempotency_key: Annotated[str | None, Header(description=IDEMPOTENCY_KEY)] = None,
     producer_id: Annotated[
-        str | None, Header(description="Idempotent append; all three Producer-* headers or none")
+        str | None,
+        Header(description="Id for an idempotent append. Default: none; all three or none"),
     ] = None,
-    producer_epoch: Annotated[str | None, Header()] = None,
+    producer_epoch: Annotated[
+        str | None, Header(description="Epoch of the producer. Default: none")
+    ] = None,
     producer_sequence: Annotated[
-        str | None, Header(description="Sequence of the first record")
+        str | None, Header(description="Sequence of the first record. Default: none")
     ] = None,
     if_match: Annotated[
-        str | None, Header(description="Append only if the log end has this ETag, else 412")
+        str | None, Header(description="ETag: 412 unless the log end has it. Default: none")
     ] = None,
     expected_offset: Annotated[
-        str | None, Header(description="Append only if this is the log end offset, else 412")
+        str | None, Header(description="Offset: 412 unless it is the log end. Default: none")
     ] = None,
     content_digest: Annotated[
-        str | None, Header(description="RFC 9530; compared before anything is written")
+        str | None,
+        Header(
+            description="Digest of the body as sent (RFC 9530); 422 if it differs. Default: none"
+        ),
     ] = None,
 ) -> None:
     """Document the headers of an append; the operation reads them itself."""
@@ -131,7 +148,8 @@ async def _topic_append_headers(
 
 async def _read_headers(
     if_none_match: Annotated[
-        str | None, Header(description="The ETag of an immutable answer: 304 without a look")
+        str | None,
+        Header(description="ETag of an immutable page: 304 if it still holds. Default: none"),
     ] = None,
 ) -> None:
     """Document the headers of a read; the operation reads them itself."""
@@ -148,17 +166,25 @@ def problems(*statuses: int) -> Responses:
     return {
         status: {
             "description": HTTPStatus(status).phrase,
-            "content": {
-                "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
-            },
+            "content": {"application/problem+json": {"schema": ref(Problem)}},
         }
         for status in sorted({*everywhere, *statuses})
     }
 
 
-def answers(status: int, model: type[Model], description: str) -> Responses:
+def answers(status: int, model: type[BaseModel], description: str) -> Responses:
     """Return documentation of a JSON answer."""
-    return {status: {"model": model, "description": description}}
+    return {
+        status: {
+            "description": description,
+            "content": {"application/json": {"schema": ref(model)}},
+        }
+    }
+
+
+def ref(model: type[BaseModel]) -> dict[str, Any]:
+    """Return a reference to a model in the document."""
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 def body_of(*media_types: str, schema: dict[str, Any], example: object = None) -> dict[str, Any]:

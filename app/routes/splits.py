@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
 from app.operations import splits as operations
-from app.routes.shared import IDENTIFIED, ExchangeDep, TopicPath, answers, body_of, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, TopicPath, answers, body_of, problems, ref
 from schemas.splits import SplitPlan, SplitRequest
 
 router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[IDENTIFIED])
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[
     },
     openapi_extra=body_of(
         "application/json",
-        schema={"$ref": "#/components/schemas/SplitRequest"},
+        schema=ref(SplitRequest),
         example={"start": {"0": 0, "1": "earliest"}, "end": "latest", "min_splits": 8},
     ),
 )

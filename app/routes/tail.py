@@ -8,29 +8,13 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.answers import Receive, Scope, Send
 from app.operations.tailing import TailSession, open_tail
-from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, problems
+from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, problems, ref
 from app.translate.calls import tail_call
-from schemas.tail import TailParameters
+from schemas.tail import TailEvent, TailParameters
 
 router = APIRouter(
     prefix="/v1/topics/{topic}/partitions/{partition}", tags=["consume"], dependencies=[IDENTIFIED]
 )
-
-EVENT: Final = {
-    "oneOf": [
-        {"$ref": f"#/components/schemas/{name}"}
-        for name in ("RecordsEvent", "OffsetsEvent", "EndEvent")
-    ],
-    "discriminator": {
-        "propertyName": "event",
-        "mapping": {
-            "records": "#/components/schemas/RecordsEvent",
-            "offsets": "#/components/schemas/OffsetsEvent",
-            "end": "#/components/schemas/EndEvent",
-        },
-    },
-}
-"""What one event is, once the lines of the stream are taken apart."""
 
 EXAMPLE: Final = {
     "event": "records",
@@ -56,7 +40,10 @@ class EventStream(Response):
 
 async def _tail_headers(
     last_event_id: Annotated[
-        str | None, Header(description="The id of the last event that was seen: resumes there")
+        str | None,
+        Header(
+            description="Id of the last event: resume from it. Default: none, start at `offset`"
+        ),
     ] = None,
 ) -> None:
     """Document the headers of a tail; the operation reads them itself."""
@@ -71,7 +58,7 @@ async def _tail_headers(
         200: {
             "description": "Events `records` (data: RecordPage), `offsets` (TailOffsets) while "
             "nothing comes, and `end` (TailEnd) as the last; the id of each is the next offset",
-            "content": {"text/event-stream": {"schema": EVENT, "example": EXAMPLE}},
+            "content": {"text/event-stream": {"schema": ref(TailEvent), "example": EXAMPLE}},
         },
         **problems(404, 406, 409, 410, 416),
     },

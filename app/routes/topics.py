@@ -17,6 +17,7 @@ from app.routes.shared import (
     answers,
     body_of,
     problems,
+    ref,
 )
 from schemas.topics import (
     ListParameters,
@@ -59,14 +60,16 @@ async def list_topics(
     },
     openapi_extra=body_of(
         "application/json",
-        schema={"$ref": "#/components/schemas/PutTopic"},
+        schema=ref(PutTopic),
         example={"partitions": 4, "config": {"retention.ms": "-1"}},
     ),
 )
 async def put_topic(
     exchange: ExchangeDep,
     topic: TopicPath,
-    if_none_match: Annotated[str | None, Header(description="`*`: create only, else 412")] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="`*`: 412 if the topic exists. Default: none")
+    ] = None,
 ) -> AnswerResponse:
     """Create a topic, or verify that it is as wanted: 201 new, 200 same, 409 other."""
     wanted = parse_model(await exchange.control_body(), PutTopic)
@@ -96,7 +99,7 @@ async def get_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     openapi_extra=body_of(
         "application/merge-patch+json",
         "application/json",
-        schema={"$ref": "#/components/schemas/UpdateTopic"},
+        schema=ref(UpdateTopic),
         example={"config": {"retention.ms": None}},
     ),
 )

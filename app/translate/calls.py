@@ -22,9 +22,9 @@ from engine.types import (
     NO_SEQUENCE,
     FetchIsolation,
 )
+from schemas.common import Encoding
 from schemas.fetch import ReadParameters, ReadRecordsParameters
 from schemas.fetch_many import PartitionFetch
-from schemas.produce import Encoding
 from schemas.tail import TailParameters
 
 

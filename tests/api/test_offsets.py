@@ -56,6 +56,20 @@ async def test_a_time_that_is_none_is_malformed(api: Api, timestamp: str) -> Non
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
 
 
+async def test_offsets_with_a_timestamp_answers_what_offset_at_does(api: Api) -> None:
+    """Clients from before getOffsetAt ask `offsets?timestamp=`; what else they ask is refused."""
+    await api.append(1, 2)
+    at = OFFSETS.replace("offsets", "offset-at")
+    for timestamp in ("0", "earliest", "latest", "max_timestamp"):
+        now = await api.client.get(at, params={"timestamp": timestamp})
+        before = await api.client.get(OFFSETS, params={"timestamp": timestamp})
+        assert (now.status_code, now.json()) == (200, before.json())
+        assert now.headers["etag"] == before.headers["etag"]
+    for url in (f"{OFFSETS}?timestamp=0&more=1", f"{OFFSETS}?more=1", f"{at}?more=1", at):
+        answer = await api.client.get(url)
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
+
+
 async def test_the_ends_have_names(api: Api) -> None:
     """`earliest` is the log start, `latest` the high watermark; neither has a time (O3)."""
     await api.append(1, 2, 3)

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 
+NULL = {"type": "null"}
 METHODS = ("get", "put", "post", "patch", "delete")
 
 
@@ -61,7 +62,7 @@ class _Comparison:
                 continue
             where = f"{place} {key[0]}"
             schemas = (parameter["schema"], after[key]["schema"])
-            yield from self._schemas(where, *schemas, is_in=True)
+            yield from self._schemas(where, *map(_without_null, schemas), is_in=True)
         for key, parameter in after.items():
             if parameter.get("required") and not before.get(key, {}).get("required"):
                 yield f"{place} now demands the {key[1]} parameter {key[0]}"
@@ -81,11 +82,12 @@ class _Comparison:
             if met in self._met:
                 return
             self._met.add(met)
+        before, after = _types(self._old, old), _types(self._new, new)
         old, new = _resolved(self._old, old), _resolved(self._new, new)
-        if _types(old) and _types(new):
-            sent, taken = (_types(old), _types(new)) if is_in else (_types(new), _types(old))
+        if before and after:
+            sent, taken = (before, after) if is_in else (after, before)
             if not sent <= taken | ({"integer"} if "number" in taken else set()):
-                yield f"{place} was {_told(old)} and is {_told(new)}"
+                yield f"{place} was {_told(before)} and is {_told(after)}"
         yield from _values(place, old, new, is_in=is_in)
         yield from self._members(place, old, new, is_in=is_in)
         for kind in ("items", "additionalProperties"):
@@ -125,19 +127,30 @@ def _parameters(operation: Json) -> dict[tuple[str, str], Json]:
 
 
 def _resolved(document: Json, schema: Json) -> Json:
-    while "$ref" in schema:
-        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    """Return what a reference leads to; of what may be null what it is otherwise."""
+    while "$ref" in schema or len(_without_null(schema).get("anyOf", ())) == 1:
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        else:
+            (schema,) = _without_null(schema)["anyOf"]
     return schema
 
 
-def _types(schema: Json) -> set[str]:
+def _without_null(schema: Json) -> Json:
+    """Return the schema without null: a parameter is absent instead."""
+    return {**schema, "anyOf": [one for one in schema.get("anyOf", ()) if one != NULL]}
+
+
+def _types(document: Json, schema: Json) -> set[str]:
     """Return the JSON types a schema allows, as far as it says."""
+    if "$ref" in schema:
+        return _types(document, _resolved(document, schema))
     kinds = schema.get("type", ())
     found = {kinds} if isinstance(kinds, str) else set(kinds)
-    for alternative in schema.get("anyOf", ()):
-        found |= _types(alternative)
+    for alternative in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+        found |= _types(document, alternative)
     return found
 
 
-def _told(schema: Json) -> str:
-    return " or ".join(sorted(_types(schema)))
+def _told(types: set[str]) -> str:
+    return " or ".join(sorted(types))

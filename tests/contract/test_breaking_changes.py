@@ -11,7 +11,8 @@ from tests.contract.breaking import breaking_changes
 
 FOLDER = Path(__file__).parents[2] / "openapi"
 CURRENT = json.loads((FOLDER / "openapi.json").read_text())
-RECORDS = "/v1/topics/{topic}/partitions/{partition}/records"
+LOG = "/v1/topics/{topic}/partitions/{partition}"
+RECORDS = f"{LOG}/records"
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -28,10 +29,17 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return document
 
 
+UNDOCUMENTED = {
+    # It made two schemas of one answer. getOffsetAt took its place; the service still takes it, and
+    # tests/api/test_offsets.py says so.
+    f"GET {LOG}/offsets no longer takes the query parameter timestamp"
+}
+
+
 def test_nothing_that_was_released_is_gone() -> None:
     """A client made from the released document works with the present service."""
     released = json.loads((FOLDER / "released.json").read_text())
-    assert breaking_changes(released, CURRENT) == []
+    assert set(breaking_changes(released, CURRENT)) == UNDOCUMENTED
 
 
 def test_a_document_does_not_break_itself() -> None:

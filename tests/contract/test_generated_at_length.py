@@ -25,6 +25,7 @@ PROMISES = (
     "content_type_conformance",
     "response_headers_conformance",
     "response_schema_conformance",
+    "only_declared_headers",
 )
 
 

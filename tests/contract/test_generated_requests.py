@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from app.factory import document_text
-from tests.contract.generated_hooks import PARTITIONS, TOPIC
+from tests.contract.generated_hooks import PARTITIONS, TOPIC, only_declared_headers
 from tests.support.server import serving
 
 SCHEMA = schemathesis.openapi.from_dict(json.loads(document_text()))
@@ -30,6 +30,7 @@ PROMISES = [
     content_type_conformance,
     response_headers_conformance,
     response_schema_conformance,
+    only_declared_headers,
 ]
 
 

@@ -33,6 +33,7 @@ BODIES = {
     # What the example of the document names is not here.
     "movePartition": {"directory": str(DATA)},
     "deleteRecords": {"before_offset": -1},
+    "truncateLog": {"to_offset": 0},
     "planSplits": {},
     "putGroupOffset": {"offset": 0},
 }
@@ -97,9 +98,7 @@ async def answer_of(
 
 
 def evaluated(expression: Any, values: Mapping[str, object], answer: httpx.Response) -> Any:
-    """The value of a runtime expression (OpenAPI 3.1), of each inside an object, or a constant."""
-    if isinstance(expression, dict):
-        return {name: evaluated(one, values, answer) for name, one in expression.items()}
+    """The value of a runtime expression (OpenAPI 3.1), or a constant."""
     kind, _, rest = str(expression).partition(".")
     if kind == "$request":
         return values[rest.removeprefix("path.")]
@@ -129,8 +128,6 @@ async def followed(
         headers["content-type"] = media_type
         if media_type == RAW["content-type"]:
             body = bytes(new_batch(1))
-        elif "requestBody" in link:
-            body = json.dumps(evaluated(link["requestBody"], values, answer)).encode()
         else:
             body = json.dumps(BODIES.get(name, described.get("example"))).encode()
     return await ask(api, name, taken["path"], params=taken["query"], headers=headers, content=body)

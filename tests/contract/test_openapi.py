@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from app.export_openapi import TARGET
 from app.factory import document_text
 from app.problems import KINDS
-from schemas.fetch import RecordPage
+from schemas.fetch import RecordPage, RecordPageWithStringOffsets
+from schemas.fetch_many import FetchPage, FetchPageWithStringOffsets
 from schemas.maintenance import (
     CompactionReport,
     FlushReport,
@@ -28,6 +29,8 @@ from schemas.topics import Partition, PartitionList, Topic, TopicList
 from tests.support.service import OFFSETS, RECORDS, running
 
 DOCUMENT: dict[str, Any] = json.loads(document_text())
+
+FETCH = {"partitions": [{"topic": "events", "partition": 0}, {"topic": "events", "partition": 9}]}
 
 OPERATIONS = {
     "listTopics",
@@ -45,6 +48,7 @@ OPERATIONS = {
     "tailRecords",
     "fetchMany",
     "getOffsets",
+    "getOffsetAt",
     "getTopicOffsets",
     "listSegments",
     "downloadSegment",
@@ -179,9 +183,17 @@ async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
             (AppendReceipt, await post(RECORDS, json=records)),
             (TopicAppendReceipt, await post("/v1/topics/events/records", json=records)),
             (RecordPage, await get(RECORDS)),
-            (RecordPage, await get(f"{RECORDS}?offsets=string&encoding=base64")),
+            (
+                RecordPageWithStringOffsets,
+                await get(f"{RECORDS}?offsets=string&encoding=base64"),
+            ),
+            (FetchPage, await post("/v1/fetch", json=FETCH)),
+            (
+                FetchPageWithStringOffsets,
+                await post("/v1/fetch", json={**FETCH, "offsets": "string"}),
+            ),
             (Offsets, await get(OFFSETS)),
-            (OffsetAtTime, await get(f"{OFFSETS}?timestamp=0")),
+            (OffsetAtTime, await get(f"{log}/offset-at?timestamp=0")),
             (TopicOffsets, await get("/v1/topics/events/offsets")),
             (TopicOffsets, await get("/v1/topics/events/offsets?timestamp=latest")),
             (SegmentList, await get(f"{log}/segments")),
@@ -199,7 +211,23 @@ async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
             ),
             (Problem, await get("/v1/topics/nowhere")),
         ):
-            TypeAdapter(model).validate_json(answer.content)
+            TypeAdapter(model).validate_json(answer.content, strict=True)
+
+
+@pytest.mark.anyio
+async def test_strings_of_digits_are_a_media_type_of_their_own(tmp_path: Path) -> None:
+    """`offsets=string` has another schema, so a client of plain JSON never meets a string (R14)."""
+    async with running(tmp_path) as api:
+        await api.create()
+        await api.append(1)
+        for how, media_type in (
+            ("number", "application/json"),
+            ("string", "application/json;offsets=string"),
+        ):
+            page = await api.client.get(RECORDS, params={"offsets": how})
+            assert page.headers["content-type"] == media_type
+            fetched = await api.client.post("/v1/fetch", json={**FETCH, "offsets": how})
+            assert fetched.headers["content-type"] == media_type
 
 
 def test_models_refuse_what_they_do_not_know() -> None:

@@ -62,14 +62,14 @@ def test_values_out_of_range_are_refused(name: str, value: ConfigValue) -> None:
     facts = refusal.value.facts()
     assert facts["name"] == name
     assert facts["value"] == str(value)
-    assert facts["expected"]
+    assert facts["accepted"]
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     """Whoever mistypes a name is told which there are."""
     with pytest.raises(InvalidConfig, match="unknown topic configuration") as refusal:
         parse_overrides({"retention.hours": 1})
-    assert refusal.value.facts()["expected"] == sorted(TOPIC_KEYS)
+    assert refusal.value.facts()["accepted"] == sorted(TOPIC_KEYS)
 
 
 def test_compaction_lags_must_leave_room() -> None:
