@@ -71,6 +71,9 @@ _SMALL_FILES: Final = frozenset(
     for suffix in ("", TEMPORARY_SUFFIX)
 )
 _SUFFIXES: Final = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX, *LEFTOVER_SUFFIXES)
+_REMOVAL: Final = re.compile(
+    rf"[0-9]{{{OFFSET_DIGITS}}}\..+\.([0-9]{{{OFFSET_DIGITS}}}){re.escape(DELETED_SUFFIX)}"
+)
 _OFFSET_FILE: Final = re.compile(rf"([0-9]{{{OFFSET_DIGITS}}})\..+", re.DOTALL)
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}")
 _DIRECTORY: Final = re.compile(
@@ -152,6 +155,20 @@ def is_of_a_log(name: str) -> bool:
 def is_leftover(name: str) -> bool:
     """Whether it names what an interrupted deletion or replacement of a segment file left."""
     return name.endswith(LEFTOVER_SUFFIXES) and is_of_a_log(name)
+
+
+def removal_suffix(end_offset: int) -> str:
+    """What is appended to the oldest segment's files if all below `end_offset` are to go with it.
+
+    A start that finds one removes those that are left; Kafka's removes the file itself.
+    """
+    return f".{end_offset:0{OFFSET_DIGITS}d}{DELETED_SUFFIX}"
+
+
+def removal_end(name: str) -> int | None:
+    """Return the end offset in a name that has such a suffix; None for other names."""
+    match = _REMOVAL.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def without_suffix(name: str, suffix: str) -> str:

@@ -1,9 +1,10 @@
 """Finish or abandon what a crash interrupted: deletions and replacements of segments.
 
-`.deleted` files go. `.cleaned` files are outputs that were never complete, and with them go the
-`.swap` files at or above the lowest of them; every other `.swap` file is complete and takes the
-place of what it replaces. The first three passes of Kafka's `LogLoader`; the descending order in
-which a replacement renames its outputs is what makes "at or above" right.
+`.deleted` files go; one with an end offset in its name says that all segments below it were to go
+as well, and those that are left do. `.cleaned` files are outputs that were never complete, and with
+them go the `.swap` files at or above the lowest of them; every other `.swap` file is complete and
+takes the place of what it replaces. The first three passes of Kafka's `LogLoader`; the descending
+order in which a replacement renames its outputs is what makes "at or above" right.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def finish_replacements(
     fs = context.fs
     swaps: list[str] = []
     cleaned: list[str] = []
+    leftovers = tuple(leftovers)
+    _finish_removal(context, directory, leftovers)
     for name in leftovers:
         if name.endswith(names.DELETED_SUFFIX):
             fs.remove(directory / name)
@@ -48,6 +51,28 @@ def finish_replacements(
         target = names.without_suffix(name, names.SWAP_SUFFIX)
         fs.rename(directory / name, directory / target)
     fs.sync_directory(directory)
+
+
+def _finish_removal(context: LogContext, directory: Path, leftovers: Iterable[str]) -> None:
+    """Remove the segments that were to go with an older one; see `Log.run_retention`.
+
+    They are gone durably before the file that says so.
+    """
+    ends = (end for name in leftovers if (end := names.removal_end(name)) is not None)
+    end_offset = max(ends, default=0)
+    found = context.fs.list_directory(directory)
+    left = [
+        name
+        for name in found
+        if (offset := names.base_offset_of(name)) is not None
+        and offset < end_offset
+        and name[names.OFFSET_DIGITS :] in {names.LOG_SUFFIX, *names.INDEX_SUFFIXES}
+    ]
+    if left and names.log_name(end_offset) in found:
+        for name in left:
+            _LOG.warning("%s: removing %s, which was to go with older ones", directory, name)
+            context.fs.remove(directory / name)
+        context.fs.sync_directory(directory)
 
 
 def _offset(name: str) -> int:

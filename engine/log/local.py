@@ -173,6 +173,15 @@ class LocalLog:
             self._unsynced.remove(segment)
         self.remove_later(segment.remove_files, f"segment {segment.base_offset}")
 
+    def begin_removal(self, oldest: Segment, end_offset: int) -> None:
+        """Take the oldest segment out of the map; its names say that all below the end are to go.
+
+        `retire` follows once those are gone durably.
+        """
+        self.segments.remove(oldest.base_offset)
+        oldest.indexes.outlive_names()
+        oldest.change_suffix(names.removal_suffix(end_offset))
+
     def remove_segments(self, segments: Sequence[Segment]) -> None:
         """Take segments out of the map, so that look-ups stop, and retire them."""
         for segment in segments:

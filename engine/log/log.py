@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.config import LogConfig
 from engine.errors import CorruptIndex, InvalidRequestValue
+from engine.fs.port import OpenDirectory
 from engine.guard import Impatient
 from engine.log import retention
 from engine.log.analysis import AnalysisLimits, analyse
@@ -191,8 +192,8 @@ class Log(DurableLog):
     def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
         """Remove, or with `dry_run` name, the segments that size, age or the log start give up.
 
-        They go one after another, each durably before the next, and what stays before all of them:
-        no power cut leaves one without those behind it.
+        The first one that goes is given, durably, a name that says how far the removal reaches. A
+        start after a power cut finishes it, whichever of the others still have their names then.
         """
         now_ms = self._context.clock.now_ms()
         with self._reshaping:
@@ -208,20 +209,31 @@ class Log(DurableLog):
                     directory = context.fs.open_directory(state.local.directory)
                 if len(removed) == len(segments):
                     state.roll(marks.log_end_offset)
-                state.raise_log_start(removed[-1].next_offset, LogStartReason.SEGMENT_DELETION)
+                end_offset = removed[-1].next_offset
+                state.raise_log_start(end_offset, LogStartReason.SEGMENT_DELETION)
             with directory:
-                with context.health.writing():
-                    directory.sync_all()
-                for _ in removed:
+                self._sync_names(directory)  # or a power cut could leave no segment at all
+                with self._lock:
+                    self._ensure_open()
+                    first = state.begin_removal(end_offset)
+                self._sync_names(directory)
+                for _ in removed[1:]:
                     with self._lock:
                         self._ensure_open()
                         state.remove_oldest()
-                    with context.health.writing():
-                        directory.sync_all()
+                if len(removed) > 1:
+                    self._sync_names(directory)
+                with self._lock, context.health.writing():
+                    self._ensure_open()
+                    state.local.retire(first)
         self._flush_soon()
         count, size_bytes = len(removed), sum(segment.size_bytes for segment in removed)
         context.recorder.segments_deleted(self.topic_partition, count=count, size_bytes=size_bytes)
         return removed
+
+    def _sync_names(self, directory: OpenDirectory) -> None:
+        with self._context.health.writing():
+            directory.sync_all()
 
     def delete_records(
         self, before_offset: int, reason: LogStartReason = LogStartReason.CLIENT_RECORD_DELETION

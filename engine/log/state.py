@@ -291,11 +291,23 @@ class LogState:
 
     def remove_oldest(self) -> None:
         """Remove the oldest segment; it lies below the log start: readers get an error, no gap."""
-        oldest, following = self.local.segments.snapshot.segments[:2]
-        assert following.base_offset <= self.watermarks.log_start_offset
+        oldest = self._oldest_to_remove()
         with self._context.health.writing():
             self.local.remove_segments((oldest,))
             self._retire_snapshot(oldest.base_offset)
+
+    def begin_removal(self, end_offset: int) -> Segment:
+        """Remove the oldest segment as the first of several; `local.retire` it after the last."""
+        oldest = self._oldest_to_remove()
+        with self._context.health.writing():
+            self.local.begin_removal(oldest, end_offset)
+            self._retire_snapshot(oldest.base_offset)
+        return oldest
+
+    def _oldest_to_remove(self) -> Segment:
+        oldest, following = self.local.segments.snapshot.segments[:2]
+        assert following.base_offset <= self.watermarks.log_start_offset
+        return oldest
 
     def _retire_snapshot(self, offset: int) -> None:
         retired = self.producers.snapshot_for_deletion(offset)

@@ -85,7 +85,12 @@ class PartitionCheck:
         self._checked.partitions += 1
         yield from self._judge_names()
         yield from self._read_small_files()
-        bases = [base for name in sorted(self._files) if (base := _base_of_log(name)) is not None]
+        removed_end = self._removed_end()
+        bases = [
+            base
+            for name in sorted(self._files)
+            if (base := _base_of_log(name)) is not None and base >= removed_end
+        ]
         self._end_offset = bases[0] if bases else 0
         self._is_whole = self._end_offset == 0 and self._scope.log_start_offset == 0
         for base, following in pairwise((*bases, None)):
@@ -97,11 +102,19 @@ class PartitionCheck:
 
     # -- what lies in the directory ------------------------------------------------------------
 
+    def _removed_end(self) -> int:
+        """Return the end of an interrupted removal: opening removes the segments below it."""
+        ends = (end for name in self._names if (end := names.removal_end(name)) is not None)
+        end_offset = max(ends, default=0)
+        return end_offset if names.log_name(end_offset) in self._names else 0
+
     def _judge_names(self) -> Findings:
         logs = {base for name in self._names if (base := _base_of_log(name)) is not None}
+        removed_end = self._removed_end()
         for name in self._names:
             path = self._directory / name
             base = names.base_offset_of(name)
+            is_of_segment = name.endswith((names.LOG_SUFFIX, *names.INDEX_SUFFIXES))
             if not names.is_of_a_log(name):
                 yield Finding(Severity.NOTE, path, "it is not of this format and is left alone")
             elif name not in self._files:
@@ -109,6 +122,8 @@ class PartitionCheck:
                 yield Finding(Severity.REFUSED, path, detail)
             elif name.endswith(names.LEFTOVER_SUFFIXES):
                 yield _tidied(path, "left by an interrupted operation, which opening completes")
+            elif is_of_segment and base is not None and base < removed_end:
+                yield _tidied(path, "left by an interrupted removal, which opening completes")
             elif name.endswith(names.INDEX_SUFFIXES) and base not in logs:
                 yield _tidied(path, "it has no .log file: opening removes it")
 

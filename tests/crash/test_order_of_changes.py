@@ -6,9 +6,9 @@ Told by the order of the changes that reach the disk. What cuts amid them leave 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -273,10 +273,70 @@ def test_a_log_start_is_on_disk_before_the_recovery_point_that_it_raised() -> No
         log.append(new_batch(4))
         log.commit()
         log.delete_records(-1)
-        with world.disk.power_cut_before(change), contextlib.suppress(PowerCut):
+        with world.disk.power_cut_before(change), suppress(PowerCut):
             manager.checkpoint()
             break
         world.restart(power_cut=True)
         start = noted_offset(world, names.LOG_START_CHECKPOINT)
         noted.append((start, noted_offset(world, names.RECOVERY_POINT_CHECKPOINT)))
     assert set(noted) == {(0, 0), (4, 0), (4, 4)}
+
+
+EXPIRING = with_config(retention_ms=1, segment_bytes=100)
+
+
+def of_old_segments(count: int, *, expiring: int) -> tuple[World, Log]:
+    """A flushed log of so many segments with one record each; the oldest of them expire."""
+    world = World()
+    log = world.open_log(EXPIRING)
+    for number in range(count):
+        if number == expiring:
+            world.clock.advance(10_000)
+        log.append(new_batch(timestamp=world.clock.now_ms()))
+        log.roll()
+    log.flush()
+    if expiring == count:
+        world.clock.advance(10_000)
+    return world, log
+
+
+@pytest.mark.parametrize("expiring", [1, 2, 9])
+def test_a_removal_syncs_the_directory_as_often_for_many_segments_as_for_two(expiring: int) -> None:
+    """Each segment cost a sync of its own."""
+    world, log = of_old_segments(12, expiring=expiring)
+    changes = changes_of(world, log.run_retention)
+    syncs = [change for change in changes if change == ("sync_directory", DIRECTORY)]
+    assert len(log.segments) == 12 - expiring + 1
+    assert len(syncs) == (2 if expiring == 1 else 3)
+
+
+@pytest.mark.parametrize("expiring", [3, 5])
+@pytest.mark.parametrize("is_powerless", [True, False], ids=["power cut", "kill"])
+def test_a_removal_that_is_interrupted_leaves_no_hole(expiring: int, *, is_powerless: bool) -> None:
+    """Whichever names it leaves, the next start finishes the removal, or finds none begun.
+
+    So it does if it is interrupted itself, and if the checkpoints are lost.
+    """
+    random = Random(expiring)
+    starts = set()
+    for step in itertools.count(1):
+        world, log = of_old_segments(5, expiring=expiring)
+        try:
+            with world.disk.power_cut_before(step):
+                log.run_retention()
+            break
+        except PowerCut:
+            world.disk.restart(power_cut=is_powerless, random=random)
+        with suppress(PowerCut), world.disk.power_cut_before(random.randint(1, 12)):
+            world.open_log(EXPIRING, recovery_point=5)
+        world.disk.restart(power_cut=is_powerless, random=random)
+        world.restart(power_cut=False)
+        found = world.open_log(EXPIRING)
+        offsets = [record.offset for record in read_records(found)]
+        assert offsets == [*range(5)][found.watermarks.log_start_offset :], step
+        assert found.watermarks.log_end_offset == 5
+        assert found.recovery.damage is None
+        assert not any(names.is_leftover(name) for name in world.disk.list_directory(DIRECTORY))
+        starts.add(found.watermarks.log_start_offset)
+    assert starts == {0, expiring}
+    assert step > 3 * expiring

@@ -187,3 +187,13 @@ def test_topic_names_are_those_kafka_accepts(topic: str, *, valid: bool) -> None
 def test_what_opening_a_partition_touches_is_told_by_name(name: str, *, is_ours: bool) -> None:
     """What it reads, completes, replaces or removes; anything else may be somebody's."""
     assert names.is_of_a_log(name) is is_ours
+
+
+def test_the_end_of_a_removal_reads_back() -> None:
+    """It is in the name of a file that waits for its removal, as Kafka knows it."""
+    name = names.log_name(5) + names.removal_suffix(4711)
+    assert name == "00000000000000000005.log.00000000000000004711.deleted"
+    assert names.removal_end(name) == 4711
+    assert names.is_leftover(name)
+    for other in (names.log_name(5), names.log_name(5) + names.DELETED_SUFFIX, "x" + name):
+        assert names.removal_end(other) is None

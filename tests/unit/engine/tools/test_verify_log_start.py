@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.errors import StorageOffline
 from engine.fs import names
 from engine.manager.manager import LogManager
 from engine.records.control import ControlType, build_end_marker
@@ -10,7 +11,7 @@ from engine.tools.verify import DirectoryCheck
 from engine.types import AppendOrigin
 from tests.support.builders import DATA, EVENTS, World, new_batch
 from tests.support.damage import PARTITION
-from tests.support.logs import read_values
+from tests.support.logs import read_values, segment_bases
 
 EARLY, LATE = 11, 12
 
@@ -92,4 +93,33 @@ def test_an_abort_of_records_that_are_there_is_missed() -> None:
     assert plan.beyond_repair == ()
     world.restart(power_cut=False)
     carry_out(world.fs, DATA, plan, world.config)
+    assert problems(world) == []
+
+
+def test_a_removal_that_was_interrupted_is_left_to_the_start() -> None:
+    """Offsets are missing below its end, where a start removes all that is left."""
+    world = World()
+    manager = world.open_manager()
+    manager.create_topic("events", 1, {"retention.bytes": "0"})
+    log = manager.log(EVENTS)
+    for _ in range(4):
+        log.append(new_batch())
+        log.roll()
+    log.flush()
+    manager.checkpoint()
+    world.disk.fail("rename", path_end=names.time_index_name(2))
+    with pytest.raises(StorageOffline):
+        log.run_retention()
+    world.restart(power_cut=False)
+    assert problems(world) == []
+    left = [
+        one.file.name
+        for one in DirectoryCheck(world.fs, DATA).findings()
+        if one.detail == "left by an interrupted removal, which opening completes"
+    ]
+    of_the_last = [names.index_name(3), names.log_name(3), names.time_index_name(3)]
+    assert left == [names.time_index_name(2), *of_the_last]
+    manager = world.open_manager()
+    assert segment_bases(manager.log(EVENTS)) == [4]
+    manager.close()
     assert problems(world) == []
