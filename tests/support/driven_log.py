@@ -21,6 +21,7 @@ from engine.errors import (
 )
 from engine.log.log import Log
 from engine.log.results import Appended, RemovalReason, RemovedSegment
+from engine.records.batch import stamp_offset_and_epoch
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, FetchIsolation
@@ -353,7 +354,9 @@ class DrivenLog:
             fetched = self.log.read(self.model.end, max_bytes=1, isolation=FetchIsolation.LOG_END)
             assert fetched is not None
             found = bytes(fetched.data)
-            assert found == data, "there is a batch that nobody appended"
+            stamped = bytearray(data)  # as it was sent
+            stamp_offset_and_epoch(stamped, 0, self.model.end, self.model.leader_epoch)
+            assert found == stamped, "there is a batch that nobody appended"
             self._note(found, is_abort)
         self._doubtful = []
 

@@ -122,7 +122,11 @@ def change_config(simulation: Simulation, random: Random) -> None:
     truth.configs.append(dict(sorted({**before, **changes}.items())))
     partitions = len(truth.logs) + (random.random() < 0.3 and len(truth.logs) < 3)
     truth.more_partitions = partitions - len(truth.logs)
-    topic = simulation.manager.update_topic(name, changes, partitions)
+    try:
+        topic = simulation.manager.update_topic(name, changes, partitions)
+    finally:
+        for driven in truth.logs:
+            driven.see_commits()  # one that is to be compacted is committed first
     for number in range(len(truth.logs), partitions):
         truth.logs.append(simulation.drive(TopicPartition(name, number)))
     simulation.topics[name] = TopicTruth([dict(topic.overrides)], truth.logs)
