@@ -32,17 +32,27 @@ _SWEEPS: Final = 4
 """Looks at the clients in the time that a client may take nothing."""
 
 
+def cut_off_of(scope: Scope) -> Callable[[], None]:
+    """Return what ends the connection of a request at once, if the server offers a way to."""
+    cut_off: Callable[[], None] = scope.get("extensions", {}).get(CUT_OFF, _do_nothing)
+    return cut_off
+
+
+def _do_nothing() -> None: ...
+
+
 class Delivery:
     """An answer to one client that ends when the service says so."""
 
-    __slots__ = ("_cut_off", "_send", "blocked_since", "is_slow")
+    __slots__ = ("_send", "blocked_since", "cut_off", "is_slow")
 
-    def __init__(self, send: Send, cut_off: Callable[[], None] | None) -> None:
+    def __init__(self, send: Send, cut_off: Callable[[], None]) -> None:
         self.is_slow = False
         """Whether the client once took nothing for too long; its answer is to be ended."""
         self.blocked_since: float | None = None
+        self.cut_off = cut_off
+        """Ends the connection."""
         self._send = send
-        self._cut_off = cut_off
 
     async def send(self, data: Buffer) -> None:
         """Send a part of the body; returns when the transport has taken it.
@@ -58,11 +68,6 @@ class Delivery:
                 piece = view[start : start + PIECE_BYTES]
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self.blocked_since = None
-
-    def cut_off(self) -> None:
-        """End the connection, if the server offers a way to."""
-        if self._cut_off is not None:
-            self._cut_off()
 
 
 class Deliveries:
@@ -81,7 +86,7 @@ class Deliveries:
     @contextmanager
     def begin(self, scope: Scope, send: Send) -> Iterator[Delivery]:
         """Yield a delivery to the client of this request."""
-        delivery = Delivery(send, scope.get("extensions", {}).get(CUT_OFF))
+        delivery = Delivery(send, cut_off_of(scope))
         self._deliveries[delivery] = None
         if self._sweeper is None:
             self._sweep()

@@ -91,7 +91,9 @@ class FastLane:
                     work.operation, place.topic, scope["headers"], peer_of(scope)
                 )
                 scope[CALLER_KEY] = caller
-                exchange = Exchange(service, head, receive, caller, holder_of(caller, scope))
+                exchange = Exchange(
+                    service, head, receive, caller=caller, holder=holder_of(caller, scope)
+                )
                 answer = await work.run(exchange, place, work.call)
             except ClientGone:
                 return

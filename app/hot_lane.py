@@ -218,10 +218,12 @@ class HotAppend(HotRequest):
         self._end_body()
         self._exchange.caller.received(len(self._body))
         append = self._append
-        if not append.is_light(self._body):
-            self._start(self._run_on_worker())
-            return
         try:
+            if self._timer is not None:  # the body took its time
+                self._exchange.caller.ensure_valid(self._lane.service.clock)
+            if not append.is_light(self._body):
+                self._start(self._run_on_worker())
+                return
             if append.is_plain(self._body):
                 append.take(self._body)
                 self._lane.together.add(append, len(self._body), self._appended)

@@ -15,7 +15,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.admission import Phase
 from app.answers import RECORD_BATCH, SEND_BYTES, Answer
-from app.auth.principal import ANONYMOUS
 from app.hot_request import Asked, HotRefusal, HotRequest, Lane, lines_of
 from app.operations.coding import ACCEPT_ENCODING, coded
 from app.operations.exchange import Exchange
@@ -182,7 +181,9 @@ class HotRead(HotRequest):
         ticket.park()
         self._found = found
         self._timer = self._connection.loop.call_at(self._wait_until, self.wake)
-        self._lane.service.tail.park(self._place.log, self)
+        service = self._lane.service
+        service.tail.park(self._place.log, self)
+        service.security.lasting.add(self, self._exchange.caller, self.wake)
 
     def wake(self) -> None:
         """Look again; answer if there is enough, the time is over or the service stops."""
@@ -192,8 +193,7 @@ class HotRead(HotRequest):
         self._end_wait()
         service = self._lane.service
         try:
-            if caller is not ANONYMOUS:
-                caller.ensure_held(service.clock.now_ms())
+            caller.ensure_held(service.clock)
             ensure_current(service, self._place)
             self._look(call, found.start)
         except Exception as error:  # noqa: BLE001  # as above
@@ -203,7 +203,9 @@ class HotRead(HotRequest):
         assert self._timer is not None, "whoever waits has one"
         self._timer.cancel()
         self._found = None
-        self._lane.service.tail.leave(self._place.log, self)
+        service = self._lane.service
+        service.tail.leave(self._place.log, self)
+        service.security.lasting.remove(self)
         self._exchange.ticket.resume()
 
     def leave(self) -> None:

@@ -260,6 +260,10 @@ class Settings(BaseSettings):
     api_keys_check_interval_ms: Positive = 1_000
     """How often the file of API keys is looked at: a revoked key works no longer than that."""
 
+    api_keys_read_timeout_ms: NotNegative = 10_000
+    """While the file of API keys cannot be opened, the keys known so far are valid for so long;
+    then none is (503). A damaged file makes all of them invalid at once."""
+
     jwks: str = ""
     """File or https address of the keys that sign bearer tokens (RFC 7517); none: no tokens."""
 

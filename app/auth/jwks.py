@@ -67,6 +67,11 @@ class IssuerKeys:
             return None
         raise CredentialsUnavailable("the keys of the issuer are being fetched")
 
+    def has_still(self, key_id: str | None, algorithm: str, key: jwt.PyJWK) -> bool:
+        """Whether the issuer has the same key under this id as when it was found."""
+        found = self._prepared.get((key_id, algorithm)) or self._prepare(key_id, algorithm)
+        return found is key or (found is not None and bool(found.key == key.key))
+
     async def refresh(self) -> None:
         """Fetch the keys; if that fails those known so far go on to count."""
         self._fetched_ms = self._clock.monotonic_ms()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from app.auth.keys import ApiKey, Keys, api_keys_path, id_and_secret, is_secret_of, read_keys
 from app.auth.principal import Principal
 from app.auth.quotas import Meters
 from app.auth.scopes import Grants
+from app.problems import CredentialsUnavailable
 from engine.errors import CorruptCheckpoint
 from engine.fs.port import FileSystem
 
 _LOG = logging.getLogger(__name__)
+_UNREADABLE: Final = "unreadable"
+"""A version that no file has: the next one that can be read is read."""
+
 _AUDIT = logging.getLogger("tidelog.audit")
 
 
@@ -28,12 +32,15 @@ class KeyRing:
     """Knows keys by their id. `read` may run on any thread, the rest belongs to the event loop.
 
     A key that was made, changed or revoked counts from the next reading on. Once there was a file
-    there are credentials: if it goes away nobody is let in, rather than everybody.
+    there are credentials: if it goes away nobody is let in, rather than everybody. The same holds
+    while it is damaged, and when it could not be opened for long: a key may be revoked in it.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, meters: Meters) -> None:
         self.is_used = False
         """Whether there has been a file of keys."""
+        self._is_closed = False
+        """Whether no key is valid because the file cannot be read."""
         self._fs = fs
         self._directory = directory
         self._meters = meters
@@ -59,6 +66,7 @@ class KeyRing:
     def take(self, reading: Reading, *, at_start: bool = False) -> None:
         """Put what was read in force; what is unchanged stays the same principal."""
         self._complaint = ""
+        self._is_closed = False
         self._version = reading.version
         before, self._keys = self._keys, reading.keys
         if not at_start:
@@ -66,19 +74,39 @@ class KeyRing:
         self.is_used = self.is_used or reading.version is not None
         for key_id, key in before.items():
             if reading.keys.get(key_id) != key:
-                self._principals.pop(key_id).is_revoked = True
+                self._revoke(key_id)
         for key_id, key in reading.keys.items():
             if key_id not in self._principals:
                 self._principals[key_id] = self._principal(key_id, key)
 
     def complain(self, error: CorruptCheckpoint | OSError) -> None:
-        """Say once that the file cannot be read; the keys known so far go on to count."""
+        """Log once that the file cannot be read."""
         if str(error) != self._complaint:
             self._complaint = str(error)
-            _LOG.error("the API keys cannot be read, those known so far count: %s", error)
+            _LOG.error("the API keys cannot be read: %s", error)
+
+    def close(self) -> None:
+        """Let no key in until the file can be read again."""
+        if self._is_closed:
+            return
+        self._is_closed = self.is_used = True
+        self._version = _UNREADABLE
+        for key_id in tuple(self._principals):
+            self._revoke(key_id)
+        _LOG.error("no API key is accepted until the file of keys can be read")
+
+    def _revoke(self, key_id: str) -> None:
+        principal = self._principals.pop(key_id, None)
+        if principal is not None:
+            principal.is_revoked = True
 
     def identify(self, token: bytes) -> Principal | None:
-        """Return whose key it is; None for one that is unknown, wrong or revoked."""
+        """Return whose key it is; None for one that is unknown, wrong or revoked.
+
+        Raises CredentialsUnavailable while the file cannot be read.
+        """
+        if self._is_closed:
+            raise CredentialsUnavailable("the API keys cannot be read; the service's log says why")
         key_id, secret = id_and_secret(token)
         if not is_secret_of(secret, self._keys.get(key_id)):
             return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from app.auth.quotas import Meter
 from app.auth.scopes import ANY_ACTION, EVERYTHING, Action, Grants
 from app.problems import Forbidden, Unauthenticated
+from engine.clock import Clock
 
 
 class InvalidToken(Exception):
@@ -16,7 +18,7 @@ class InvalidToken(Exception):
 class Principal:
     """Whoever a request's credentials stand for. Belongs to the event loop."""
 
-    __slots__ = ("expires_ms", "grants", "is_revoked", "meter", "name")
+    __slots__ = ("expires_ms", "grants", "is_revoked", "is_vouched_for", "meter", "name")
 
     def __init__(
         self,
@@ -25,17 +27,24 @@ class Principal:
         *,
         expires_ms: float | None = None,
         meter: Meter | None = None,
+        is_vouched_for: Callable[[], bool] | None = None,
     ) -> None:
         self.name = name
         self.grants = grants
         self.expires_ms = expires_ms
-        """From then on, by the wall clock, it is nobody any more."""
+        """Expiry time, wall-clock ms."""
+        self.is_vouched_for = is_vouched_for
+        """Whether the issuer of the credentials still vouches for them; None if nobody has to."""
         self.meter = meter
         self.is_revoked = False
 
     def is_valid(self, now_ms: int) -> bool:
         """Whether the credentials still hold: for answers that go on after they were checked."""
-        return not self.is_revoked and (self.expires_ms is None or now_ms < self.expires_ms)
+        return (
+            not self.is_revoked
+            and (self.expires_ms is None or now_ms < self.expires_ms)
+            and (self.is_vouched_for is None or self.is_vouched_for())
+        )
 
     def may_see(self, topic: str) -> bool:
         """Whether the topic is there for this principal."""
@@ -50,19 +59,28 @@ class Principal:
         if not self.grants.allow(action, topic):
             raise forbidden(f"{action.value}:{topic}")
 
-    def ensure_held(self, now_ms: int) -> None:
+    def ensure_held(self, clock: Clock) -> None:
         """Raise unless an answer that lasts may go on.
 
-        Unauthenticated if the credentials have ended or were revoked meanwhile, QuotaExceeded if
-        what was sent has used up the quota.
+        Raises what `ensure_valid` does, and QuotaExceeded if what was sent has used up the quota.
         """
-        if not self.is_valid(now_ms):
-            raise Unauthenticated(
-                "the credentials do not hold any more",
-                headers={"www-authenticate": 'Bearer realm="tidelog", error="invalid_token"'},
-            )
+        self.ensure_valid(clock)
         if self.meter is not None:
             self.meter.ensure_bytes_out()
+
+    def ensure_valid(self, clock: Clock) -> None:
+        """Raise Unauthenticated if the credentials have ended or were revoked meanwhile."""
+        if not self.is_revoked and self.expires_ms is None and self.is_vouched_for is None:
+            return  # the usual case: nobody has to look at the clock
+        if not self.is_valid(clock.now_ms()):
+            raise self.ended()
+
+    def ended(self) -> Unauthenticated:
+        """Return what is said of credentials that have ended."""
+        return Unauthenticated(
+            "the credentials are no longer valid",
+            headers={"www-authenticate": 'Bearer realm="tidelog", error="invalid_token"'},
+        )
 
     def received(self, size_bytes: int) -> None:
         """Count bytes of a body against the quota, if there is one."""
@@ -86,5 +104,10 @@ def forbidden(scope: str) -> Forbidden:
     )
 
 
-ANONYMOUS: Final = Principal("anonymous", Grants(EVERYTHING))
-"""Whoever asks where no credentials are configured."""
+ANONYMOUS: Final = "anonymous"
+"""The name of whoever asks where no credentials are configured."""
+
+
+def anonymous(meter: Meter | None = None) -> Principal:
+    """Return whoever asks where no credentials are configured."""
+    return Principal(ANONYMOUS, Grants(EVERYTHING), meter=meter)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.auth.key_ring import KeyRing
 from app.auth.keys import PREFIX, api_keys_path
-from app.auth.principal import ANONYMOUS, InvalidToken, Principal, forbidden
+from app.auth.lasting import Lasting
+from app.auth.principal import ANONYMOUS, InvalidToken, Principal, anonymous, forbidden
 from app.auth.quotas import Meters, Quota
 from app.auth.rules import RULES, Reach, Rule
-from app.auth.scopes import EVERYTHING, Grants, is_scope
+from app.auth.scopes import Grants, is_scope
 from app.problems import MalformedRequest, Unauthenticated
 from app.settings import Settings
 from engine.clock import Clock
@@ -65,12 +66,12 @@ class Security:
 
             self._issuer_keys = IssuerKeys(source_of(settings, fs), settings, clock)
             self._tokens = Tokens(self._issuer_keys, settings, self._meters)
-        self._anybody = ANONYMOUS
-        if quota != Quota():
-            meter = self._meters.of(ANONYMOUS.name)
-            self._anybody = Principal(ANONYMOUS.name, Grants(EVERYTHING), meter=meter)
+        self.lasting = Lasting(clock)
+        self._anybody = anonymous(None if quota == Quota() else self._meters.of(ANONYMOUS))
         self._let_in: dict[tuple[str | bytes | None, ...], Principal] = {}
         self._keys_known = 0
+        self._keys_read_ms = 0
+        """When the API keys were last looked at with success, on the monotonic clock."""
         self._is_known = False
         self._is_open = False
         self._tasks: tuple[asyncio.Task[None], ...] = ()
@@ -91,6 +92,7 @@ class Security:
         Until then nobody is let in. An issuer that is elsewhere is not waited for.
         """
         reading = await asyncio.to_thread(self._ring.read)
+        self._keys_read_ms = self._clock.monotonic_ms()
         if reading is not None:
             self._ring.take(reading, at_start=True)
         work: list[Coroutine[Any, Any, None]] = [self._watch_keys()]
@@ -205,21 +207,37 @@ class Security:
             raise _refused(f"the token is not valid: {error}") from error
 
     async def refresh_keys(self) -> None:
-        """Look whether the API keys have changed, and put what was found in force."""
+        """Look whether the API keys have changed, and put what was found in force.
+
+        A damaged file lets nobody in; one that cannot be opened does not either, after
+        `api_keys_read_timeout_ms`.
+        """
+        now_ms = self._clock.monotonic_ms()
         try:
             reading = await asyncio.to_thread(self._ring.read)
         except (CorruptCheckpoint, OSError) as error:
             self._ring.complain(error)
+            unread_ms = now_ms - self._keys_read_ms
+            is_late = self._ring.is_used and unread_ms >= self._settings.api_keys_read_timeout_ms
+            if is_late or isinstance(error, CorruptCheckpoint):
+                self._ring.close()
+                self._renew()
             return
+        self._keys_read_ms = now_ms
         if reading is not None:
             self._ring.take(reading)
-            self._forget()
-            self._decide()
+            self._renew()
+
+    def _renew(self) -> None:
+        """Judge everybody anew."""
+        self._forget()
+        self._decide()
 
     async def _watch_keys(self) -> None:
         while True:
             await asyncio.sleep(self._settings.api_keys_check_interval_ms / 1000)
             await self.refresh_keys()
+            self.lasting.end_invalid()
 
     @property
     def _key_changes(self) -> int:
@@ -231,6 +249,7 @@ class Security:
 
     def _decide(self) -> None:
         self._is_open = not self.asks and self._anybody.meter is None
+        self._anybody.is_revoked = self.asks
 
 
 def has_credentials(settings: Settings, fs: FileSystem) -> bool:

@@ -7,6 +7,8 @@ before a key is looked for, and the times, which are those of the service's cloc
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import jwt
@@ -61,7 +63,7 @@ class Tokens:
 
     def _verified(self, token: bytes, now_ms: int) -> Principal:
         try:
-            claims = self._claims(token)
+            claims, is_vouched_for = self._claims(token)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise InvalidToken(str(error)) from error
         leeway_ms = self._settings.jwt_leeway_ms
@@ -78,14 +80,17 @@ class Tokens:
             Grants(scope for scope in scopes if isinstance(scope, str)),
             expires_ms=_time_ms(claims, "exp", 0) + leeway_ms,
             meter=self._meters.of(name),
+            is_vouched_for=is_vouched_for,
         )
 
-    def _claims(self, token: bytes) -> dict[str, Any]:
+    def _claims(self, token: bytes) -> tuple[dict[str, Any], Callable[[], bool]]:
+        """Return what the token says, and whether the issuer still has the key that signed it."""
         head = jwt.get_unverified_header(token)
         algorithm = head.get("alg")
         if algorithm not in self._settings.jwt_algorithms:
             raise InvalidToken("its algorithm is not taken here")
-        key = self._keys.find(head.get("kid"), algorithm)
+        key_id = head.get("kid")
+        key = self._keys.find(key_id, algorithm)
         if key is None:
             raise InvalidToken("the issuer has no such key")
         claims: dict[str, Any] = jwt.decode(
@@ -96,7 +101,7 @@ class Tokens:
             issuer=self._settings.jwt_issuer,
             options=_CHECKS,
         )
-        return claims
+        return claims, partial(self._keys.has_still, key_id, algorithm, key)
 
 
 def _time_ms(claims: dict[str, Any], name: str, default: int) -> float:

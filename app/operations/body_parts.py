@@ -23,6 +23,8 @@ class BodyParts:
     def __init__(
         self, exchange: Exchange, largest_part_bytes: int, has_failed: asyncio.Event
     ) -> None:
+        self.credentials_ended = asyncio.Event()
+        """Set when the caller's credentials end: nothing more is waited for."""
         settings = exchange.service.settings
         part_bytes = max(1, min(settings.max_stream_part_bytes, largest_part_bytes))
         self._exchange = exchange
@@ -41,7 +43,8 @@ class BodyParts:
         """Yield parts until the body has ended; each ends with a line.
 
         None is empty, but one that tells nothing except that a part before it has failed.
-        Raises ClientGone, RequestTimedOut, Draining, Overloaded, and as `Decoder` and `Lines`.
+        Raises ClientGone, RequestTimedOut, Unauthenticated, Draining, Overloaded, and as `Decoder`
+        and `Lines`.
         """
         lines, decoder = self._lines, self._decoder
         loop = asyncio.get_running_loop()
@@ -79,6 +82,7 @@ class BodyParts:
         loop = asyncio.get_running_loop()
         stopping = asyncio.ensure_future(self._exchange.service.stopping.wait())
         failing = asyncio.ensure_future(self._has_failed.wait())
+        ending = asyncio.ensure_future(self.credentials_ended.wait())
         coming: asyncio.Future[Message] | None = None
         try:
             while True:
@@ -87,7 +91,7 @@ class BodyParts:
                     given_up_s = loop.time() + self._idle_s
                 next_s = given_up_s if self._due_s is None else min(given_up_s, self._due_s)
                 await asyncio.wait(
-                    (coming, stopping, failing),
+                    (coming, stopping, failing, ending),
                     timeout=max(0, next_s - loop.time()),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
@@ -100,15 +104,22 @@ class BodyParts:
                         return
                 elif failing.done():
                     yield b""
-                elif stopping.done():
-                    raise Draining("the service is stopping")
-                elif loop.time() >= given_up_s:
-                    idle_ms = self._exchange.service.settings.stream_idle_timeout_ms
-                    raise RequestTimedOut(f"nothing more of the body came within {idle_ms} ms")
                 else:
+                    self._ensure_going_on(is_late=loop.time() >= given_up_s)
                     yield b""
         finally:
             stopping.cancel()
             failing.cancel()
+            ending.cancel()
             if coming is not None:
                 coming.cancel()
+
+    def _ensure_going_on(self, *, is_late: bool) -> None:
+        """Raise if nothing more of the body is to be waited for."""
+        if self.credentials_ended.is_set():
+            raise self._exchange.caller.ended()
+        if self._exchange.service.stopping.is_set():
+            raise Draining("the service is stopping")
+        if is_late:
+            idle_ms = self._exchange.service.settings.stream_idle_timeout_ms
+            raise RequestTimedOut(f"nothing more of the body came within {idle_ms} ms")

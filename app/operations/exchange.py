@@ -39,7 +39,8 @@ class Exchange:
         service: Service,
         head: Mapping[bytes, bytes],
         receive: Receive | None = None,
-        caller: Principal = ANONYMOUS,
+        *,
+        caller: Principal,
         holder: str = "",
     ) -> None:
         """Admit the request; raises Recovering, Draining or Overloaded.
@@ -127,13 +128,15 @@ class Exchange:
         return await self._unpack(await self._collect(limit), limit)
 
     async def _collect(self, limit: tuple[str, int]) -> Body:
-        return await collect_body(
+        body = await collect_body(
             self.receive,
             self._ticket,
             declared=_declared_bytes(self.head),
             limit=limit,
             timeout_ms=self.service.settings.body_timeout_ms,
         )
+        self.caller.ensure_valid(self.service.clock)  # the body took its time
+        return body
 
     async def _unpack(self, body: Body, limit: tuple[str, int]) -> Body:
         digest = self.head.get(b"content-digest")
@@ -166,7 +169,7 @@ class Exchange:
 
 def holder_of(caller: Principal, scope: Scope) -> str:
     """Return whose shares a request takes: its principal's, or else its client address's."""
-    if caller.name != ANONYMOUS.name:
+    if caller.name != ANONYMOUS:
         return caller.name
     client = scope.get("client")
     return network_of(client[0]) if client else ""

@@ -142,6 +142,7 @@ class _Fetch:
         with (
             Departure(exchange.receive) as departure,
             service.tail.watch(logs, departure) as watch,
+            service.security.lasting.during(exchange.caller, watch.wake),
         ):
             watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
             while not self._is_enough() and service.admission.phase is Phase.READY:
@@ -154,7 +155,7 @@ class _Fetch:
                 exchange.ticket.resume()
                 if departure.is_gone:
                     raise ClientGone
-                exchange.caller.ensure_held(service.clock.now_ms())
+                exchange.caller.ensure_held(service.clock)
                 await self._look(growing)
 
     def _is_enough(self) -> bool:

@@ -210,6 +210,7 @@ async def _find_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> Fou
     with (
         Departure(exchange.receive) as departure,
         service.tail.watch((place.log,), departure) as watch,
+        service.security.lasting.during(exchange.caller, watch.wake),
     ):
         watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
         while not is_enough(call, found.fetched) and service.admission.phase is Phase.READY:
@@ -224,7 +225,7 @@ async def _find_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> Fou
             ticket.resume()
             if departure.is_gone:
                 raise ClientGone
-            exchange.caller.ensure_held(service.clock.now_ms())
+            exchange.caller.ensure_held(service.clock)
             ensure_current(service, place)
             found = await find(exchange, place, call, found.start)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from app.answers import REVALIDATED, Answer, Headers, StreamedAnswer
 from app.operations.exchange import Exchange
@@ -14,12 +14,17 @@ from engine.types import Buffer
 
 
 async def download_segment(
-    exchange: Exchange, place: Place, base_offset: int, kind: FileKind
+    exchange: Exchange,
+    place: Place,
+    base_offset: int,
+    kind: FileKind,
+    *,
+    cut_off: Callable[[], None],
 ) -> StreamedAnswer | Answer:
     """Return a file as far as it is committed, or the part of it that Range asks for.
 
     Its first bytes are read before the answer begins: damage found there is an error. Damage found
-    later breaks the answer off.
+    later breaks the answer off. `cut_off` ends the connection: called when the credentials end.
     """
     log, head, service = place.log, exchange.head, exchange.service
     file = await exchange.read(lambda: log.open_file(base_offset, kind))
@@ -42,21 +47,35 @@ async def download_segment(
         min(size_bytes, chunk_bytes) if file.content is None else size_bytes
     )
     first = await _piece(exchange, place, file, span) if span.start < span.end else b""
-    pieces = _pieces(exchange, place, file, span, first)
+    pieces = _pieces(exchange, place, file, span, first, cut_off=cut_off)
     return StreamedAnswer(status, headers, span.end - span.start, pieces)
 
 
 async def _pieces(
-    exchange: Exchange, place: Place, file: SegmentFile, span: Span, first: Buffer
+    exchange: Exchange,
+    place: Place,
+    file: SegmentFile,
+    span: Span,
+    first: Buffer,
+    *,
+    cut_off: Callable[[], None],
 ) -> AsyncGenerator[Buffer]:
-    """Yield the bytes of `span`, of which `first` has been read; end early if the client goes."""
-    yield first
-    span = Span(span.start + len(first), span.end)
-    with Departure(exchange.receive) as departure:
-        while span.start < span.end and not departure.is_gone:
-            piece = await _piece(exchange, place, file, span)
-            yield piece
-            span = Span(span.start + len(piece), span.end)
+    """Yield the bytes of `span`, of which `first` has been read.
+
+    End early if the client goes; a client whose credentials end is cut off, even amid a piece.
+    """
+    caller, clock = exchange.caller, exchange.service.clock
+    with exchange.service.security.lasting.during(caller, cut_off):
+        yield first
+        span = Span(span.start + len(first), span.end)
+        with Departure(exchange.receive) as departure:
+            while span.start < span.end and not departure.is_gone:
+                if not caller.is_valid(clock.now_ms()):
+                    cut_off()
+                    return
+                piece = await _piece(exchange, place, file, span)
+                yield piece
+                span = Span(span.start + len(piece), span.end)
 
 
 async def _piece(exchange: Exchange, place: Place, file: SegmentFile, span: Span) -> Buffer:

@@ -59,9 +59,11 @@ async def append_stream(exchange: Exchange, place: Place, call: AppendCall) -> A
     writer = _Writer(exchange, place, call)
     parts = BodyParts(exchange, largest_batch_bytes, writer.has_failed)
     try:
-        async with aclosing(parts.arriving()) as arriving:
-            async for part in arriving:
-                await writer.put(part)
+        lasting = exchange.service.security.lasting
+        with lasting.during(exchange.caller, parts.credentials_ended.set):
+            async with aclosing(parts.arriving()) as arriving:
+                async for part in arriving:
+                    await writer.put(part)
         await writer.finish()
     except Exception as error:
         await writer.abandon()
@@ -102,7 +104,11 @@ class _Writer:
         self._wrong_line: int | None = None
 
     async def put(self, part: bytes) -> None:
-        """Begin to put a part into the log, as soon as the one before it is there."""
+        """Begin to put a part into the log, as soon as the one before it is there.
+
+        Raises Unauthenticated if the credentials have ended since the part before.
+        """
+        self._exchange.caller.ensure_valid(self._service.clock)
         await self._end_writing()
         await self._confirm(self._service.settings.max_stream_parts_in_flight)
         write = partial(self._write, part)

@@ -15,7 +15,6 @@ import msgspec
 
 from app.admission import Phase
 from app.answers import NO_STORE, Headers, Scope, Send
-from app.auth.principal import ANONYMOUS
 from app.deliveries import PIECE_BYTES, Delivery
 from app.dependencies import negotiate
 from app.operations.exchange import Exchange
@@ -136,6 +135,9 @@ class TailSession:
             deliveries.begin(scope, send) as delivery,
             Departure(self._exchange.receive) as departure,
             self._service.tail.watch((self._place.log,), departure) as watch,
+            self._service.security.lasting.during(
+                self._exchange.caller, partial(_hurry, delivery, watch)
+            ),
         ):
             see_to = None
             if send_now is not None:
@@ -200,9 +202,7 @@ class TailSession:
             return False
         try:
             look = self._shared_look() or self._look_now()
-            caller = self._exchange.caller
-            if caller is not ANONYMOUS:
-                caller.ensure_held(self._service.clock.now_ms())
+            self._exchange.caller.ensure_held(self._service.clock)
         except Exception:  # noqa: BLE001  # the task meets it again, and tells the client
             return False
         if look is None or look.now >= self._heartbeat_at or look.now >= self._over_at:
@@ -254,9 +254,7 @@ class TailSession:
         if self._service.admission.phase is not Phase.READY:
             raise Draining("the service is stopping")
         self._ensure_same()
-        caller = self._exchange.caller
-        if caller is not ANONYMOUS:
-            caller.ensure_held(self._service.clock.now_ms())
+        self._exchange.caller.ensure_held(self._service.clock)
         return None
 
     def _ensure_same(self) -> None:
@@ -300,6 +298,14 @@ class TailSession:
         return end_event(
             self._place, end._asdict(), self._offset, as_text=self._call.offsets_as_text
         )
+
+
+def _hurry(delivery: Delivery, watch: Watch) -> None:
+    """End a tail soon: one that waits for its client is cut off."""
+    if delivery.blocked_since is None:
+        watch.wake()
+    else:
+        delivery.cut_off()
 
 
 async def page_from(service: Service, place: Place, call: ReadCall, offset: int) -> Page:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Path, Response
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
 from app.answers import AnswerResponse, StreamedAnswer, StreamedResponse
+from app.deliveries import cut_off_of
 from app.operations import maintenance, segments
 from app.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, problems
 from engine.log.files import FileKind
@@ -65,6 +66,7 @@ async def _download_headers(
     },
 )
 async def download_segment(
+    request: Request,
     exchange: ExchangeDep,
     place: PlaceDep,
     base_offset: Annotated[Offset, Path(description="Base offset of the segment")],
@@ -73,7 +75,9 @@ async def download_segment(
     ],
 ) -> Response:
     """Download a file of a segment as it lies on disk, up to the high watermark."""
-    answer = await segments.download_segment(exchange, place, base_offset, FileKind(kind))
+    answer = await segments.download_segment(
+        exchange, place, base_offset, FileKind(kind), cut_off=cut_off_of(request.scope)
+    )
     if isinstance(answer, StreamedAnswer):
         return StreamedResponse(answer)
     return AnswerResponse(answer)

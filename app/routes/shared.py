@@ -85,7 +85,9 @@ async def _exchange(request: Request) -> AsyncIterator[Exchange]:
     service: Service = request.app.state.service
     caller: Principal = request.scope[CALLER_KEY]
     head = dict(request.scope["headers"])
-    exchange = Exchange(service, head, request.receive, caller, holder_of(caller, request.scope))
+    exchange = Exchange(
+        service, head, request.receive, caller=caller, holder=holder_of(caller, request.scope)
+    )
     try:
         yield exchange
     finally:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from app.auth.principal import anonymous
 from app.groups.records import CursorKey, CursorValue
 from app.operations.exchange import Exchange
 from app.operations.groups import LOOKED_AT_TOGETHER, drop_topic_cursors, list_groups
@@ -37,7 +38,9 @@ async def test_many_groups_are_looked_at_in_several_turns(api: Api) -> None:
                 CursorKey(name, "events", 0), CursorValue(1, -1, "", 5)
             )
     await api.service.on_disk(log, stored.record_offset + 1)
-    listing = list_groups(Exchange(api.service, {}), page_size=1_000, page_token=None)
+    listing = list_groups(
+        Exchange(api.service, {}, caller=anonymous()), page_size=1_000, page_token=None
+    )
     turns, listed = steps_of(listing)
     assert (turns, json.loads(bytes(listed.body))["groups"]) == (2, [*names, "lake"])
     turns, _ = steps_of(drop_topic_cursors(api.service, "other"))

@@ -6,6 +6,7 @@ import pytest
 
 from app.admission import Admission, Phase, Ticket
 from app.answers import Answer, Message, send_answer
+from app.auth.principal import anonymous
 from app.dependencies import collect_body, negotiate
 from app.operations.exchange import Exchange
 from app.operations.service import Service
@@ -81,7 +82,7 @@ async def test_a_length_that_is_no_number_is_malformed(tmp_path: object, length:
     """A Content-Length that HTTP servers should have refused is refused here."""
     service = Service(Settings(data_directory=str(tmp_path)))  # type: ignore[arg-type]  # as from the environment
     service.admission.phase = Phase.READY
-    exchange = Exchange(service, {b"content-length": length}, Sender())
+    exchange = Exchange(service, {b"content-length": length}, Sender(), caller=anonymous())
     with pytest.raises(MalformedRequest):
         await exchange.body()
     service.workers.close()

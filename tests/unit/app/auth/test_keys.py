@@ -19,6 +19,7 @@ from app.auth.keys import (
 from app.auth.principal import Principal
 from app.auth.quotas import Meters, Quota
 from app.auth.scopes import Action
+from app.problems import CredentialsUnavailable
 from engine.errors import CorruptCheckpoint, DirectoryLocked, InvalidRequestValue
 from engine.fs.filesystem import PosixFileSystem
 from tests.support.time import START_MS, ManualClock
@@ -155,19 +156,29 @@ def test_what_changes_is_audited(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert key not in caplog.text
 
 
-def test_a_damaged_file_leaves_the_keys_known_so_far(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is said once for each kind of damage, not at every look."""
+def test_a_damaged_file_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each kind of damage, not at every look; and what changed meanwhile is audited."""
+    caplog.set_level(logging.INFO)
     key = created(tmp_path)
+    created(tmp_path, "other")
     ring = ring_of(tmp_path)
+    whole = api_keys_path(tmp_path).read_bytes()
     api_keys_path(tmp_path).write_text("{")
     for _ in range(3):
         with pytest.raises(CorruptCheckpoint) as caught:
             ring.read()
         ring.complain(caught.value)
-    assert known(ring, key).name == "key:spark"
+        ring.close()
+    with pytest.raises(CredentialsUnavailable):
+        ring.identify(key.encode())
     assert caplog.text.count("the API keys cannot be read") == 1
+    assert caplog.text.count("no API key is accepted") == 1
+    api_keys_path(tmp_path).write_bytes(whole)
+    revoked(tmp_path, "other")
+    refresh(ring)
+    assert known(ring, key).name == "key:spark"
+    audited = [vars(one)["key"] for one in caplog.records if one.name == "tidelog.audit"]
+    assert audited == ["other"]
 
 
 @pytest.mark.parametrize(
