@@ -28,6 +28,7 @@ from engine.errors import Overloaded
 
 _NO_HTTP: Final = "Invalid HTTP request received."
 _HEAD_END: Final = b"\r\n\r\n"
+_FIELD_BYTES: Final = len(": \r\n")
 
 
 class Protocol(HttpToolsProtocol):
@@ -44,6 +45,8 @@ class Protocol(HttpToolsProtocol):
         self._max_header_bytes = max_header_bytes
         self._head_bytes = 0
         """What came of a head, or of trailers, that are not whole."""
+        self._fields_bytes = 0
+        """Headers, or trailers, that the parser has taken from it."""
         self._has_body_come = False
         """Whether anything of a body was in what came last."""
         self._hot: HotRequest | None = None
@@ -176,9 +179,7 @@ class Protocol(HttpToolsProtocol):
         else:
             self._head_bytes += size_bytes
             if self._head_bytes > self._max_header_bytes:
-                what = "trailers or extensions" if self._has_head else "line and headers"
-                limit = f"max_header_bytes ({self._max_header_bytes})"
-                self._refuse(MalformedRequest(f"the {what} are larger than {limit}"))
+                self._refuse_large_head()
                 return
         if is_in_head:
             self._expect_head()
@@ -188,6 +189,11 @@ class Protocol(HttpToolsProtocol):
             cycle.expect_rest()
         if self._is_idle and not self._has_head and not has_begun:
             self._expect_head()  # bytes that belong to no request are to become one
+
+    def _refuse_large_head(self) -> None:
+        what = "trailers or extensions" if self._has_head else "line and headers"
+        limit = f"max_header_bytes ({self._max_header_bytes})"
+        self._refuse(MalformedRequest(f"the {what} are larger than {limit}"))
 
     def _feed(self, data: bytes) -> bool:
         """Have the bytes parsed, and return whether more of them are wanted.
@@ -225,11 +231,18 @@ class Protocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note a header without the blanks behind it, which the parser leaves (RFC 9110, 5.5)."""
         super().on_header(name, value.rstrip(b" \t"))
+        self._fields_bytes += len(name) + len(value) + _FIELD_BYTES
+        if self._has_head and self._fields_bytes > self._max_header_bytes and not self._is_deaf:
+            self._refuse_large_head()
 
     def on_headers_complete(self) -> None:
         """Let the hot lane have the request, or else uvicorn; after the last answer, nobody."""
         self._plain_head = b""
         if self._is_deaf:
+            return
+        head_bytes, self._fields_bytes = len(self.url) + self._fields_bytes, 0
+        if head_bytes > self._max_header_bytes:
+            self._refuse_large_head()
             return
         self._set_deadline(None)
         first, self._first = self._first, b""
@@ -276,9 +289,10 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Tell that the body is whole."""
-        if not self._has_head:
+        if not self._has_head or self._is_deaf:
             return
         self._has_head = False
+        self._fields_bytes = 0
         self._set_deadline(None)
         cycle = self._cycle
         if isinstance(cycle, HotRequest):

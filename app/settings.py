@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     """A span a request for OpenTelemetry (`tidelog[otel]`); the `OTEL_…` variables say where to."""
 
     max_header_bytes: Positive = 64 * 1024
-    """Line and headers of a request, give or take one read of the socket; beyond it 400."""
+    """URL and headers of a request, and likewise its trailers; beyond it 400."""
 
     max_request_bytes: Positive = 16 * MIB
     """Largest request body, before and after decoding."""

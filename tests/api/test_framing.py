@@ -56,6 +56,49 @@ async def test_trailers_have_a_bound(service: Service, flood: bytes) -> None:
     assert service.place("events", 0).log.watermarks.log_end_offset == 0
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("large", ["url", "one header", "many headers"])
+async def test_a_head_has_a_bound_though_it_comes_at_once(
+    service: Service, large: str, *, known: bool
+) -> None:
+    """One read of the socket brings more than the bound: 400, and the connection ends."""
+    connection = await connected(service)
+    if known:
+        assert (await connection.ask(LOOK)).status == 200
+    size = service.settings.max_header_bytes
+    fields = {
+        "url": b"",
+        "one header": b"x: %b\r\n" % (b"a" * size),
+        "many headers": b"x: a\r\n" * (size // 6),
+    }[large]
+    url = b"?" + b"a" * size if large == "url" else b""
+    head = LOOK.replace(b" HTTP", url + b" HTTP").replace(b"\r\n\r\n", b"\r\n" + fields + b"\r\n")
+    reply = await connection.ask(head)
+    assert (reply.status, json.loads(reply.body)["code"]) == (400, "malformed_request")
+    assert "max_header_bytes (65536)" in json.loads(reply.body)["detail"]
+    assert connection.wire.is_closing()
+
+
+async def test_a_head_of_just_the_bound_is_taken(service: Service) -> None:
+    """URL and headers, each with what separates it; the line break at its end is not counted."""
+    connection = await connected(service)
+    url, _, fields = LOOK.partition(b" HTTP/1.1\r\n")
+    used = len(url.removeprefix(b"GET ")) + len(fields) - 2
+    rest = service.settings.max_header_bytes - used - len("x: \r\n")
+    head = LOOK.replace(b"\r\n\r\n", b"\r\nx: %b\r\n\r\n")
+    assert (await connection.ask(head % (b"a" * rest))).status == 200
+    assert (await connection.ask(head % (b"a" * (rest + 1)))).status == 400
+
+
+async def test_trailers_have_a_bound_though_they_come_at_once(service: Service) -> None:
+    """With the end of the body in one read: nothing is written."""
+    connection = await connected(service)
+    trailer = b"x: " + b"a" * service.settings.max_header_bytes + b"\r\n"
+    reply = await connection.ask(CHUNKED + LAST_CHUNK + trailer + b"\r\n")
+    assert (reply.status, json.loads(reply.body)["code"]) == (400, "malformed_request")
+    assert service.place("events", 0).log.watermarks.log_end_offset == 0
+
+
 async def test_a_body_may_be_longer_than_its_trailers(service: Service) -> None:
     """Chunks that come with something of the body are not counted against what frames it."""
     connection = await connected(service)
