@@ -258,7 +258,11 @@ class Protocol(HttpToolsProtocol):
         method = self.parser.get_method()
         if self.parser.should_upgrade() and method != b"CONNECT":
             self._plain_head = without_upgrade(method, self.url, self.headers)
-            return
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Hand a request to uvicorn, unless it cannot be served."""
         fault = fault_of(self.parser.get_http_version(), self.headers)
         if fault is not None:
             self._refuse(MalformedRequest(fault))

@@ -70,7 +70,9 @@ _BODY: Final = msgspec.json.Decoder(RecordsIn)
 _LINES: Final = msgspec.json.Decoder(RecordIn)
 _RAW_BODY: Final = msgspec.json.Decoder(_RawRecordsIn)
 _TEXT: Final = msgspec.json.Decoder(str)
-_PLACE: Final = re.compile(r" - at `\$(?:\.records)?(?:\[(\d+)\])?\.?([^`]*)`$")
+_RAW_LINES: Final = msgspec.json.Decoder(Raw)
+_AT: Final = " - at `$."
+_NAMED: Final = re.compile(r"^Object (?:contains unknown|missing required) field `(.*)`$")
 
 
 def read_records(
@@ -92,8 +94,8 @@ def read_records(
             if columns is not None:
                 return columns
         records = _LINES.decode_lines(body) if is_ndjson else _BODY.decode(body).records
-    except msgspec.ValidationError as error:
-        raise _invalid(error) from None
+    except msgspec.ValidationError:
+        _refuse_body(body, _Rules(config, now_ms), is_ndjson=is_ndjson)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise malformed_json(body, error) from None
     except RecursionError:
@@ -173,12 +175,12 @@ def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
 class _Fault(Exception):
     """What is wrong with one field of a record."""
 
-    def __init__(self, field: str, code: str, detail: str) -> None:
+    def __init__(self, field: str | None, code: str, detail: str) -> None:
         super().__init__(detail)
         self.field = field
         self.code = code
 
-    def at(self, index: int) -> dict[str, object]:
+    def at(self, index: int | None) -> dict[str, object]:
         return {"index": index, "field": self.field, "code": self.code, "detail": str(self)}
 
 
@@ -257,18 +259,37 @@ def ensure_count(count: int, *, max_records: int) -> None:
         )
 
 
-def _invalid(error: msgspec.ValidationError) -> InvalidRecord:
-    """Translate msgspec's sentence, which ends in a JSON path, to the index and field it names."""
-    message = str(error)
-    place = _PLACE.search(message)
-    index = place[1] if place else None
-    entry = {
-        "index": int(index) if index else None,
-        "field": (place[2] or None) if place else None,
-        "code": "invalid_record",
-        "detail": message,
-    }
-    return InvalidRecord("the body is JSON and not what an append takes", [entry])
+def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool) -> NoReturn:
+    """Refuse a body of which one record at least has not the form of one; list all that is wrong.
+
+    Raises MalformedRequest where a record is not even JSON.
+    """
+    faults: list[dict[str, object]] = []
+    try:
+        raws = _RAW_LINES.decode_lines(body) if is_ndjson else _RAW_BODY.decode(body).records
+        for index, raw in enumerate(raws):
+            try:
+                _new_record(_LINES.decode(raw), rules)
+            except msgspec.ValidationError as error:
+                faults.append(_misformed(error).at(index))
+            except _Fault as fault:
+                faults.append(fault.at(index))
+            if len(faults) == MAX_ERRORS_LISTED:
+                break
+    except msgspec.ValidationError as error:  # of what is around the records
+        entry = _misformed(error).at(None)
+        raise InvalidRecord("the body is JSON and not what an append takes", [entry]) from None
+    except msgspec.DecodeError as error:
+        raise malformed_json(body, error) from None
+    _refuse(faults)
+
+
+def _misformed(error: msgspec.ValidationError) -> _Fault:
+    """Translate msgspec's sentence, which names a field or ends in the JSON path to it."""
+    sentence, _, path = str(error).partition(_AT)
+    named = _NAMED.search(sentence)
+    fields = [path.removesuffix("`"), named[1] if named else ""]
+    return _Fault(".".join(filter(None, fields)) or None, "invalid_record", sentence)
 
 
 def _refuse_null_key() -> NoReturn:

@@ -143,10 +143,63 @@ def test_braces_within_values_are_no_records(*, is_ndjson: bool) -> None:
     assert len(list(made)) == 20
 
 
-def test_no_more_faults_are_listed_than_an_answer_takes() -> None:
+MISFORMED = [
+    ({"value": 1, "foo": 2}, "foo"),
+    ({"value": 1}, None),
+    ({"value": 1, "timestamp": "soon"}, "timestamp"),
+    ({"value": 1, "timestamp": -1}, "timestamp"),
+    (5, None),
+    ({"value": 1, "value_encoding": "hex"}, "value_encoding"),
+    ({"value": 1, "headers": [{"value": 1}]}, "headers[0].key"),
+    ({"value": 1, "headers": [{"key": "a", "value": 1}, {"key": "a", "zz": 1}]}, "headers[1].zz"),
+    ({"key": "k"}, "value"),
+    ({"value": "?", "value_encoding": "base64"}, "value"),
+]
+"""Records and the field that is wrong with each, the second being right."""
+
+
+@pytest.mark.parametrize("is_ndjson", [True, False])
+def test_every_record_that_is_wrong_is_listed_with_its_field(*, is_ndjson: bool) -> None:
+    """Of the wrong form or of wrong content: one errors entry each, in order."""
+    records = [record for record, _ in MISFORMED]
+    body = json.dumps({"records": records}).encode()
+    if is_ndjson:
+        body = b"\n".join(json.dumps(record).encode() for record in records)
+    with pytest.raises(InvalidRecord) as caught:
+        read(body, is_ndjson=is_ndjson)
+    assert [(one["index"], one["field"]) for one in caught.value.errors] == [
+        (index, field) for index, (_, field) in enumerate(MISFORMED) if index != 1
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"records":5}', "records"),
+        (b'{"records":[],"x":1}', "x"),
+        (b"{}", "records"),
+        (b"[1]", None),
+    ],
+)
+def test_what_is_wrong_around_the_records_is_named(body: bytes, field: str | None) -> None:
+    """It concerns no record."""
+    with pytest.raises(InvalidRecord) as caught:
+        read(body, is_ndjson=False)
+    (entry,) = caught.value.errors
+    assert (entry["index"], entry["field"]) == (None, field)
+
+
+def test_a_wrong_record_in_front_of_one_that_is_no_json_is_malformed() -> None:
+    """What cannot be read cannot be judged."""
+    with pytest.raises(MalformedRequest):
+        read(b'{"records":[{"foo":1},{"value":"\\q"}]}', is_ndjson=False)
+
+
+@pytest.mark.parametrize("record", [{"key": "k"}, {"value": 1, "foo": 2}])
+def test_no_more_faults_are_listed_than_an_answer_takes(record: dict[str, Any]) -> None:
     """The first of them say enough."""
     with pytest.raises(InvalidRecord) as refused:
-        read(ndjson([{"key": "k"}] * (MAX_ERRORS_LISTED + 5)), is_ndjson=True)
+        read(ndjson([record] * (MAX_ERRORS_LISTED + 5)), is_ndjson=True)
     assert len(refused.value.errors) == MAX_ERRORS_LISTED
 
 
