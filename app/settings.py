@@ -230,6 +230,10 @@ class Settings(BaseSettings):
     max_decode_cpu_ms: Positive = 5_000
     """Processor time that decoding and checking this may take."""
 
+    max_index_check_bytes: Positive = _ENGINE.max_index_check_bytes
+    """After a start, `read_committed` checks the index of aborted transactions of each segment once
+    against the log. A read that needs more than this checks one segment beyond it and is 503."""
+
     max_partitions_per_topic: Positive = _ENGINE.max_partitions_per_topic
     """Each partition costs file descriptors and memory."""
 
@@ -351,6 +355,7 @@ class Settings(BaseSettings):
             checkpoint_interval_ms=self.checkpoint_interval_ms,
             recovery_threads=self.recovery_threads,
             max_decompressed_batch_bytes=self.max_decompressed_batch_bytes,
+            max_index_check_bytes=self.max_index_check_bytes,
             max_partitions_per_topic=self.max_partitions_per_topic,
             max_topics=self.max_topics,
             default_topic_config=canonical(self.default_topic_config),

@@ -158,6 +158,10 @@ class EngineConfig:
     max_decompressed_batch_bytes: int = 64 * MIB
     """Ceiling for one decompressed batch: a 12 KB batch can hold 400 MB."""
 
+    max_index_check_bytes: int = 64 * MIB
+    """About how much of the log one read_committed read may check indexes of aborted transactions
+    against, after a start found them on disk: at least one segment; the next read goes on."""
+
     max_partitions_per_topic: int = 10_000
     """Each partition costs file descriptors and memory."""
 

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.errors import InvalidRequestValue, OffsetBelowLogStart, OffsetBeyondLogEnd
-from engine.log.committed import aborted_in, has_transactions, without_undelivered
+from engine.log.committed import (
+    aborted_in,
+    has_transactions,
+    transactions_in,
+    without_undelivered,
+)
 from engine.log.results import Fetched, ReadEnd, ReadPath
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
@@ -31,6 +36,8 @@ class ReadRequest:
     end_offset: int | None = None
     minimum_one_batch: bool = True
     cached_only: bool = False
+    max_check_bytes: int | None = None
+    """About how much of the log a read of what is committed may check indexes against."""
 
 
 class _Piece(NamedTuple):
@@ -131,9 +138,19 @@ def fetch(
     data = pieces[0].data if len(pieces) == 1 else b"".join(piece.data for piece in pieces)
     first_offset = pieces[0].first.base_offset if pieces else None
     if request.isolation is FetchIsolation.TXN_COMMITTED and has_transactions(data):
-        later = segments.segments[segments.floor_index(request.offset) :]
-        aborted = aborted_in(later, request.offset, read_to, cached_only=request.cached_only)
-        data = without_undelivered(data, aborted)
+        told = transactions_in(data)
+        if told.waiting:
+            told.aborted.extend(
+                aborted_in(
+                    segments.segments[segments.floor_index(request.offset) :],
+                    request.offset,
+                    read_to,
+                    producers=told.waiting,
+                    cached_only=request.cached_only,
+                    max_check_bytes=request.max_check_bytes,
+                )
+            )
+        data = without_undelivered(data, told.aborted)
     return Fetched(data, first_offset, next_offset, marks, leader_epoch, ended_by, path)
 
 

@@ -183,10 +183,12 @@ class LogReader(ABC):
         """Return whole batches from the one that holds `offset` on, below the reader's bound.
 
         None if `cached_only` and the disk would be needed, or an index mended. Raises
-        OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt. Takes no lock.
+        OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, Overloaded if many indexes of
+        aborted transactions have to be checked first. Takes no lock.
         """
+        check_bytes = self._context.config.max_index_check_bytes
         request = ReadRequest(
-            offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only
+            offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only, check_bytes
         )
         try:
             fetched = self._fetch(request)

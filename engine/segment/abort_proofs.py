@@ -14,27 +14,32 @@ from engine.segment.segment import Segment
 from engine.types import AbortedTransaction
 
 
-def ensure_aborts_known(segment: Segment, *, cached_only: bool = False) -> None:
+def ensure_aborts_known(segment: Segment) -> None:
     """Raise CorruptIndex unless the segment's aborts are those that its markers tell of.
 
-    NotCached if `cached_only` and the disk would be needed; StoredDataCorrupt.
+    Reads the whole segment the first time, if the index was found on disk; StoredDataCorrupt.
     """
     proofs = segment.proofs
     if proofs.unproven_aborts_bytes == 0:
         return
+    with proofs.proving:
+        if proofs.unproven_aborts_bytes:
+            _prove(segment)
+
+
+def _prove(segment: Segment) -> None:
+    proofs = segment.proofs
+    cuts, unproven_bytes = proofs.cuts, proofs.unproven_aborts_bytes
     # Entries before headers: the marker of each entry is then surely among the headers.
     walk = _MarkerWalk(segment)
-    for position, header in segment.records.headers(
-        0, segment.size_bytes, cached_only=cached_only, sought=segment.base_offset
-    ):
+    for position, header in segment.headers():
         if header.is_control:
-            data = segment.records.read(position, header.size_bytes, cached_only=cached_only)
-            needs_entry = position < proofs.unproven_aborts_bytes
-            walk.see_marker(BatchView(data), needs_entry=needs_entry)
+            data = segment.records.read(position, header.size_bytes)
+            walk.see_marker(BatchView(data), needs_entry=position < unproven_bytes)
         elif header.is_transactional and header.last_offset >= proofs.log_start_offset:
             walk.open.setdefault(header.producer_id, header.base_offset)
     walk.finish()
-    proofs.unproven_aborts_bytes = 0
+    proofs.trust_aborts(cuts, walk.ended)
 
 
 class _MarkerWalk:
@@ -46,7 +51,7 @@ class _MarkerWalk:
         self._entries = {(one.producer_id, one.last_offset): one for one in entries}
         self.open: dict[int, int] = {}
         """The first offset of each transaction that has begun here, by producer."""
-        self._ended: dict[int, int] = {}
+        self.ended: dict[int, int] = {}
         """The last marker of each producer so far."""
 
     def see_marker(self, batch: BatchView, *, needs_entry: bool) -> None:
@@ -54,8 +59,8 @@ class _MarkerWalk:
         header = batch.header
         producer_id, offset = header.producer_id, header.last_offset
         first_seen = self.open.pop(producer_id, None)
-        previous_end = self._ended.get(producer_id, -1)
-        self._ended[producer_id] = offset
+        previous_end = self.ended.get(producer_id, -1)
+        self.ended[producer_id] = offset
         entry = self._entries.pop((producer_id, offset), None)
         try:
             batch.ensure_intact()

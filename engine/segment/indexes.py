@@ -107,6 +107,11 @@ class SegmentIndexes:
         """Whether there is a file of aborted transactions."""
         return self._fs.exists(self.transaction_path)
 
+    @property
+    def has_no_aborts(self) -> bool:
+        """Whether it is known, without a look at the disk, that no transaction was aborted here."""
+        return self._transaction is not None and self._transaction.size_bytes == 0
+
     def offset_stays_open(self) -> bool:
         """Whether no look into the offset index opens a file now; see `MappedIndex.stays_open`."""
         return self._offset is not None and self._offset.stays_open()

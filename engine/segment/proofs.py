@@ -7,7 +7,10 @@ damaged, and `engine.segment.reindexing` finds out which.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from engine.errors import CorruptIndex, StoredDataCorrupt
@@ -17,16 +20,28 @@ from engine.segment.file_records import FileRecords
 REMEMBERED_PLACES: Final = 4096
 """How many proven places a segment remembers: some 400 KB at the most."""
 
+REMEMBERED_MARKERS: Final = 1024
+"""Of how many producers a segment remembers the last marker."""
+
+NO_MARKERS: Final[Mapping[int, int]] = MappingProxyType({})
+
 
 class IndexProofs:
-    """Which places in one `.log` file are surely batch boundaries. Thread-safe: only sets grow."""
+    """Which places in one `.log` file are surely batch boundaries. Thread-safe.
+
+    Sets only grow, and what is proven is published as one value. `proving` is held while the index
+    of aborted transactions is proven, by one reader at a time: the others wait for its result.
+    """
 
     __slots__ = (
         "_base_offset",
+        "_cuts",
+        "_markers",
         "_proven",
         "_records",
         "found_bytes",
         "log_start_offset",
+        "proving",
         "unproven_aborts_bytes",
     )
 
@@ -41,6 +56,32 @@ class IndexProofs:
         """Where the log began when it was loaded: what lies below may have begun a transaction that
         nobody remembered when its marker came."""
         self._proven: set[int] = set()
+        self.proving = threading.Lock()
+        self._cuts = 0
+        self._markers: tuple[int, Mapping[int, int]] = (0, NO_MARKERS)
+
+    @property
+    def cuts(self) -> int:
+        """How often the file was cut; a proof begins by taking it."""
+        return self._cuts
+
+    @property
+    def last_markers(self) -> Mapping[int, int]:
+        """The offset of each producer's last marker here, if the index of aborts was proven.
+
+        Otherwise nothing, as after a cut, and for more producers than are remembered.
+        """
+        cuts, markers = self._markers
+        return markers if cuts == self._cuts else NO_MARKERS
+
+    def trust_aborts(self, cuts: int, last_markers: Mapping[int, int]) -> None:
+        """Note that the index of aborted transactions agrees with the markers.
+
+        If the file was cut meanwhile the index is still true: what came instead is our own.
+        """
+        if len(last_markers) <= REMEMBERED_MARKERS:
+            self._markers = cuts, MappingProxyType(dict(last_markers))
+        self.unproven_aborts_bytes = 0
 
     def was_found(self, position: int) -> bool:
         """Whether a place was in the file before this process: what leads there needs a proof."""
@@ -84,6 +125,7 @@ class IndexProofs:
 
     def forget_from(self, position: int) -> None:
         """Note that what lay at `position` and behind it is cut: what follows is our own."""
+        self._cuts += 1
         self.found_bytes = min(self.found_bytes, position)
         self.unproven_aborts_bytes = min(self.unproven_aborts_bytes, position)
 
