@@ -138,7 +138,15 @@ def allowed_files() -> int:
 class Ticket:
     """What one request holds; `close` gives all of it back."""
 
-    __slots__ = ("_admission", "_answer_bytes", "_body_bytes", "_tails", "_waits", "holder")
+    __slots__ = (
+        "_admission",
+        "_answer_bytes",
+        "_body_bytes",
+        "_tails",
+        "_waits",
+        "holder",
+        "is_refused",
+    )
 
     def __init__(self, admission: Admission, holder: str) -> None:
         self.holder = holder
@@ -148,17 +156,26 @@ class Ticket:
         self._answer_bytes = 0
         self._tails = False
         self._waits = False
+        self.is_refused = False
+        """Whether there was no room for something that the request needed."""
+
+    def _take(self, pool: Pool, amount: int) -> None:
+        try:
+            pool.take(self.holder, amount)
+        except Overloaded:
+            self.is_refused = True
+            raise
 
     def hold_body(self, size_bytes: int) -> None:
         """Count bytes of the body that are about to be held; raises Overloaded."""
-        self._admission.body_bytes_pool.take(self.holder, size_bytes)
+        self._take(self._admission.body_bytes_pool, size_bytes)
         self._body_bytes += size_bytes
 
     def settle_body(self, size_bytes: int) -> None:
         """Count so many bytes of the body as held from now on; raises Overloaded for more."""
         more = size_bytes - self._body_bytes
         if more > 0:
-            self._admission.body_bytes_pool.take(self.holder, more)
+            self._take(self._admission.body_bytes_pool, more)
         else:
             self._admission.body_bytes_pool.add(self.holder, more)
         self._body_bytes = size_bytes
@@ -170,7 +187,7 @@ class Ticket:
         """
         answers = self._admission.answer_bytes_pool
         if answers.held:
-            answers.take(self.holder, size_bytes)
+            self._take(answers, size_bytes)
         else:
             answers.add(self.holder, size_bytes)
         self._answer_bytes += size_bytes
@@ -183,7 +200,7 @@ class Ticket:
     def park(self) -> None:
         """Become a waiting reader instead of a request at work; raises Overloaded."""
         if not self._waits:
-            self._admission.waiting_readers_pool.take(self.holder, 1)
+            self._take(self._admission.waiting_readers_pool, 1)
             self._admission.requests_pool.add(self.holder, -1)
             self._waits = True
 
@@ -196,7 +213,7 @@ class Ticket:
 
     def tail(self) -> None:
         """Become a tail for good instead of a request at work; raises Overloaded."""
-        self._admission.tails_pool.take(self.holder, 1)
+        self._take(self._admission.tails_pool, 1)
         self._admission.requests_pool.add(self.holder, -1)
         self._tails = True
 

@@ -1,16 +1,74 @@
-"""A large body on its way into the buffer that the log writes from: no parser, no copy between."""
+"""Bodies on their way in: how long they are waited for, and large ones without a copy.
+
+A large body goes straight into the buffer that the log writes from. The buffer grows with what has
+come: a head that announces 16 MiB takes no more memory than the body that follows it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final, Protocol
 
+from app.settings import Settings
+
 DIRECT_BYTES: Final = 32 * 1024
 """Smaller bodies come in one piece most of the time, and to change the receiver costs more."""
+
+FIRST_BYTES: Final = 128 * 1024
+"""The first buffer for a body; most bodies need no other."""
+
+GROWTH: Final = 4
+"""A buffer that is full is replaced by one so many times as large: few are copied, and what is
+allocated stays in proportion to what came."""
+
+
+def buffer_bytes(size_bytes: int, received_bytes: int) -> int:
+    """Return how large the buffer of a body is to be, of which so much has come."""
+    return min(size_bytes, max(FIRST_BYTES, GROWTH * received_bytes))
+
+
+class Pace:
+    """Until when a body is waited for: it must not stall, and has to be whole in time."""
+
+    __slots__ = ("_end", "_fresh_bytes", "_settings", "deadline")
+
+    def __init__(self, settings: Settings, now: float) -> None:
+        self._settings = settings
+        self._end = now + settings.body_timeout_ms / 1000
+        self._fresh_bytes = 0
+        self.deadline = now
+        """On the loop's clock."""
+        self._extend(now)
+
+    def came(self, size_bytes: int, now: float) -> None:
+        """Put the deadline off once enough has come since that was done last."""
+        self._fresh_bytes += size_bytes
+        settings = self._settings
+        due = settings.min_body_bytes_per_second * settings.body_stall_timeout_ms
+        if self._fresh_bytes * 1000 >= due:
+            self._extend(now)
+
+    def _extend(self, now: float) -> None:
+        self._fresh_bytes = 0
+        self.deadline = min(self._end, now + self._settings.body_stall_timeout_ms / 1000)
+
+    @property
+    def complaint(self) -> str:
+        """What is said when the deadline has passed."""
+        settings = self._settings
+        if self.deadline == self._end:
+            return f"the body did not arrive within {settings.body_timeout_ms} ms"
+        return (
+            f"less than min_body_bytes_per_second ({settings.min_body_bytes_per_second}) "
+            f"of the body arrived for {settings.body_stall_timeout_ms} ms"
+        )
 
 
 class Connection(Protocol):
     """Whose place is taken: what it is told meanwhile, and when the transport is its own again."""
+
+    def body_room(self, rest_bytes: int) -> memoryview:
+        """Return where the next bytes of the body go, no more than that many."""
 
     def body_came(self, size_bytes: int, *, is_whole: bool) -> None:
         """Take note of so many bytes more of the body; if it is whole, go on behind it."""
@@ -21,24 +79,28 @@ class Connection(Protocol):
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
-    """Stands in for a connection until the rest of one body is in its buffer.
+    """Stands in for a connection until the rest of one body has come.
 
-    The buffer ends where the body does: of what follows it not a byte is taken.
+    Of what follows the body not a byte is taken.
     """
 
-    def __init__(self, connection: Connection, rest: memoryview) -> None:
-        assert rest, "there is something to be received"
+    def __init__(self, connection: Connection, rest_bytes: int) -> None:
+        assert rest_bytes, "there is something to be received"
         self._connection = connection
-        self._rest = rest
+        self._rest_bytes = rest_bytes
+        self._room = memoryview(b"")
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return where the next bytes go."""
-        return self._rest
+        if not self._room:
+            self._room = self._connection.body_room(self._rest_bytes)
+        return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take note of bytes that have come."""
-        self._rest = self._rest[nbytes:]
-        self._connection.body_came(nbytes, is_whole=not self._rest)
+        self._room = self._room[nbytes:]
+        self._rest_bytes -= nbytes
+        self._connection.body_came(nbytes, is_whole=not self._rest_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the connection that it is gone, and the body with it."""

@@ -7,13 +7,13 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.admission import Ticket
 from app.answers import JSON, NDJSON, RECORD_BATCH, Body, Receive
+from app.bodies import Pace
 from app.problems import (
     MAX_ERRORS_LISTED,
     DigestMismatch,
@@ -25,6 +25,7 @@ from app.problems import (
     body_too_large,
     malformed_json,
 )
+from app.settings import Settings
 from app.tail import ClientGone
 
 M = TypeVar("M", bound=BaseModel)
@@ -40,34 +41,47 @@ _DIGEST: Final = re.compile(r"\s*([a-z0-9-]+)=:([A-Za-z0-9+/=]*):\s*")
 
 async def collect_body(
     receive: Receive,
-    ticket: Ticket,
+    hold: Callable[[int], None],
+    settings: Settings,
     *,
     declared: int | None,
     limit: tuple[str, int],
-    timeout_ms: int,
 ) -> Body:
-    """Return the whole body, counted while it streams: bytes if it came at once, or a bytearray.
+    """Return the whole body: bytes if it came at once, or a bytearray.
 
-    Raises TooLarge as soon as it is known, before anything beyond the limit is held, Overloaded,
-    RequestTimedOut, and ClientGone if the client hung up.
+    `hold` counts each piece of it, or raises. Raises TooLarge as soon as it is known, before
+    anything beyond the limit is held, RequestTimedOut, and ClientGone if the client hung up.
     """
     if declared is not None and declared > limit[1]:
         raise body_too_large(limit, declared)
+    pace = Pace(settings, asyncio.get_running_loop().time())
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            return await _collect(receive, ticket, limit)
+        async with asyncio.timeout_at(pace.deadline) as timeout:
+            return await _collect(receive, hold, limit, pace, timeout)
     except TimeoutError:
-        raise RequestTimedOut(f"the body did not arrive within {timeout_ms} ms") from None
+        raise RequestTimedOut(pace.complaint) from None
 
 
-async def _collect(receive: Receive, ticket: Ticket, limit: tuple[str, int]) -> Body:
+async def _collect(
+    receive: Receive,
+    hold: Callable[[int], None],
+    limit: tuple[str, int],
+    pace: Pace,
+    timeout: asyncio.Timeout,  # noqa: ASYNC109  # put off while the body comes
+) -> Body:
+    loop = asyncio.get_running_loop()
     body: Body = b""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         chunk: bytes = message.get("body", b"")
-        _hold(ticket, limit, len(chunk), len(body) + len(chunk))
+        total = len(body) + len(chunk)
+        if total > limit[1]:
+            raise body_too_large(limit, total)
+        hold(len(chunk))
+        pace.came(len(chunk), loop.time())
+        timeout.reschedule(pace.deadline)
         if not body:
             body = chunk
         else:
@@ -76,13 +90,6 @@ async def _collect(receive: Receive, ticket: Ticket, limit: tuple[str, int]) -> 
             body += chunk
         if not message.get("more_body"):
             return body
-
-
-def _hold(ticket: Ticket, limit: tuple[str, int], more: int, total: int) -> None:
-    if total > limit[1]:
-        raise body_too_large(limit, total)
-    if more:
-        ticket.hold_body(more)
 
 
 def check_digest(body: Body, header: str) -> None:

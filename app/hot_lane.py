@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.answers import Body
+from app.bodies import DIRECT_BYTES, Pace, buffer_bytes
 from app.hot_reads import HotReads
 from app.hot_request import Asked, HotRefusal, HotRequest, Lane
 from app.operations.append import Append, BatchesAppend, Judged, RecordsAppend
@@ -27,6 +28,7 @@ from app.translate.calls import FAST_APPEND_CALLS, AppendCall
 from app.translate.receipts import Place
 from engine.errors import Overloaded
 from engine.guard import WouldWait
+from engine.types import Buffer
 
 _ODD: Final = frozenset(
     {
@@ -158,7 +160,16 @@ class HotLane(Lane):
 class HotAppend(HotRequest):
     """One append from its complete head to its answer."""
 
-    __slots__ = ("_append", "_body", "_has_body", "_known", "_timer")
+    __slots__ = (
+        "_append",
+        "_body",
+        "_has_body",
+        "_known",
+        "_pace",
+        "_received_bytes",
+        "_size_bytes",
+        "_timer",
+    )
 
     _append: Append
     _exchange: Exchange
@@ -170,6 +181,10 @@ class HotAppend(HotRequest):
         super().__init__(lane, connection, exchange, known.task.asked)
         self._known = known
         self._body: Body = b""
+        self._received_bytes = 0
+        self._size_bytes = 0
+        self._pace: Pace | None = None
+        """None until the first bytes are here and others are waited for."""
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -182,23 +197,51 @@ class HotAppend(HotRequest):
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
-    def receive(self, size_bytes: int) -> bytearray:
-        """Return the buffer into which the whole body will be put; `hold` is told as it comes."""
-        self._body = body = bytearray(size_bytes)
-        return body
+    def expect(self, size_bytes: int, first: Buffer) -> None:
+        """Begin to receive a body of this size, of which the first bytes are here."""
+        self._size_bytes = size_bytes
+        self._grow(first)
+        self.came(len(first))
+        self.expect_rest()
 
-    def hold(self, size_bytes: int) -> None:
-        """Count so many bytes of the body that are here, unless nobody wants them any more."""
+    def room(self, rest_bytes: int) -> memoryview:
+        """Return where the next bytes of the body go; `came` is told of them."""
+        if not self._has_body and self._received_bytes == len(self._body):
+            self._grow(self._body)
+        if self._has_body:  # nobody wants them any more
+            return memoryview(bytearray(min(rest_bytes, DIRECT_BYTES)))
+        return memoryview(self._body)[self._received_bytes :]
+
+    def _grow(self, received: Buffer) -> None:
+        """Have a buffer with room for more than what was received, counted before it is made."""
+        held_bytes = len(self._body)
+        room_bytes = buffer_bytes(self._size_bytes, len(received))
+        if self._hold(room_bytes - held_bytes):
+            self._body = body = bytearray(room_bytes)
+            body[: len(received)] = received
+
+    def _hold(self, size_bytes: int) -> bool:
+        """Count bytes that are about to be held, and return whether there is room for them."""
         if not self._has_body:
             try:
                 self._exchange.ticket.hold_body(size_bytes)
             except Overloaded as error:
                 self._refuse(error)
+        return not self._has_body
 
-    def take(self, piece: bytes) -> None:
-        self.hold(len(piece))
+    def came(self, size_bytes: int) -> None:
+        """Take note of bytes of the body that are here, unless nobody wants them any more."""
         if self._has_body:
             return
+        self._received_bytes += size_bytes
+        self._exchange.caller.received(size_bytes)
+        if self._pace is not None:
+            self._pace.came(size_bytes, self._connection.loop.time())
+
+    def take(self, piece: bytes) -> None:
+        if not self._hold(len(piece)):
+            return
+        self.came(len(piece))
         if not self._body:
             self._body = piece
             return
@@ -207,16 +250,24 @@ class HotAppend(HotRequest):
         self._body += piece
 
     def expect_rest(self) -> None:
-        if not self._has_body and self._timer is None:
-            wait_ms = self._lane.service.settings.body_timeout_ms
-            self._timer = self._connection.loop.call_later(wait_ms / 1000, self._time_out, wait_ms)
+        if not self._has_body and self._pace is None:
+            loop = self._connection.loop
+            self._pace = Pace(self._lane.service.settings, loop.time())
+            self._timer = loop.call_at(self._pace.deadline, self._look, self._pace)
+
+    def _look(self, pace: Pace) -> None:
+        """Give up a body that does not come; look again later at one that does."""
+        loop = self._connection.loop
+        if loop.time() < pace.deadline:
+            self._timer = loop.call_at(pace.deadline, self._look, pace)
+        else:
+            self._refuse(RequestTimedOut(pace.complaint))
 
     def finish(self) -> None:
         """Append: the body is whole, if it is still wanted."""
         if self._has_body:
             return
         self._end_body()
-        self._exchange.caller.received(len(self._body))
         append = self._append
         try:
             if self._timer is not None:  # the body took its time
@@ -239,9 +290,6 @@ class HotAppend(HotRequest):
         if not self._has_body:
             self._end_body()
             self._close(0, 0)
-
-    def _time_out(self, wait_ms: int) -> None:
-        self._refuse(RequestTimedOut(f"the body did not arrive within {wait_ms} ms"))
 
     def _refuse(self, error: Exception) -> None:
         """Answer with the error; what still comes of the body is passed over."""

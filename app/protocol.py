@@ -151,19 +151,21 @@ class Protocol(HttpToolsProtocol):
             return True
         self._has_head = True
         assert isinstance(hot, HotAppend), "nothing else has a body"
-        body = memoryview(hot.receive(known.body_bytes))
-        here_bytes = len(body) - rest_bytes
-        body[:here_bytes] = memoryview(data)[body_start:]
-        hot.hold(here_bytes)
-        hot.expect_rest()
-        self.transport.set_protocol(BodyReceiver(self, body[here_bytes:]))
+        hot.expect(known.body_bytes, memoryview(data)[body_start:])
+        self.transport.set_protocol(BodyReceiver(self, rest_bytes))
         return True
+
+    def body_room(self, rest_bytes: int) -> memoryview:
+        """Return where the receiver of a body puts what comes."""
+        hot = self._hot
+        assert isinstance(hot, HotAppend), "nothing else has a body"
+        return hot.room(rest_bytes)
 
     def body_came(self, size_bytes: int, *, is_whole: bool) -> None:
         """Take note of what the receiver of a body has put into its buffer."""
         hot = self._hot
         assert isinstance(hot, HotAppend), "nothing else has a body"
-        hot.hold(size_bytes)
+        hot.came(size_bytes)
         if is_whole:
             self.transport.set_protocol(self)
             self.on_message_complete()

@@ -165,6 +165,12 @@ class Settings(BaseSettings):
     body_timeout_ms: Positive = 30_000
     """A body that has not arrived by then is refused."""
 
+    body_stall_timeout_ms: Positive = 5_000
+    """A body that arrives slower than `min_body_bytes_per_second` for so long is refused."""
+
+    min_body_bytes_per_second: Positive = 1_024
+    """Slowest body; one that ends within `body_stall_timeout_ms` may be slower."""
+
     commit_timeout_ms: Positive = 30_000
     """`acks=all` waits so long for the disk; then the outcome is unknown (504)."""
 
@@ -379,6 +385,6 @@ class Settings(BaseSettings):
 _LIMITS: Final = tuple(
     name
     for name in Settings.model_fields
-    if name.startswith(("max_", "default_fetch_", "quota_", "tail_"))
+    if name.startswith(("max_", "min_body_", "default_fetch_", "quota_", "tail_"))
     or name.endswith("_timeout_ms")
 )

@@ -32,6 +32,8 @@ class Pool:
 
     def take(self, holder: str, amount: int) -> None:
         """Count what the holder is about to hold; raises Overloaded if that is too much."""
+        if not amount:
+            return
         own = self._held_by.get(holder, 0)
         total = self.held + amount
         percent = self._share_percent

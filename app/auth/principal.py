@@ -82,6 +82,15 @@ class Principal:
             headers={"www-authenticate": 'Bearer realm="tidelog", error="invalid_token"'},
         )
 
+    def debt_in_s(self) -> float:
+        """Return how long a body that goes on has to pause, to be no faster than its quota."""
+        return 0.0 if self.meter is None else self.meter.debt_in_s()
+
+    def refund(self) -> None:
+        """Give a request back to the quota, if there is one: there was no room for it."""
+        if self.meter is not None:
+            self.meter.refund()
+
     def received(self, size_bytes: int) -> None:
         """Count bytes of a body against the quota, if there is one."""
         if self.meter is not None:

@@ -55,12 +55,20 @@ class Bucket:
 
     def wait_s(self, now_ms: int) -> int:
         """Return how many whole seconds it takes until something can be taken; 0 is now."""
-        grown = self._level + (now_ms - self._filled_ms) * self._rate / 1000
-        self._level = min(float(self._rate), grown)
-        self._filled_ms = now_ms
+        self._fill(now_ms)
         if self._level > 0:
             return 0
         return max(1, math.ceil(-self._level / self._rate))
+
+    def debt_s(self, now_ms: int) -> float:
+        """Return how long it takes until what was taken on credit is paid."""
+        self._fill(now_ms)
+        return max(0.0, -self._level / self._rate)
+
+    def _fill(self, now_ms: int) -> None:
+        grown = self._level + (now_ms - self._filled_ms) * self._rate / 1000
+        self._level = min(float(self._rate), grown)
+        self._filled_ms = now_ms
 
 
 class Meter:
@@ -100,6 +108,15 @@ class Meter:
                     limit=limit,
                     limit_value=rate,
                 )
+
+    def debt_in_s(self) -> float:
+        """Return how long a body that goes on has to pause, to be no faster than its rate."""
+        bucket = self._buckets.get("bytes_in")
+        return 0.0 if bucket is None else bucket.debt_s(self._clock.monotonic_ms())
+
+    def refund(self) -> None:
+        """Count a request less: it was refused for lack of room."""
+        self._take("requests", -1)
 
     def received(self, size_bytes: int) -> None:
         """Count bytes of bodies, as they were sent."""

@@ -87,8 +87,9 @@ class BodyParts:
         try:
             while True:
                 if coming is None:
-                    coming = asyncio.ensure_future(self._exchange.receive())
-                    given_up_s = loop.time() + self._idle_s
+                    pause_s = self._exchange.caller.debt_in_s()
+                    coming = asyncio.ensure_future(self._receive_after(pause_s))
+                    given_up_s = loop.time() + pause_s + self._idle_s
                 next_s = given_up_s if self._due_s is None else min(given_up_s, self._due_s)
                 await asyncio.wait(
                     (coming, stopping, failing, ending),
@@ -123,3 +124,9 @@ class BodyParts:
         if is_late:
             idle_ms = self._exchange.service.settings.stream_idle_timeout_ms
             raise RequestTimedOut(f"nothing more of the body came within {idle_ms} ms")
+
+    async def _receive_after(self, pause_s: float) -> Message:
+        """Receive what comes next once the quota has been paid for: until then the client waits."""
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        return await self._exchange.receive()

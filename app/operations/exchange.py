@@ -17,11 +17,12 @@ from app.dependencies import (
     negotiate,
 )
 from app.operations.service import Service
-from app.problems import MalformedRequest
+from app.problems import Draining, MalformedRequest
 from app.shares import network_of
 from app.tail import ClientGone, Departure
 from app.translate.arrow_out import has_arrow
 from app.translate.body_stream import IDENTITY, decode_body
+from engine.errors import Overloaded, Recovering
 from engine.records.budget import DecodeBudget
 
 T = TypeVar("T")
@@ -48,7 +49,11 @@ class Exchange:
         Without `receive` there is no body here: the hot lane collects it from the parser. `holder`
         is who answers for what the request holds: see `holder_of`.
         """
-        self._ticket = service.admission.admit(holder)
+        try:
+            self._ticket = service.admission.admit(holder)
+        except (Draining, Overloaded, Recovering):
+            caller.refund()  # it was counted when it was allowed, before it was let in
+            raise
         self.service = service
         self.head = head
         self.caller = caller
@@ -100,6 +105,8 @@ class Exchange:
 
     def close(self) -> None:
         """Give back everything the request holds."""
+        if self._ticket.is_refused:
+            self.caller.refund()
         self._ticket.close()
 
     async def write(self, work: Callable[[], T]) -> T:
@@ -128,15 +135,21 @@ class Exchange:
         return await self._unpack(await self._collect(limit), limit)
 
     async def _collect(self, limit: tuple[str, int]) -> Body:
+        assert self._receive is not None, "whoever collects the body asks for none here"
         body = await collect_body(
-            self.receive,
-            self._ticket,
+            self._receive,
+            self._hold,
+            self.service.settings,
             declared=_declared_bytes(self.head),
             limit=limit,
-            timeout_ms=self.service.settings.body_timeout_ms,
         )
         self.caller.ensure_valid(self.service.clock)  # the body took its time
         return body
+
+    def _hold(self, size_bytes: int) -> None:
+        """Count bytes of the body that came, for its quota those that were let in."""
+        self._ticket.hold_body(size_bytes)
+        self.caller.received(size_bytes)
 
     async def _unpack(self, body: Body, limit: tuple[str, int]) -> Body:
         digest = self.head.get(b"content-digest")

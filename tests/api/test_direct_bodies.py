@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.bodies import DIRECT_BYTES, BodyReceiver
+from app.bodies import DIRECT_BYTES, FIRST_BYTES, GROWTH, BodyReceiver
 from app.operations.service import Service
 from engine.log.log import Log
 from engine.types import FetchIsolation
@@ -107,21 +107,70 @@ async def test_a_body_that_stays_out_is_not_waited_for(service: Service) -> None
     assert len(bodies_in(log_of(service))) == 1
 
 
-async def test_a_body_is_counted_as_it_comes(tmp_path: Path) -> None:
-    """What was only announced holds nothing, and what is beyond the limit is refused."""
-    limit = len(BATCH) + 1000
-    async with open_service(tmp_path, max_in_flight_bytes=limit, max_share_percent=100) as service:
-        first = await learned(service)
-        second = Listener(service).connect()
-        first.send(APPEND[: HEAD_BYTES + 3000])
-        second.send(APPEND[:HEAD_BYTES])
-        assert service.admission.body_bytes == 3000
-        second.send(APPEND[HEAD_BYTES:-1])
-        assert (await second.answer()).status == 503
-        second.send(APPEND[-1:])
-        first.send(APPEND[HEAD_BYTES + 3000 :])
-        assert (await first.answer()).status == 201
+async def test_memory_is_taken_as_a_body_comes(tmp_path: Path) -> None:
+    """Heads that announce 16 MiB take a first buffer each, which is counted before it is there."""
+    heads = 40
+    async with open_service(tmp_path, max_in_flight_bytes=2 * heads * FIRST_BYTES) as service:
+        await learned(service)
+        listener = Listener(service)
+        large = request("POST", f"{BATCHES}?acks=1", b"", RAW | {"content-length": str(16 << 20)})
+        teaching = listener.connect()
+        teaching.send(large)
+        teaching.hang_up()
+        tracemalloc.start()
+        try:
+            connections = [listener.connect() for _ in range(heads + 1)]
+            for connection in connections:
+                connection.send(large)
+                connection.send(b"x")
+            held_bytes = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert heads * FIRST_BYTES < held_bytes < 2 * heads * FIRST_BYTES
+        assert service.admission.body_bytes == heads * FIRST_BYTES
+        assert b'"limit":"max_share_percent"' in (await connections.pop().answer()).body
+        for connection in connections:
+            connection.hang_up()
         assert service.admission.body_bytes == 0
+
+
+@pytest.mark.parametrize("step", [FIRST_BYTES // 8, FIRST_BYTES, 3 * FIRST_BYTES])
+async def test_a_buffer_grows_with_what_has_come(service: Service, step: int) -> None:
+    """What is counted is the buffer, at most so many times what came; the body is whole."""
+    body = b'{"records":[{"value":"%b"}]}' % (b"x" * 900_000)
+    append = request("POST", f"{RECORDS}?acks=1", body, JSON)
+    head_bytes = len(append) - len(body)
+    connection = await learned(service)
+    connection.send(request("GET", RECORDS))
+    assert (await connection.answer()).status == 200
+    for _ in range(2):
+        connection.send(append[:head_bytes])
+        for start in range(0, len(body), step):
+            piece = body[start : start + step]
+            connection.send(append[head_bytes + start :][: len(piece)])
+            came = start + len(piece)
+            if came < len(body):
+                assert came <= service.admission.body_bytes <= max(FIRST_BYTES, GROWTH * came)
+        assert (await connection.answer()).status == 201
+    assert service.admission.body_bytes == 0
+    assert log_of(service).watermarks.log_end_offset == 3 + 90 - 1
+
+
+async def test_a_body_that_grows_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    """It is refused in the middle, the rest of it is passed over, and the connection goes on."""
+    limit = len(BATCH) - 1
+    async with open_service(tmp_path, max_in_flight_bytes=len(BATCH)) as service:
+        connection = await learned(service)
+        ticket = service.admission.admit("another")
+        ticket.hold_body(len(BATCH) - limit)
+        connection.send(APPEND[: HEAD_BYTES + 3000])
+        assert (await connection.answer()).status == 503
+        assert receives(connection)
+        connection.send(APPEND[HEAD_BYTES + 3000 :])
+        ticket.close()
+        assert service.admission.body_bytes == 0
+        connection.send(APPEND)
+        assert (await connection.answer()).status == 201
 
 
 async def test_a_request_that_its_headers_spoil_keeps_no_body(service: Service) -> None:
@@ -157,7 +206,7 @@ async def test_who_leaves_in_the_middle_leaves_nothing(service: Service) -> None
     """Neither bytes nor a request are counted for a client that is gone."""
     connection = await learned(service)
     connection.send(APPEND[:5000])
-    assert service.admission.body_bytes == 5000 - HEAD_BYTES
+    assert service.admission.body_bytes == len(BATCH)
     assert isinstance(connection.wire.receiver, BodyReceiver)
     connection.wire.receiver.connection_lost(None)
     assert service.admission.requests == service.admission.body_bytes == 0
@@ -208,6 +257,7 @@ async def test_a_large_body_is_held_once(service: Service) -> None:
 
 
 LINES = b'{"value":1}\n' * 8_000
+JSON = {"content-type": "application/json"}
 NDJSON = {"content-type": "application/x-ndjson"}
 
 

@@ -1,16 +1,26 @@
 """Quotas through the service: what is counted, and how it is refused."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import httpx
 import pytest
+from anyio.lowlevel import checkpoint
 
+from app.operations.service import Service
 from tests.support.credentials import bearer, create_key
-from tests.support.service import RECORDS, Api, client_of, fast, running, slow
+from tests.support.service import NDJSON, RECORDS, Api, client_of, fast, open_service, running, slow
+from tests.support.streams import STREAM
 from tests.support.time import ManualClock
+from tests.support.wire import Listener, request
 
 pytestmark = pytest.mark.anyio
 
+JSON = {"content-type": "application/json"}
 ALL = ("read:*", "append:*", "admin:*")
 
 
@@ -102,3 +112,101 @@ async def test_the_limits_tell_the_quotas(tmp_path: Path) -> None:
         limits = (await api.client.get("/v1/limits")).json()["limits"]
         assert limits["quota_requests_per_second"] == 7
         assert limits["quota_bytes_in_per_second"] == 0
+
+
+LARGE = b'{"records":[{"value":"%b"}]}' % (b"x" * 60_000)
+KNOWN = request("POST", RECORDS, LARGE, JSON)
+HEAD_BYTES = len(KNOWN) - len(LARGE)
+
+
+@asynccontextmanager
+async def metered(
+    directory: Path, **settings: Any
+) -> AsyncIterator[tuple[Service, Listener, ManualClock]]:
+    """A service with quotas that are full, a topic, and the head of `KNOWN` understood."""
+    clock = ManualClock()
+    async with open_service(directory, clock=clock, **settings) as service:
+        listener = Listener(service)
+        connection = listener.connect()
+        asked = [request("PUT", "/v1/topics/events", b"{}", JSON), request("GET", RECORDS), KNOWN]
+        for one in asked:
+            assert (await connection.ask(one)).status in {200, 201}
+            clock.advance(1_000_000)
+        yield service, listener, clock
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        KNOWN,
+        KNOWN[: HEAD_BYTES + 1_000],
+        KNOWN.replace(b"host: test", b"host: 127.0.0.1")[: HEAD_BYTES + 1_000],
+        KNOWN.replace(b"/events/", b"/event%73/"),
+    ],
+    ids=["known", "known, unfinished", "not known, unfinished", "routes"],
+)
+async def test_what_is_refused_for_lack_of_room_costs_nothing(tmp_path: Path, sent: bytes) -> None:
+    """However often it is tried while the service is full, the whole quota is left afterwards."""
+    limits = {"quota_requests_per_second": 3, "max_in_flight_requests": 1}
+    async with metered(tmp_path, **limits) as (service, listener, _):
+        ticket = service.admission.admit("another")
+        for _ in range(8):
+            connection = listener.connect()
+            assert (await connection.ask(sent)).status == 503
+            connection.hang_up()
+        ticket.close()
+        statuses = [(await listener.connect().ask(KNOWN)).status for _ in range(4)]
+    assert statuses == [201, 201, 201, 429]
+
+
+@pytest.mark.parametrize("path", [RECORDS, RECORDS.replace("events", "event%73")])
+async def test_a_body_without_room_costs_nothing(tmp_path: Path, path: str) -> None:
+    """A request that was let in and then did not fit is refused, and is not counted."""
+    limits = {"quota_requests_per_second": 3, "quota_bytes_in_per_second": 100_000}
+    async with metered(tmp_path, max_in_flight_bytes=100_000, **limits) as (service, listener, _):
+        ticket = service.admission.admit("another")
+        ticket.hold_body(100_000)
+        sent = request("POST", path, LARGE, JSON)
+        for _ in range(8):
+            assert (await listener.connect().ask(sent)).status == 503
+        ticket.close()
+        assert (await listener.connect().ask(KNOWN)).status == 201
+
+
+@pytest.mark.parametrize("cut", [HEAD_BYTES + 1_000, len(KNOWN) - 1])
+async def test_a_body_counts_once_and_as_it_comes(tmp_path: Path, cut: int) -> None:
+    """What has come of an unfinished body is used up for others already, and no more than that."""
+    async with metered(tmp_path, quota_bytes_in_per_second=100) as (_, listener, _clock):
+        slow = listener.connect()
+        slow.send(KNOWN[:HEAD_BYTES])
+        slow.send(KNOWN[HEAD_BYTES:cut])
+        came = cut - HEAD_BYTES
+        refused = await listener.connect().ask(KNOWN)
+        assert refused.status == 429
+        assert dict(refused.headers)[b"retry-after"] == b"%d" % -(-(came - 100) // 100)
+        slow.send(KNOWN[cut:])
+        assert (await slow.answer()).status == 201
+        refused = await listener.connect().ask(KNOWN)
+        assert dict(refused.headers)[b"retry-after"] == b"%d" % -(-(len(LARGE) - 100) // 100)
+
+
+async def test_a_stream_is_as_fast_as_its_quota(tmp_path: Path) -> None:
+    """It is counted as it comes, and its client waits until that is paid for; nothing is lost."""
+    rate = 100_000
+    piece = b'{"value":"%b"}\n' % (b"x" * 1_000) * 150
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(2):
+            yield piece
+
+    async with running(tmp_path, quota_bytes_in_per_second=rate) as api:
+        await api.create()
+        begun = monotonic()
+        post = api.client.post(STREAM, content=pieces(), headers=NDJSON)
+        stream = asyncio.create_task(post)
+        while (await api.client.post(RECORDS, json={})).status_code != 429:
+            await checkpoint()
+        assert not stream.done()
+        answer = await stream
+        assert monotonic() - begun > (len(piece) - rate) / rate
+    assert (answer.status_code, answer.json()["count"]) == (201, 300)

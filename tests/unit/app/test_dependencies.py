@@ -1,11 +1,12 @@
 """Bodies: counted while they stream, refused before they are held."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from app.admission import Admission, Phase, Ticket
-from app.answers import Answer, Message, send_answer
+from app.admission import Admission, Phase
+from app.answers import Answer, Body, Message, send_answer
 from app.auth.principal import anonymous
 from app.dependencies import collect_body, negotiate
 from app.operations.exchange import Exchange
@@ -18,13 +19,6 @@ from engine.errors import TooLarge
 pytestmark = pytest.mark.anyio
 
 LIMIT = ("max_request_bytes", 10)
-
-
-@pytest.fixture
-def ticket() -> Ticket:
-    admission = Admission(Settings())
-    admission.phase = Phase.READY
-    return admission.admit("another")
 
 
 class Sender:
@@ -43,38 +37,45 @@ class Sender:
         return {"type": "http.disconnect"}
 
 
-@pytest.mark.parametrize("chunks", [(b"whole.",), (b"in ", b"parts.")])
-async def test_a_body_is_collected(ticket: Ticket, chunks: tuple[bytes, ...]) -> None:
-    """At once or in parts: the same bytes."""
-    body = await collect_body(Sender(*chunks), ticket, declared=None, limit=LIMIT, timeout_ms=1_000)
-    assert body == b"".join(chunks)
+async def collected(sender: Sender, declared: int | None = None, **settings: Any) -> Body:
+    """The body as it is collected from a client; each byte of it was counted."""
+    counted: list[int] = []
+    body = await collect_body(
+        sender, counted.append, Settings(**settings), declared=declared, limit=LIMIT
+    )
+    assert sum(counted) == len(body)
+    return body
+
+
+@pytest.mark.parametrize("chunks", [(b"whole.",), (b"in ", b"parts."), (b"a", b"", b"b.")])
+async def test_a_body_is_collected(chunks: tuple[bytes, ...]) -> None:
+    """At once or in parts, empty ones too: the same bytes."""
+    assert await collected(Sender(*chunks)) == b"".join(chunks)
 
 
 @pytest.mark.parametrize("chunks", [(), (b"half",)])
-async def test_a_client_that_hangs_up_is_noticed(ticket: Ticket, chunks: tuple[bytes, ...]) -> None:
+async def test_a_client_that_hangs_up_is_noticed(chunks: tuple[bytes, ...]) -> None:
     """Before the body or in the middle of it: there is nobody to answer."""
     with pytest.raises(ClientGone):
-        await collect_body(Sender(*chunks), ticket, declared=None, limit=LIMIT, timeout_ms=1_000)
+        await collected(Sender(*chunks))
 
 
-async def test_a_body_that_never_ends_is_refused_in_time(ticket: Ticket) -> None:
+@pytest.mark.parametrize("setting", ["body_timeout_ms", "body_stall_timeout_ms"])
+async def test_a_body_that_never_ends_is_refused_in_time(setting: str) -> None:
     """A client that stops sending is told 408."""
-    slow = Sender(b"half", hangs_up=False)
     with pytest.raises(RequestTimedOut):
-        await collect_body(slow, ticket, declared=None, limit=LIMIT, timeout_ms=5)
+        await collected(Sender(b"half", hangs_up=False), **{setting: 5})
 
 
 @pytest.mark.parametrize(
     ("declared", "chunks"), [(11, ()), (None, (b"0123456789!.",)), (5, (b"01234567", b"89!."))]
 )
 async def test_a_body_that_is_too_large_is_not_held(
-    ticket: Ticket, declared: int | None, chunks: tuple[bytes, ...]
+    declared: int | None, chunks: tuple[bytes, ...]
 ) -> None:
     """Whatever length was declared, what comes is counted."""
     with pytest.raises(TooLarge):
-        await collect_body(
-            Sender(*chunks), ticket, declared=declared, limit=LIMIT, timeout_ms=1_000
-        )
+        await collected(Sender(*chunks), declared)
 
 
 @pytest.mark.parametrize("length", [b"ten", b"-1", b"9" * 20])
@@ -86,14 +87,6 @@ async def test_a_length_that_is_no_number_is_malformed(tmp_path: object, length:
     with pytest.raises(MalformedRequest):
         await exchange.body()
     service.workers.close()
-
-
-async def test_an_empty_chunk_is_nothing(ticket: Ticket) -> None:
-    """A part without bytes neither ends the body nor counts."""
-    body = await collect_body(
-        Sender(b"a", b"", b"b."), ticket, declared=None, limit=LIMIT, timeout_ms=1_000
-    )
-    assert body == b"ab."
 
 
 def test_preferences_without_a_weight_are_equal() -> None:
