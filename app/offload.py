@@ -30,13 +30,16 @@ class FairThreads:
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
         """The work that has not begun, by holder; the first holder is served next."""
 
-    async def run(self, work: Callable[[], T], holder: str) -> T:
-        """Return what the work returns, done on one of the threads."""
+    def run(self, work: Callable[[], T], holder: str) -> asyncio.Future[T]:
+        """Return what the work will return, done on one of the threads.
+
+        No coroutine: its frame would refer to an error that refers to the frame, and keep both.
+        """
         job: Future[T] = Future()
         with self._lock:
             self._waiting.setdefault(holder, deque()).append((job, work))
         self._executor.submit(self._run_next)
-        return await asyncio.wrap_future(job)
+        return asyncio.wrap_future(job)
 
     def _run_next(self) -> None:
         """Do the next piece of work: one call for each that was handed in, whose it may be."""

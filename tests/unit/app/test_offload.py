@@ -1,7 +1,10 @@
 """Threads that serve holders in turn."""
 
 import asyncio
+import gc
 import threading
+import weakref
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -21,11 +24,11 @@ async def test_much_work_of_one_holder_delays_others_by_one_piece() -> None:
         begun.set()
         assert is_open.wait(20)
 
-    handed_in = [asyncio.ensure_future(threads.run(hold, "greedy"))]
+    handed_in = [threads.run(hold, "greedy")]
     await asyncio.to_thread(begun.wait)
     for holder in ("greedy", "greedy", "greedy", "other", "third", "other"):
         work = partial(done.append, holder)
-        handed_in.append(asyncio.ensure_future(threads.run(work, holder)))
+        handed_in.append(threads.run(work, holder))
     await asyncio.sleep(0)
     is_open.set()
     await asyncio.gather(*handed_in)
@@ -43,11 +46,11 @@ async def test_work_that_fails_or_is_given_up_leaves_the_threads_to_the_rest() -
         assert is_open.wait(20)
         raise ValueError("wrong")
 
-    failing = asyncio.ensure_future(threads.run(hold, "one"))
+    failing = threads.run(hold, "one")
     await asyncio.to_thread(begun.wait)
     done: list[str] = []
-    given_up = asyncio.ensure_future(threads.run(partial(done.append, "given up"), "two"))
-    wanted = asyncio.ensure_future(threads.run(partial(done.append, "wanted"), "two"))
+    given_up = threads.run(partial(done.append, "given up"), "two")
+    wanted = threads.run(partial(done.append, "wanted"), "two")
     await asyncio.sleep(0)
     given_up.cancel()
     await asyncio.sleep(0)
@@ -59,6 +62,29 @@ async def test_work_that_fails_or_is_given_up_leaves_the_threads_to_the_rest() -
     assert done == ["wanted"]
 
 
+async def test_an_error_keeps_nothing() -> None:
+    """What failed work held is free as soon as its error has been seen to, without a search."""
+    threads = FairThreads(1, "fair")
+    held: list[weakref.ref[bytearray]] = []
+
+    class Buffer(bytearray):
+        """One that can be watched."""
+
+    def fail() -> None:
+        buffer = Buffer(1)
+        held.append(weakref.ref(buffer))
+        raise ValueError("wrong")
+
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            await threads.run(fail, "one")
+        await asyncio.to_thread(threads.close)
+        assert held[0]() is None
+    finally:
+        gc.enable()
+
+
 async def test_work_that_has_not_begun_is_cancelled_at_the_end() -> None:
     """Nobody waits for threads that are gone."""
     threads = FairThreads(1, "fair")
@@ -68,9 +94,9 @@ async def test_work_that_has_not_begun_is_cancelled_at_the_end() -> None:
         begun.set()
         assert is_open.wait(20)
 
-    running = asyncio.ensure_future(threads.run(hold, "one"))
+    running = threads.run(hold, "one")
     await asyncio.to_thread(begun.wait)
-    waiting = asyncio.ensure_future(threads.run(hold, "two"))
+    waiting = threads.run(hold, "two")
     await asyncio.sleep(0)
     closing = asyncio.to_thread(threads.close)
     asyncio.get_running_loop().call_soon(is_open.set)
