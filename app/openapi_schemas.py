@@ -1,7 +1,7 @@
 """The document's schemas, in the forms that every generator of clients understands.
 
-pydantic writes `anyOf: [X, null]`, `const`, defaults on unions and `patternProperties`; FastAPI
-turns bounds into floats. Each of these stops some generator, or makes its code not compile.
+pydantic writes `anyOf: [X, null]`, `const` and defaults on unions; FastAPI turns bounds into
+floats. Each of these stops some generator, or makes its code not compile.
 """
 
 from __future__ import annotations
@@ -43,14 +43,6 @@ class PlainSchemas(GenerateJsonSchema):
         described = super().literal_schema(schema)
         if "const" in described:
             described["enum"] = [described.pop("const")]
-        return described
-
-    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        """A pattern of keys stands beside the schema of the values, not around it."""
-        described = super().dict_schema(schema)
-        for pattern, values in described.pop("patternProperties", {}).items():
-            described["propertyNames"] = {"pattern": pattern}
-            described["additionalProperties"] = values
         return described
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401  # pydantic's

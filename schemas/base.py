@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ def _strings_below(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
                 ast.AnnAssign(target=ast.Name(id=name)),
                 ast.Expr(value=ast.Constant(value=str(text))),
             ):
-                yield name, inspect.cleandoc(text)
+                yield name, " ".join(text.split())
             case _:
                 pass
 

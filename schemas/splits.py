@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import Field, WithJsonSchema
-from typing_extensions import TypeAliasType
 
 from schemas.base import Model, ResponseModel
 from schemas.common import (
@@ -20,46 +19,24 @@ from schemas.common import (
 )
 
 Place: TypeAlias = Offset | Annotated[str, Field(pattern=OFFSET_PATTERN)]
-PARTITION_PATTERN: Final = r"^(0|[1-9][0-9]{0,9})$"
-PartitionKey = Annotated[str, Field(pattern=PARTITION_PATTERN)]
-_OFFSET: Final = {"$ref": "#/components/schemas/OffsetOrName"}
-OffsetsByPartition = TypeAliasType(
-    "OffsetsByPartition",
-    Annotated[
-        dict[PartitionKey, Place],
-        WithJsonSchema(
-            {
-                "type": "object",
-                "description": "An offset for each partition, by its number.",
-                "propertyNames": {"pattern": PARTITION_PATTERN},
-                # One declared member makes it a class: a bare map in a union does not compile in
-                # the Java of openapi-generator.
-                "properties": {"0": {**_OFFSET, "description": "Offset for partition 0."}},
-                "additionalProperties": _OFFSET,
-            }
-        ),
-    ],
-)
-Cut = TypeAliasType(
-    "Cut",
-    Annotated[
-        Place | OffsetsByPartition,
-        Field(
-            description="One offset for all partitions (a number, `earliest`, `latest` or "
-            "`ts:<epoch ms>`), or an object with one for each partition."
-        ),
-    ],
-)
+PartitionKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
+Cut: TypeAlias = Annotated[
+    Place | dict[PartitionKey, Place],
+    # In words: a union with a map compiles neither in Java (openapi-generator) nor, once the map
+    # has a declared member, in TypeScript (orval).
+    WithJsonSchema({"examples": [0, "earliest", "ts:1788000000123", {"0": 0, "1": "latest"}]}),
+]
 
 
 class SplitRequest(Model):
     """Two cuts through a topic, and how the records between them are divided."""
 
     start: Cut = "earliest"
-    """Where the splits begin. Default `earliest`."""
+    """Where the splits begin: one offset for all partitions (a number, `earliest`, `latest` or
+    `ts:<epoch ms>`), or an object with one for each partition number. Default `earliest`."""
     end: Cut = "latest"
-    """Where the splits end, exclusive; `latest` is the end of what such a reader sees. Default
-    `latest`."""
+    """Where the splits end, exclusive: as `start`; `latest` is the end of what such a reader sees.
+    Default `latest`."""
     partitions: Annotated[list[PartitionNumber], Field(min_length=1)] | None = None
     """Partitions to plan. Default: all partitions of the topic."""
     isolation: Isolation = "read_uncommitted"
