@@ -169,9 +169,9 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
     return server
 
 
-def _protocol_of(tls: dict[str, Any]) -> type[Protocol]:
+def _protocol_of(tls: dict[str, Any]) -> Callable[..., Protocol]:
     if "ssl_ca_certs" not in tls:
         return Protocol
-    from app.tls_clients import CertifiedProtocol  # noqa: PLC0415  # loads cryptography
+    from app.tls_clients import CertifiedProtocol, Sessions  # noqa: PLC0415  # loads cryptography
 
-    return CertifiedProtocol
+    return partial(CertifiedProtocol, sessions=Sessions())

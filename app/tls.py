@@ -33,6 +33,7 @@ class Certificates:
         self._interval_s = settings.tls_check_interval_ms / 1000
         files = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         self._files = tuple(path for path in files if path is not None)
+        self._asks_clients = settings.tls_client_ca is not None
         self._make: Callable[[], ssl.SSLContext]
         self._current: ssl.SSLContext
         self._versions: Versions
@@ -41,7 +42,7 @@ class Certificates:
         """Return what uvicorn listens with: it hands every connection on to the one in force."""
         self._make = make
         self._versions = self._look()
-        listening = self._current = make()
+        listening = self._current = self._made()
         listening.sni_callback = self._hand_on
         return listening
 
@@ -52,7 +53,7 @@ class Certificates:
             return
         self._versions = versions
         try:
-            self._current = self._make()
+            self._current = self._made()
         except (OSError, ValueError) as error:
             _LOG.error("the TLS files have changed and cannot be used, yet: %s", error)
         else:
@@ -63,6 +64,18 @@ class Certificates:
         while True:
             await asyncio.sleep(self._interval_s)
             await asyncio.to_thread(self.refresh)
+
+    def _made(self) -> ssl.SSLContext:
+        """Return a context of the files as they are.
+
+        A ticket would let its client in without its certificate being verified again: none is
+        issued where certificates count. See `app.tls_clients` for sessions without tickets.
+        """
+        context = self._make()
+        if self._asks_clients:
+            context.options |= ssl.OP_NO_TICKET  # up to TLS 1.2
+            context.num_tickets = 0  # TLS 1.3
+        return context
 
     def _hand_on(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
         connection.context = self._current

@@ -4,6 +4,7 @@ import json
 import logging
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,55 @@ def test_a_renewed_authority_decides_about_clients(tmp_path: Path) -> None:
         assert httpx.get(url, verify=new).status_code == 200
         with pytest.raises(httpx.TransportError):
             httpx.get(url, verify=old)
+
+
+def resumed(
+    url: str, shown: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[bytes, bool, ssl.SSLSession | None]:
+    """The status line of a request in this session, whether it was resumed, and the session."""
+    host, _, port = url.removeprefix("https://").partition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=30) as wire,
+        shown.wrap_socket(wire, server_hostname=host, session=session) as secure,
+    ):
+        secure.sendall(b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        come = b""
+        with suppress(OSError):
+            while piece := secure.recv(65_536):
+                come += piece
+        return come[:12], bool(secure.session_reused), secure.session
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_does_not_outlive_the_authority_of_its_certificate(
+    tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that resumes is not let in with a certificate that nobody would verify today."""
+    monkeypatch.setattr("app.tls_clients.MAX_SESSIONS", 2)
+    authority, before, after = (Authority(tmp_path, name) for name in ("own", "before", "after"))
+    server = authority.vouch("server")
+    trusted = tmp_path / "clients.pem"
+    trusted.write_bytes(before.path.read_bytes())
+    spark = context_of(authority, before.vouch("spark"))
+    spark.minimum_version = spark.maximum_version = version
+    named: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
+    named |= {"tls_client_ca": trusted, "tls_check_interval_ms": 3_600_000}
+    named["client_certificates"] = {"CN=spark": ["read:*"]}
+    is_resumable = version is ssl.TLSVersion.TLSv1_2
+    with serving(tmp_path / "data", trusted=context_of(authority), **named) as served:
+        assert served.server.certificates is not None
+        for _ in range(3):
+            status, _, session = resumed(served.url, spark)
+            assert status == b"HTTP/1.1 200"
+        assert session is not None
+        assert not session.has_ticket
+        assert resumed(served.url, spark, session)[:2] == (b"HTTP/1.1 200", is_resumable)
+        trusted.write_bytes(after.path.read_bytes())
+        served.server.certificates.refresh()
+        assert resumed(served.url, spark, session)[0] == b""
+        trusted.write_bytes(before.path.read_bytes())
+        served.server.certificates.refresh()
+        assert resumed(served.url, spark)[0] == b"HTTP/1.1 200"
 
 
 def test_the_files_of_tls_are_looked_at_again_and_again(tmp_path: Path) -> None:
