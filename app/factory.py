@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from app.answers import AnswerResponse
 from app.commits import CommitTimedOut
+from app.heads import trace_of
 from app.kafka_rest_v2.errors import error_answer, is_for_proxies
 from app.kafka_rest_v2.router import router as kafka_rest_v2
 from app.lifespan import lifespan
@@ -117,7 +118,7 @@ async def _explain(request: Request, error: Exception) -> Response:
         explain(
             error,
             path=path_as_sent(request.scope),
-            trace=dict(request.scope["headers"]).get(b"traceparent"),
+            trace=trace_of(dict(request.scope["headers"])),
         )
     )
 

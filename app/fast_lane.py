@@ -15,6 +15,7 @@ from app.answers import Answer, Message, Receive, Scope, Send, send_answer
 from app.auth.audit import CALLER_KEY
 from app.auth.security import peer_of
 from app.deliveries import SEND_NOW
+from app.heads import trace_of
 from app.middleware import App
 from app.operations.append import append_batches, append_records
 from app.operations.coding import coded
@@ -23,7 +24,7 @@ from app.operations.offsets import get_offsets
 from app.operations.read import read_batches, read_records
 from app.operations.service import MAX_PLACES, Service, Target
 from app.operations.tailing import TailSession, open_tail
-from app.problems import kind_of, problem_answer
+from app.problems import Forbidden, kind_of, problem_answer
 from app.tail import ClientGone
 from app.translate.calls import (
     FAST_APPEND_CALLS,
@@ -82,7 +83,7 @@ class FastLane:
         started = perf_counter()
         service = self._service
         head: Mapping[bytes, bytes] = dict(scope["headers"])
-        trace = head.get(b"traceparent")
+        trace = trace_of(head)
         exchange: Exchange | None = None
         status = sent_bytes = 0
         try:
@@ -98,6 +99,10 @@ class FastLane:
             except ClientGone:
                 return
             except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
+                if isinstance(error, Forbidden):  # the audit log names who tried
+                    scope[CALLER_KEY] = service.security.identify(
+                        work.operation, scope["headers"], peer_of(scope)
+                    )
                 answer = problem_answer(error, path=scope["path"], trace=trace)
                 service.telemetry.explained(kind_of(error).code)
             if isinstance(answer, TailSession):
@@ -126,7 +131,7 @@ async def _stream(session: TailSession, exchange: Exchange, scope: Scope, send: 
         exchange.caller.sent(len(message.get("body", b"")))
         await send(message)
 
-    trace = exchange.head.get(b"traceparent")
+    trace = trace_of(exchange.head)
     if exchange.caller.meter is not None:
         await session.run(scope, counted, trace)
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _ONCE: Final = frozenset(
@@ -35,6 +36,20 @@ _LISTS: Final = (b"accept", b"accept-encoding")
 """Of these a client may send one line for each that it takes."""
 
 _UPGRADING: Final = frozenset({b"upgrade", b"http2-settings"})
+
+
+_TRACEPARENT: Final = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
+
+
+def trace_of(head: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the traceparent of a request; None for none, or for one that W3C does not define.
+
+    It is echoed and logged, so it is checked first.
+    """
+    trace = head.get(b"traceparent")
+    return trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None
 
 
 def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None:

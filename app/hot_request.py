@@ -19,6 +19,7 @@ from app.answers import Answer, Headers, Scope
 from app.auth.audit import CALLER_KEY
 from app.auth.principal import Principal
 from app.auth.security import peer_of
+from app.heads import trace_of
 from app.operations.coding import coded
 from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
@@ -170,7 +171,7 @@ class HotRequest(ABC):
     def _problem(self, error: Exception) -> Answer:
         """Return what is said of an error, and count it."""
         self._lane.service.telemetry.explained(kind_of(error).code)
-        trace = self._exchange.head.get(b"traceparent")
+        trace = trace_of(self._exchange.head)
         return problem_answer(error, path=self._scope["path"], trace=trace)
 
     async def _send_coded(self, answer: Answer) -> None:
@@ -189,7 +190,7 @@ class HotRequest(ABC):
 
     def _head(self, status: int, head: bytes, body_bytes: int) -> tuple[bytes, ...]:
         """Return the pieces of the whole head."""
-        trace = self._exchange.head.get(b"traceparent")
+        trace = trace_of(self._exchange.head)
         if self._lane.varies_by_origin:
             head = _varying_by_origin(head)
         return (

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from app.auth.audit import CALLER_KEY, audit
+from app.heads import trace_of
 from app.problems import trace_id_of
 from app.telemetry import Telemetry
 
@@ -94,6 +95,6 @@ def log_access(finished: Finished) -> None:
             "sent_bytes": finished.sent_bytes,
             "principal": None if caller is None else caller.name,
             "client": (scope.get("client") or ("",))[0],
-            "trace_id": trace_id_of(head.get(b"traceparent")),
+            "trace_id": trace_id_of(trace_of(head)),
         },
     )

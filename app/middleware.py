@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 from app.answers import CODER, Message, Receive, Scope, Send
 from app.auth.audit import CALLER_KEY
+from app.heads import trace_of
 from app.operations.coding import coded
 from app.operations.service import Service
 
@@ -40,7 +41,7 @@ class Frame:
         started = perf_counter()
         scope["path"] = _path_of(scope)
         head = dict(scope["headers"])
-        trace = head.get(b"traceparent")
+        trace = trace_of(head)
         scope[CODER] = partial(coded, self._service, head)
         method = scope["method"]
         if method == "HEAD":

@@ -9,6 +9,7 @@ from time import perf_counter
 
 from app.answers import Receive, Scope, Send, send_answer
 from app.auth.sites import PROBES
+from app.heads import trace_of
 from app.kafka_rest_v2.errors import error_answer, is_for_proxies
 from app.middleware import App, path_as_sent
 from app.operations.service import Service
@@ -40,7 +41,7 @@ class SiteGuard:
     async def _refuse(self, error: Exception, scope: Scope, send: Send) -> None:
         started = perf_counter()
         explain = error_answer if is_for_proxies(scope["path"]) else problem_answer
-        trace = dict(scope["headers"]).get(b"traceparent")
+        trace = trace_of(dict(scope["headers"]))
         answer = explain(error, path=path_as_sent(scope), trace=trace)
         service = self._service
         service.telemetry.explained(kind_of(error).code)

@@ -66,6 +66,11 @@ class _Group:
         """At most one record that is on disk, then those that are not yet."""
 
 
+def no_such_group(group: str) -> GroupNotFound:
+    """Return the refusal of a group that is not there."""
+    return GroupNotFound(f"group {group!r} has stored no offset", group=group)
+
+
 class GroupOffsets:
     """The cursors of all groups. `load` once, on any thread; from then on of the event loop.
 
@@ -162,7 +167,7 @@ class GroupOffsets:
         self._ensure_readable(group)
         found = sorted(self._settled(group), key=lambda one: one[0])
         if not found:
-            raise GroupNotFound(f"group {group!r} has stored no offset", group=group)
+            raise no_such_group(group)
         return found
 
     def cursor(self, key: CursorKey) -> Stored:

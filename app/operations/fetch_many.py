@@ -17,6 +17,7 @@ from app.admission import Phase
 from app.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
 from app.auth.scopes import Action
 from app.dependencies import negotiate
+from app.heads import trace_of
 from app.operations.exchange import Exchange
 from app.operations.fetching import (
     ensure_current,
@@ -262,7 +263,7 @@ class _Fetch:
 
     def _problem_of(self, part: _Part) -> Buffer:
         assert part.error is not None, "a partition was read, or has failed"
-        trace = self._exchange.head.get(b"traceparent")
+        trace = trace_of(self._exchange.head)
         return problem_answer(part.error, path=part.path, trace=trace).body
 
 

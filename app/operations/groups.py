@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from app.answers import NO_STORE, Answer, Headers, json_answer
 from app.auth.scopes import Action
 from app.groups.loading import Stored
+from app.groups.offsets import no_such_group
 from app.groups.records import CursorKey, CursorValue
 from app.operations.exchange import Exchange
 from app.operations.service import Service
@@ -102,7 +103,7 @@ def list_group_offsets(
     """Return one page of a group's cursors that the caller may read, by topic and partition."""
     service = exchange.service
     after = None if page_token is None else _key_of(group, decode_token(page_token))
-    readable = _readable(exchange, service.groups.cursors(group))
+    readable = _readable(exchange, group)
     cursors = [one for one in readable if after is None or one[0] > after]
     page = cursors[: min(page_size, service.settings.max_page_size)]
     token = None
@@ -119,7 +120,7 @@ def get_group_lag(exchange: Exchange, group: str, isolation: str) -> Answer:
     Those that the caller may not read are left out.
     """
     service, level = exchange.service, FetchIsolation(isolation)
-    readable = _readable(exchange, service.groups.cursors(group))
+    readable = _readable(exchange, group)
     lags = [_lag(service, key, value.offset, level) for key, value in readable]
     body = {
         "group": group,
@@ -130,11 +131,16 @@ def get_group_lag(exchange: Exchange, group: str, isolation: str) -> Answer:
     return json_answer(to_json(body))
 
 
-def _readable(
-    exchange: Exchange, cursors: list[tuple[CursorKey, CursorValue]]
-) -> list[tuple[CursorKey, CursorValue]]:
-    """Return the cursors in topics that the caller may read."""
-    return [one for one in cursors if _may_read(exchange, one[0])]
+def _readable(exchange: Exchange, group: str) -> list[tuple[CursorKey, CursorValue]]:
+    """Return the cursors of a group in topics that the caller may read.
+
+    Raises GroupNotFound if there is none: a group that the caller may not see is not there.
+    """
+    cursors = exchange.service.groups.cursors(group)
+    readable = [one for one in cursors if _may_read(exchange, one[0])]
+    if not readable:
+        raise no_such_group(group)
+    return readable
 
 
 def _may_read(exchange: Exchange, key: CursorKey) -> bool:

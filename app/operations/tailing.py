@@ -17,6 +17,7 @@ from app.admission import Phase
 from app.answers import NO_STORE, Headers, Scope, Send
 from app.deliveries import PIECE_BYTES, Delivery
 from app.dependencies import negotiate
+from app.heads import trace_of
 from app.operations.exchange import Exchange
 from app.operations.fetching import (
     ensure_current,
@@ -289,7 +290,7 @@ class TailSession:
     def _end_of(self, error: Exception) -> _End:
         kind = kind_of(error)
         path = self._place.path.decode() + "tail"
-        trace = self._exchange.head.get(b"traceparent")
+        trace = trace_of(self._exchange.head)
         answer = problem_answer(error, path=path, trace=trace)
         detail = str(problem_members(error)["detail"])
         return _End(kind.code, detail, kind.retryable, msgspec.Raw(bytes(answer.body)))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.credentials import bearer, create_key
-from tests.support.service import RECORDS, client_of, fast, running
+from tests.support.service import RECORDS, client_of, fast, open_service, running
+from tests.support.wire import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -47,6 +48,64 @@ async def test_administrative_actions_are_told(
         ("key:reader", "deleteTopic", topic, 403, "refused"),
         (None, "deleteTopic", topic, 401, "refused"),
         ("key:ops", "deleteTopic", topic, 204, "done"),
+    ]
+
+
+async def test_whoever_is_refused_is_audited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Failed logins and missing scopes, on every lane, with who tried if that is known."""
+    caplog.set_level(logging.INFO, "tidelog.audit")
+    key = create_key(tmp_path, "ops", "admin:*", "append:*", "read:*")
+    stale = bearer(create_key(tmp_path, "stale", "read:*", expires_ms=1))
+    other = bearer(create_key(tmp_path, "other", "read:other"))
+    async with open_service(tmp_path) as service, wired(service) as client:
+        await client.put("/v1/topics/events", json={}, headers=bearer(key))
+        await client.get(RECORDS, headers=bearer(key))
+        caplog.clear()
+        for headers in ({}, bearer(f"{key[:-1]}x"), stale, other):
+            for path in (RECORDS, f"{RECORDS}?explain=1", "/topics/events"):
+                await client.get(path, headers=headers)
+        await client.get(RECORDS, headers=bearer(key))
+    read = ("readRecords", RECORDS)
+    ways = (read, read, ("kafkaRestGetTopic", "/topics/events"))
+    assert told(caplog) == [
+        (who, operation, path, status, "refused")
+        for who, status in ((None, 401), (None, 401), (None, 401), ("key:other", 403))
+        for operation, path in ways
+    ]
+
+
+async def test_pages_of_other_sites_and_foreign_hosts_are_audited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a page tried is named by its method and path."""
+    caplog.set_level(logging.INFO, "tidelog.audit")
+    async with open_service(tmp_path) as service, wired(service) as client:
+        await client.delete("/v1/topics/events", headers={"origin": "http://evil.example"})
+        await client.get("/v1/topics", headers={"host": "evil.example"})
+    assert told(caplog) == [
+        (None, "other", "/v1/topics/events", 403, "refused"),
+        (None, "other", "/v1/topics", 421, "refused"),
+    ]
+    assert [vars(one)["method"] for one in caplog.records] == ["DELETE", "GET"]
+
+
+async def test_changes_of_group_offsets_are_audited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who moved a group's offset, and who deleted it; not who looked."""
+    caplog.set_level(logging.INFO, "tidelog.audit")
+    path = "/v1/groups/lake/offsets/events/0"
+    async with running(tmp_path) as api:
+        await api.create()
+        caplog.clear()
+        await api.client.put(path, json={"offset": 0})
+        await api.client.get(path)
+        await api.client.delete(path)
+    assert told(caplog) == [
+        ("anonymous", "putGroupOffset", path, 201, "done"),
+        ("anonymous", "deleteGroupOffset", path, 204, "done"),
     ]
 
 

@@ -287,61 +287,25 @@ async def test_a_damaged_file_of_keys_stops_the_start(tmp_path: Path) -> None:
     await service.close()
 
 
-async def test_a_damaged_file_of_keys_lets_nobody_in(guarded: Api) -> None:
-    """A key may have been revoked in it. The file as it was lets its keys in again (Z4)."""
-    path = guarded.service.settings.data_directory / "tidelog-api-keys.json"
-    whole = path.read_bytes()
-    for damaged in (b"{", b"", whole[:50], whole.replace(b"root", b"toor")):
-        path.write_bytes(damaged)
-        await guarded.service.security.refresh_keys()
-        for way in (OFFSETS, "/v1/topics"):
-            check(await guarded.client.get(way), 503, "credentials_unavailable")
-            check(await as_nobody(guarded).get(way), 401, "unauthenticated")
-        path.write_bytes(whole)
-        await guarded.service.security.refresh_keys()
-        assert (await guarded.client.get(OFFSETS)).status_code == 200
-
-
-async def test_a_damaged_file_of_keys_closes_an_open_service(tmp_path: Path) -> None:
-    """Somebody wanted credentials to be asked for: until it is known which, nobody is let in."""
-    async with running(tmp_path) as api:
-        await api.create()
-        (tmp_path / "tidelog-api-keys.json").write_text("{")
-        await api.service.security.refresh_keys()
-        check(await api.client.get(OFFSETS), 401, "unauthenticated")
-
-
-async def test_a_file_of_keys_that_cannot_be_opened_lets_nobody_in_for_long(
-    tmp_path: Path,
+async def test_a_group_that_may_not_be_seen_is_answered_as_one_that_is_not_there(
+    guarded: Api,
 ) -> None:
-    """Its keys are valid for `api_keys_read_timeout_ms` more: one of them may be revoked."""
-    path, aside = tmp_path / "tidelog-api-keys.json", tmp_path / "aside"
-    key = bearer(create_key(tmp_path, "root", *ADMIN))
-    clock = ManualClock()
-    async with running(tmp_path, clock=clock, api_keys_read_timeout_ms=5_000) as api:
-        api.client.headers.update(key)
-        await api.create()
-        path.rename(aside)
-        path.symlink_to(path)
-        for passed_ms, status in ((4_999, 200), (1, 503), (0, 503)):
-            clock.advance(passed_ms)
-            await api.service.security.refresh_keys()
-            assert (await api.client.get(OFFSETS)).status_code == status
-        aside.replace(path)
-        await api.service.security.refresh_keys()
-        assert (await api.client.get(OFFSETS)).status_code == 200
-
-
-async def test_an_open_service_stays_open_if_there_may_be_no_keys(tmp_path: Path) -> None:
-    """Where no file of keys has been seen, one that cannot be opened is no reason to close."""
-    clock = ManualClock()
-    path = tmp_path / "tidelog-api-keys.json"
-    async with running(tmp_path, clock=clock) as api:
-        await api.create()
-        path.symlink_to(path)
-        clock.advance(3_600_000)
-        await api.service.security.refresh_keys()
-        assert (await api.client.get(OFFSETS)).status_code == 200
+    """Names of groups cannot be guessed by what is answered (G5)."""
+    assert (await guarded.client.put("/v1/topics/other", json={})).status_code == 201
+    url = "/v1/groups/secret/offsets/other/0"
+    assert (await guarded.client.put(url, json={"offset": 0})).status_code == 201
+    async with await as_key(guarded, "reader", "read:events") as reader:
+        for way in ("offsets", "offsets?page_size=1", "lag"):
+            problems = [
+                check(await reader.get(f"/v1/groups/{name}/{way}"), 404, "group_not_found")
+                for name in ("secret", "absent")
+            ]
+            for problem, name in zip(problems, ("secret", "absent"), strict=True):
+                assert len(problem.pop("trace_id")) == 32
+                for member in ("detail", "group", "instance"):
+                    problem[member] = problem[member].replace(name, "NAME")
+            assert problems[0] == problems[1]
+    assert (await guarded.client.get("/v1/groups/secret/offsets")).status_code == 200
 
 
 async def test_before_the_keys_are_read_nobody_is_let_in(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from app import tracing
 from app.tracing import Tracing
 from engine.errors import InvalidConfig
 from tests.support.server import serving
-from tests.support.service import RECORDS, running
+from tests.support.service import RECORDS, open_service, running
+from tests.support.wire import wired
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -124,3 +125,38 @@ def test_nothing_of_opentelemetry_is_loaded_by_default() -> None:
     """Neither SDK nor exporter, for whoever does not ask; FastAPI itself loads the interface."""
     check = "import sys, app.server; sys.exit('opentelemetry.sdk' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=60)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "nonsense",
+        PARENT.upper(),
+        f"{PARENT}-00",
+        PARENT.replace("00-", "ff-", 1),
+        PARENT.replace(TRACE, "0" * 32),
+        f"00-{TRACE}-{'0' * 16}-01",
+        PARENT.replace(TRACE, "<script>alert(document.cookie)//"),
+    ],
+)
+async def test_a_traceparent_that_is_none_is_neither_echoed_nor_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: str
+) -> None:
+    """W3C has it ignored; on every lane, in every answer, and in the problem documents."""
+    caplog.set_level("INFO", logger="tidelog.access")
+    async with open_service(tmp_path, access_log=True) as service, wired(service) as client:
+        await client.put("/v1/topics/events", json={})
+        await client.get(RECORDS)
+        caplog.clear()
+        trace = {"traceparent": wrong}
+        elsewhere = trace | {"origin": "http://evil.example"}
+        for path in (RECORDS, f"{RECORDS}?explain=1", f"{RECORDS}?offset=9", "/v1/none"):
+            answer = await client.get(path, headers=trace)
+            assert "traceparent" not in answer.headers
+            assert TRACE not in answer.text
+        refused = await client.post(RECORDS, headers=elsewhere)
+        assert refused.status_code == 403
+        assert "traceparent" not in refused.headers
+        assert len(refused.json()["trace_id"]) == 32
+    assert {vars(one)["trace_id"] for one in caplog.records} == {None}

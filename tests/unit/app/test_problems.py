@@ -112,14 +112,6 @@ def test_facts_of_any_kind_can_be_told() -> None:
     assert (problem["etag"], problem["where"]) == ('"1-2-00000003"', "here")
 
 
-@pytest.mark.parametrize("trace", [b"nonsense", b"00-short-1-1", b"00-" + b"-" * 32 + b"-1-1"])
-def test_a_trace_that_is_none_is_replaced(trace: bytes) -> None:
-    """A traceparent that cannot be read is not passed on as an id."""
-    problem = document_of(errors.TopicNotFound("x"), trace)
-    assert len(problem["trace_id"]) == 32
-    assert problem["trace_id"].isalnum()
-
-
 def test_half_a_pair_is_found_where_a_parser_stumbles() -> None:
     """Any string of a few escapes is named as half a pair just if it is no JSON."""
     escapes = (rb"\ud800", rb"\uDBff", rb"\udc00", rb"\u00e9", rb"\\", rb"\n", b"u")
