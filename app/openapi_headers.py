@@ -41,6 +41,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "Log-Explain": _Header("With `explain=1`: which segment was read, and why the answer ended"),
     "Log-First-Offset": _Header("Base offset of the first batch, not above `offset`", _NUMBER),
     "Log-High-Watermark": _Header("End of what is flushed to disk, exclusive", _NUMBER),
+    "Log-Id": _Header("`log_id` of the log", example="MbVOaUkkR46WnfKUMqB8JQ.0"),
     "Log-Last-Stable-Offset": _Header("End of what `read_committed` reads, exclusive", _NUMBER),
     "Log-Leader-Epoch": _Header("Leader epoch of the log", _NUMBER),
     "Log-Next-Offset": _Header("Offset to read on from", _NUMBER),
@@ -53,6 +54,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
 }
 
 MARKS: Final = (
+    "Log-Id",
     "Log-Start-Offset",
     "Log-High-Watermark",
     "Log-Last-Stable-Offset",
@@ -62,6 +64,19 @@ MARKS: Final = (
 )
 """On every answer about one log, all from one snapshot."""
 
+_ABOUT_LOGS: Final = (
+    "compactLog",
+    "deleteRecords",
+    "flushLog",
+    "getAppendOutcome",
+    "getMove",
+    "getPartition",
+    "listProducers",
+    "listSegments",
+    "movePartition",
+    "rollSegment",
+    "runRetention",
+)
 _EVERYWHERE: Final = ("traceparent", "Cache-Control")
 _JSON: Final = ("Content-Encoding", "Vary")
 _APPENDED: Final = (*MARKS, "ETag", "Link", "Location", "Idempotency-Replayed")
@@ -86,13 +101,15 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("readBatches", "206"): (*_READ, "Log-First-Offset", *_PART),
     ("readBatches", "304"): ("ETag",),
     ("tailRecords", "200"): (*MARKS, "Link"),
-    ("getOffsets", "200"): (*MARKS, "ETag"),
-    ("getOffsetAt", "200"): (*MARKS, "ETag"),
+    ("getOffsets", "200"): (*MARKS, "ETag", "Link"),
+    ("getOffsetAt", "200"): (*MARKS, "ETag", "Link"),
     ("downloadSegment", "200"): _FILE,
     ("downloadSegment", "206"): (*_FILE, "Content-Range"),
     ("downloadSegment", "304"): ("ETag",),
-    ("truncateLog", "200"): ("ETag",),
-    ("endTransaction", "200"): ("ETag",),
+    ("truncateLog", "200"): (*MARKS, "ETag"),
+    ("endTransaction", "200"): (*MARKS, "ETag"),
+    **{(name, "200"): MARKS for name in _ABOUT_LOGS},
+    ("movePartition", "202"): MARKS,
     **{
         (name, status): ("ETag",)
         for name in ("getGroupOffset", "putGroupOffset")

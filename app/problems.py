@@ -347,6 +347,8 @@ def trace_id_of(trace: bytes | None) -> str | None:
 
 
 _KAFKA_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
+    GroupNotFound: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    CursorNotFound: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     UnsupportedMediaType: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     Unauthenticated: ErrorCode.SASL_AUTHENTICATION_FAILED,
     Forbidden: ErrorCode.TOPIC_AUTHORIZATION_FAILED,

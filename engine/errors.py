@@ -81,7 +81,6 @@ class ErrorCode(enum.IntEnum):
     TRANSACTION_COORDINATOR_FENCED = 52
     STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
-    UNKNOWN_PRODUCER_ID = 59
     UNSUPPORTED_COMPRESSION_TYPE = 76
     INVALID_RECORD = 87
     THROTTLING_QUOTA_EXCEEDED = 89
@@ -252,7 +251,7 @@ class InvalidTransactionState(ProducerError):
 class ProducerNotFound(ProducerError):
     """No such producer is known to this log."""
 
-    kafka_code = ErrorCode.UNKNOWN_PRODUCER_ID
+    kafka_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class NotFound(_FactualError):

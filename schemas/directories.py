@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Model, ResponseModel
-from schemas.common import Count, Int64, PartitionNumber, TopicShown
+from schemas.common import Count, Int64, Marks, PartitionNumber, TopicShown
 
 
 class DataDirectory(ResponseModel):
@@ -71,7 +71,7 @@ class MovePartition(Model):
     """Path of a data directory, exactly as `listDirectories` returns it."""
 
 
-class MoveReport(ResponseModel):
+class MoveReport(Marks):
     """Where a partition is stored, and the state of its last move; a restart forgets the move."""
 
     topic: TopicShown

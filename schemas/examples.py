@@ -202,6 +202,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         "log_end_offset": 3,
         "leader_epoch": 0,
         "recovery_point": 0,
+        "log_id": "KtuN7ittTxq0YZTNXCrBbw.0",
     },
     "OffsetAtTime": {"offset": 0, "timestamp": None, "leader_epoch": 0},
     "TopicOffsets": {
@@ -231,6 +232,10 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
     },
     "ProducerIdentity": {"producer_id": 0, "producer_epoch": 0},
     "ProducerList": {
+        "log_start_offset": 0,
+        "high_watermark": 4,
+        "last_stable_offset": 3,
+        "log_end_offset": 4,
         "topic": "flights",
         "partition": 0,
         "producers": [

@@ -52,7 +52,7 @@ class Segment(ResponseModel):
     """Where to download the files; null for a segment below the log start that will be removed."""
 
 
-class SegmentList(ResponseModel):
+class SegmentList(Marks):
     """The segments of a log."""
 
     topic: TopicShown
@@ -61,7 +61,7 @@ class SegmentList(ResponseModel):
     """Segments in the order of their offsets; the last one is active."""
 
 
-class RollReport(ResponseModel):
+class RollReport(Marks):
     """Whether a new active segment was opened; an empty active segment is kept."""
 
     rolled: bool

@@ -47,6 +47,7 @@ class Offsets(Marks):
     leader_epoch: LeaderEpoch
     recovery_point: Count
     """Offset below which a restart checks nothing: indexes and snapshots are on disk too."""
+    log_id: LogId
 
 
 class OffsetAtTime(ResponseModel):

@@ -6,6 +6,10 @@ from typing import Any, Final
 
 OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "SegmentList": {
+        "log_start_offset": 0,
+        "high_watermark": 3,
+        "last_stable_offset": 3,
+        "log_end_offset": 3,
         "topic": "flights",
         "partition": 0,
         "segments": [
@@ -24,7 +28,15 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
             }
         ],
     },
-    "RollReport": {"rolled": True, "old_base_offset": 0, "new_base_offset": 5},
+    "RollReport": {
+        "log_start_offset": 0,
+        "high_watermark": 5,
+        "last_stable_offset": 5,
+        "log_end_offset": 5,
+        "rolled": True,
+        "old_base_offset": 0,
+        "new_base_offset": 5,
+    },
     "FlushReport": {
         "log_start_offset": 0,
         "high_watermark": 5,
@@ -107,6 +119,10 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         ],
     },
     "MoveReport": {
+        "log_start_offset": 0,
+        "high_watermark": 3,
+        "last_stable_offset": 3,
+        "log_end_offset": 3,
         "topic": "flights",
         "partition": 0,
         "directory": "/var/lib/tidelog/disk-1",

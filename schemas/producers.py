@@ -69,7 +69,7 @@ class Producer(ResponseModel):
     """First offset of its open transaction; null if no transaction is open."""
 
 
-class ProducerList(ResponseModel):
+class ProducerList(Marks):
     """One page of producers."""
 
     topic: TopicShown

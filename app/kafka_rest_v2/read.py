@@ -40,7 +40,7 @@ async def read_records(
     headers = [
         (b"content-type", embedded.media_type),
         NO_STORE,
-        *mark_headers(fetched.watermarks, fetched.leader_epoch, next_offset),
+        *mark_headers(place.log, fetched.watermarks, next_offset, fetched.leader_epoch),
     ]
     return Answer(200, headers, b"[" + b",".join(shown.records) + b"]")
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from app.answers import Answer, json_answer
 from app.operations.service import Service
-from app.translate.receipts import Place, to_json
+from app.translate.receipts import Place, log_answer, to_json
 from engine.background.mover import MoveReport, MoveState
 from engine.background.scrubber import ScrubReport
 from engine.types import TopicPartition
@@ -70,14 +70,14 @@ async def move_partition(service: Service, place: Place, directory: str) -> Answ
     log = TopicPartition(place.topic, place.partition)
     report = await service.administer(lambda: mover.start(log, Path(directory)))
     status = 200 if report.state is MoveState.DONE else 202
-    return json_answer(to_json(_described(place, report)), status=status)
+    return log_answer(place, _described(place, report), status=status)
 
 
 async def get_move(service: Service, place: Place) -> Answer:
     """Return where a partition lies and how its last move is going."""
     partition = TopicPartition(place.topic, place.partition)
     report = await service.administer(lambda: service.runtime.mover.report(partition))
-    return json_answer(to_json(_described(place, report)))
+    return log_answer(place, _described(place, report))
 
 
 def _described(place: Place, report: MoveReport | None) -> dict[str, object]:

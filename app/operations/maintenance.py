@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.answers import Answer, etag_of, json_answer
+from app.answers import Answer
 from app.operations.service import Service
 from app.problems import InvalidBody, PreconditionRequired
 from app.translate.calls import parse_etag
-from app.translate.receipts import Place, file_path, shown_marks, to_json
+from app.translate.receipts import Place, file_path, log_answer, shown_marks
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.files import FileKind
 from engine.log.log import Log
@@ -22,7 +22,7 @@ MARKS: Final = Marks.model_fields.keys()
 
 async def list_segments(service: Service, place: Place) -> Answer:
     """Return the segments of a log, oldest first, and where to download their files."""
-    log_start_offset = place.log.watermarks.log_start_offset
+    marks = place.log.watermarks
     segments = await service.administer(place.log.segments_info)
     shown = [
         {
@@ -31,12 +31,12 @@ async def list_segments(service: Service, place: Place) -> Answer:
             "size_bytes": segment.size_bytes,
             "largest_timestamp": segment.largest_timestamp,
             "is_active": segment.is_active,
-            "files": _files(place, segment, log_start_offset),
+            "files": _files(place, segment, marks.log_start_offset),
         }
         for segment in segments
     ]
     body = {"topic": place.topic, "partition": place.partition, "segments": shown}
-    return json_answer(to_json(body))
+    return log_answer(place, body, marks=marks)
 
 
 def _files(
@@ -55,7 +55,7 @@ def _files(
 async def roll_segment(service: Service, place: Place) -> Answer:
     """Seal the active segment and open the next; an empty one stays."""
     result = await service.administer(place.log.roll)
-    return json_answer(to_json(result._asdict()))
+    return log_answer(place, result._asdict())
 
 
 async def flush_log(service: Service, place: Place) -> Answer:
@@ -68,7 +68,7 @@ async def flush_log(service: Service, place: Place) -> Answer:
         return recovery_point
 
     recovery_point = await service.administer(flush)
-    return json_answer(to_json({**_marks(log), "recovery_point": recovery_point}))
+    return log_answer(place, {"recovery_point": recovery_point})
 
 
 async def run_retention(service: Service, place: Place, *, dry_run: bool) -> Answer:
@@ -76,14 +76,14 @@ async def run_retention(service: Service, place: Place, *, dry_run: bool) -> Ans
     log = place.log
     removed = await service.administer(lambda: log.run_retention(dry_run=dry_run))
     shown = [{**segment._asdict(), "reason": segment.reason.value} for segment in removed]
-    return json_answer(to_json({**_marks(log), "dry_run": dry_run, "removed": shown}))
+    return log_answer(place, {"dry_run": dry_run, "removed": shown})
 
 
 async def delete_records(service: Service, place: Place, before_offset: int) -> Answer:
     """Give up the records below an offset; -1 is the high watermark."""
     log = place.log
     await service.administer(lambda: log.delete_records(before_offset))
-    return json_answer(to_json(_marks(log)))
+    return log_answer(place, {})
 
 
 async def truncate_log(
@@ -112,14 +112,14 @@ async def truncate_log(
             raise OffsetBeyondLogEnd(
                 f"offset {to_offset} is beyond the log end {log_end_offset}",
                 offset=to_offset,
-                **_marks(log),
+                **shown_marks(log.watermarks),
             )
         service.commits.committed([(log, log.watermarks.high_watermark)])
 
     await service.administer(truncate)
     tag = log.tag
-    body = {**_marks(log), "leader_epoch": tag.leader_epoch, "log_id": log.log_id}
-    return json_answer(to_json(body), headers=[(b"etag", etag_of(*tag))])
+    body = {"leader_epoch": tag.leader_epoch, "log_id": log.log_id}
+    return log_answer(place, body, etag=tag)
 
 
 def _ensure_between_batches(log: Log, to_offset: int) -> None:
@@ -152,8 +152,4 @@ async def compact_log(service: Service, place: Place) -> Answer:
     log = place.log
     report = await service.workers.compact(lambda: service.runtime.cleaner.clean_now(log))
     figures = {name: getattr(report, name) for name in CompactionReport.model_fields.keys() - MARKS}
-    return json_answer(to_json({**_marks(log), **figures}))
-
-
-def _marks(log: Log) -> dict[str, object]:
-    return shown_marks(log.watermarks)
+    return log_answer(place, figures)

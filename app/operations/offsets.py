@@ -19,8 +19,8 @@ def get_offsets(place: Place) -> Answer:
     # for an end of the log that the client has not seen.
     tag = log.tag
     marks = log.watermarks
-    headers: Headers = offsets_headers(marks, tag)
-    body = offsets_body(marks, tag.leader_epoch, log.recovery_point)
+    headers: Headers = offsets_headers(place, marks, tag)
+    body = offsets_body(log, marks, tag.leader_epoch)
     return json_answer(body, headers=headers)
 
 
@@ -28,7 +28,7 @@ async def get_offset_at(service: Service, place: Place, timestamp: str) -> Answe
     """Return the offset that a time, or a name for one, stands for."""
     found = await service.workers.read(lambda: _offset_at(place.log, timestamp))
     tag = place.log.tag
-    return json_answer(to_json(found), headers=offsets_headers(place.log.watermarks, tag))
+    return json_answer(to_json(found), headers=offsets_headers(place, place.log.watermarks, tag))
 
 
 async def get_topic_offsets(service: Service, topic: str, timestamp: str | None) -> Answer:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.answers import Answer, etag_of, json_answer
+from app.answers import Answer, json_answer
 from app.operations.service import Service
-from app.translate.receipts import Place, shown_marks, to_json
+from app.translate.receipts import Place, log_answer, to_json
 from engine.errors import InvalidTransactionState, ProducerNotFound
 from engine.log.log import Log
 from engine.log.results import Appended
@@ -46,7 +46,7 @@ async def list_producers(
         "producers": [_described(entry) for entry in page],
         "next_page_token": str(page[-1].producer_id) if len(page) < len(rest) else None,
     }
-    return json_answer(to_json(body))
+    return log_answer(place, body)
 
 
 async def get_append_outcome(
@@ -58,7 +58,6 @@ async def get_append_outcome(
     is_present = epoch is None or epoch == entry.producer_epoch
     batch = _batch_with(entry, sequence) if is_present else None
     body = {
-        **shown_marks(marks),
         "producer_id": producer_id,
         "producer_epoch": entry.producer_epoch,
         "sequence": sequence,
@@ -67,7 +66,7 @@ async def get_append_outcome(
         "last_offset": None if batch is None else batch.last_offset,
         "next_sequence": _next_sequence(entry),
     }
-    return json_answer(to_json(body))
+    return log_answer(place, body, marks=marks)
 
 
 async def end_transaction(service: Service, place: Place, wanted: EndTransaction) -> Answer:
@@ -102,7 +101,6 @@ async def end_transaction(service: Service, place: Place, wanted: EndTransaction
         first_offset, appended = await service.workers.write(end)
     await service.on_disk(log, appended.last_offset + 1)
     body = {
-        **shown_marks(log.watermarks),
         "topic": place.topic,
         "partition": place.partition,
         "producer_id": wanted.producer_id,
@@ -111,7 +109,7 @@ async def end_transaction(service: Service, place: Place, wanted: EndTransaction
         "first_offset": first_offset,
         "marker_offset": appended.base_offset,
     }
-    return json_answer(to_json(body), headers=[(b"etag", etag_of(*appended.tag))])
+    return log_answer(place, body, etag=appended.tag)
 
 
 def _entry_of(log: Log, producer_id: int) -> ProducerEntry:

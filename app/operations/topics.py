@@ -14,10 +14,11 @@ from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
 from app.system_limits import ensure_maps
 from app.translate.paging import decode_token, encode_token
-from app.translate.receipts import Place, to_json
+from app.translate.receipts import Place, log_answer, to_json
 from engine.errors import PreconditionFailed, StorageError, TopicConflict
 from engine.manager.topics import Topic
 from engine.topic_keys import effective
+from engine.state.watermarks import Watermarks
 from schemas.topics import PutTopic, UpdateTopic
 
 
@@ -123,19 +124,22 @@ def list_topics(
 async def list_partitions(service: Service, name: str) -> Answer:
     """Describe all partitions of a topic."""
     places = service.places(name)
-    partitions = await service.administer(lambda: [describe_partition(place) for place in places])
+    partitions = await service.administer(
+        lambda: [describe_partition(place, place.log.watermarks) for place in places]
+    )
     return json_answer(to_json({"topic": name, "partitions": partitions}))
 
 
 async def get_partition(service: Service, place: Place) -> Answer:
     """Describe one partition."""
-    return json_answer(to_json(await service.administer(lambda: describe_partition(place))))
+    marks = place.log.watermarks
+    described = await service.administer(lambda: describe_partition(place, marks))
+    return log_answer(place, described, marks=marks)
 
 
-def describe_partition(place: Place) -> Mapping[str, object]:
+def describe_partition(place: Place, marks: Watermarks) -> Mapping[str, object]:
     """Return offsets, bytes, segments, epoch and producers of one partition."""
     log = place.log
-    marks = log.watermarks
     return {
         "log_start_offset": marks.log_start_offset,
         "high_watermark": marks.high_watermark,

@@ -50,7 +50,7 @@ async def get_move(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
     responses={
         **answers(202, MoveReport, "It will be moved; `getMove` tells how far that is"),
         **answers(200, MoveReport, "It lies there already"),
-        **problems(404, 413, 415, 416, 422),
+        **problems(404, 408, 413, 415, 416, 422),
     },
     openapi_extra=body_of(
         "application/json",

@@ -67,7 +67,7 @@ async def run_retention(
     tags=["maintenance"],
     responses={
         **answers(200, DeleteRecordsReport, "The marks now"),
-        **problems(404, 413, 415, 416, 422, 507),
+        **problems(404, 408, 413, 415, 416, 422, 507),
     },
     openapi_extra=body_of(
         "application/json",
@@ -88,7 +88,7 @@ async def delete_records(exchange: ExchangeDep, place: PlaceDep) -> AnswerRespon
     tags=["maintenance"],
     responses={
         **answers(200, TruncateReport, "The marks and the epoch now"),
-        **problems(404, 412, 413, 415, 416, 422, 428, 507),
+        **problems(404, 408, 412, 413, 415, 416, 422, 428, 507),
     },
     openapi_extra=body_of(
         "application/json",

@@ -56,7 +56,7 @@ async def list_topics(
     responses={
         **answers(201, Topic, "Created"),
         **answers(200, Topic, "It exists and is as wanted"),
-        **problems(409, 412, 413, 415, 422, 507),
+        **problems(408, 409, 412, 413, 415, 422, 507),
     },
     openapi_extra=body_of(
         "application/json",
@@ -94,7 +94,7 @@ async def get_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     operation_id="updateTopic",
     responses={
         **answers(200, Topic, "The topic as it is now"),
-        **problems(404, 409, 413, 415, 422, 507),
+        **problems(404, 408, 409, 413, 415, 422, 507),
     },
     openapi_extra=body_of(
         "application/merge-patch+json",

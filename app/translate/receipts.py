@@ -6,10 +6,11 @@ The models in `schemas` describe these bytes; the contract tests hold the two to
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 import msgspec
 
-from app.answers import BINARY, Headers, etag_of
+from app.answers import BINARY, Answer, Headers, etag_of, json_answer
 from app.translate.calls import ReadCall
 from app.translate.records_out import Rendered
 from app.translate.selection import ACCEPT_RANGES
@@ -76,6 +77,7 @@ def receipt_head(place: Place, appended: Appended, marks: Watermarks, kind: byte
         b"cache-control: no-store\r\n"
         b"location: %b%b?offset=%d&end_offset=%d&log_id=%b\r\n"
         b'etag: "%d-%d-%08x"\r\n'
+        b"log-id: %b\r\n"
         b"log-start-offset: %d\r\n"
         b"log-high-watermark: %d\r\n"
         b"log-last-stable-offset: %d\r\n"
@@ -85,7 +87,7 @@ def receipt_head(place: Place, appended: Appended, marks: Watermarks, kind: byte
         b'link: <%b%b?offset=%d&log_id=%b>; rel="next"\r\n'
     ) % (
         path, kind, appended.base_offset, next_offset, log_id,
-        epoch, end_offset, crc,
+        epoch, end_offset, crc, log_id,
         marks.log_start_offset, marks.high_watermark, marks.last_stable_offset,
         marks.log_end_offset, next_offset, epoch,
         path, kind, next_offset, log_id,
@@ -98,15 +100,16 @@ def header_list(head: bytes) -> Headers:
     return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
 
 
-def mark_headers(marks: Watermarks, leader_epoch: int, next_offset: int) -> Headers:
-    """Return where the log is, all from one snapshot."""
+def mark_headers(log: Log, marks: Watermarks, next_offset: int, epoch: int) -> Headers:
+    """Return which log it is and where it is, all from one snapshot."""
     return [
+        (b"log-id", log.log_id.encode()),
         (b"log-start-offset", b"%d" % marks.log_start_offset),
         (b"log-high-watermark", b"%d" % marks.high_watermark),
         (b"log-last-stable-offset", b"%d" % marks.last_stable_offset),
         (b"log-end-offset", b"%d" % marks.log_end_offset),
         (b"log-next-offset", b"%d" % next_offset),
-        (b"log-leader-epoch", b"%d" % leader_epoch),
+        (b"log-leader-epoch", b"%d" % epoch),
     ]
 
 
@@ -120,27 +123,48 @@ def shown_marks(marks: Watermarks) -> dict[str, object]:
     }
 
 
-def offsets_body(marks: Watermarks, leader_epoch: int, recovery_point: int) -> bytes:
+def log_answer(
+    place: Place,
+    body: Mapping[str, object],
+    *,
+    marks: Watermarks | None = None,
+    status: int = 200,
+    etag: LogTag | None = None,
+) -> Answer:
+    """Return an answer about a log; body and headers say where it is, by `marks` or as of now."""
+    log = place.log
+    marks = marks or log.watermarks
+    headers = mark_headers(log, marks, marks.high_watermark, log.leader_epoch)
+    if etag is not None:
+        headers.append((b"etag", etag_of(*etag)))
+    return json_answer(to_json({**shown_marks(marks), **body}), status=status, headers=headers)
+
+
+def offsets_body(log: Log, marks: Watermarks, leader_epoch: int) -> bytes:
     """Return all marks of one log."""
     return (
         b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
-        b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d}'
+        b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d,"log_id":"%b"}'
         % (
             marks.log_start_offset,
             marks.high_watermark,
             marks.last_stable_offset,
             marks.log_end_offset,
             leader_epoch,
-            recovery_point,
+            log.recovery_point,
+            log.log_id.encode(),
         )
     )
 
 
-def offsets_headers(marks: Watermarks, tag: LogTag) -> Headers:
+def offsets_headers(place: Place, marks: Watermarks, tag: LogTag) -> Headers:
     """Return the headers of an offsets answer; its ETag is what If-Match takes on appends."""
+    end = marks.high_watermark
+    url = b"%brecords?offset=%d&log_id=%b" % (place.path, end, place.log.log_id.encode())
     return [
         (b"etag", etag_of(*tag)),
-        *mark_headers(marks, tag.leader_epoch, marks.high_watermark),
+        *mark_headers(place.log, marks, end, tag.leader_epoch),
+        (b"link", b'<%b>; rel="next"' % url),
     ]
 
 
@@ -187,7 +211,7 @@ def file_headers(place: Place, base_offset: int, kind: FileKind, file: SegmentFi
         (b"content-type", BINARY),
         (b"content-disposition", b'attachment; filename="%b"' % name.encode()),
         ACCEPT_RANGES,
-        *mark_headers(file.marks, place.log.leader_epoch, file.next_offset),
+        *mark_headers(place.log, file.marks, file.next_offset, place.log.leader_epoch),
     ]
     has_next = file.next_offset < file.marks.high_watermark
     if has_next and kind is not FileKind.TRANSACTION_INDEX:
@@ -210,8 +234,7 @@ def read_headers(
     `cut_by` is the bound that ended the answer before what was fetched, if one did. There is no
     next page once `end_offset` is reached.
     """
-    headers = mark_headers(fetched.watermarks, fetched.leader_epoch, next_offset)
-    headers.append((b"log-id", place.log.log_id.encode()))
+    headers = mark_headers(place.log, fetched.watermarks, next_offset, fetched.leader_epoch)
     if call.end_offset is None or next_offset < call.end_offset:
         headers.append((b"link", _next_link(place, call, next_offset, kind)))
     if call.explain:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.service import OFFSETS, Api
+from tests.support.service import OFFSETS, RECORDS, Api
 
 pytestmark = pytest.mark.anyio
 
@@ -18,9 +18,15 @@ async def test_all_marks_come_from_one_moment(api: Api) -> None:
         "log_end_offset": 2,
         "leader_epoch": 0,
         "recovery_point": 0,
+        "log_id": api.log().log_id,
     }
     assert answer.headers["log-high-watermark"] == "2"
     assert answer.headers["etag"].startswith('"0-2-')
+    url = answer.links["next"]["url"]
+    assert url == f"{RECORDS}?offset=2&log_id={api.log().log_id}"
+    await api.append(3)
+    (record,) = (await api.client.get(url)).json()["records"]
+    assert record["value"] == 3
     again = await api.client.get(OFFSETS, headers={"if-none-match": answer.headers["etag"]})
     assert again.status_code == 200  # the tail is never cached
 

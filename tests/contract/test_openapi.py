@@ -138,6 +138,13 @@ def test_no_answer_is_documented_that_nobody_gives() -> None:
                 assert media["schema"], place
 
 
+def test_an_operation_that_reads_a_body_can_end_before_the_body_does() -> None:
+    """It may be late, too large, or of another type: each of these has its status."""
+    for operation in operations():
+        if "requestBody" in operation:
+            assert {"408", "413", "415"} <= operation["responses"].keys(), operation["operationId"]
+
+
 def test_bodies_have_examples_that_are_right() -> None:
     """The examples of the document are valid against its own models."""
     schemas = DOCUMENT["components"]["schemas"]
