@@ -17,8 +17,8 @@ from app.translate.paging import decode_token, encode_token
 from app.translate.receipts import Place, log_answer, to_json
 from engine.errors import PreconditionFailed, StorageError, TopicConflict
 from engine.manager.topics import Topic
-from engine.topic_keys import effective
 from engine.state.watermarks import Watermarks
+from engine.topic_keys import effective
 from schemas.topics import PutTopic, UpdateTopic
 
 
