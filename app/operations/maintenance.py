@@ -12,7 +12,7 @@ from app.translate.receipts import Place, file_path, log_answer, shown_marks
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.files import FileKind
 from engine.log.log import Log
-from engine.log.results import SegmentInfo
+from engine.log.results import RollResult, SegmentInfo
 from engine.records.header import parse_header
 from schemas.common import Marks
 from schemas.maintenance import CompactionReport
@@ -53,8 +53,15 @@ def _files(
 
 
 async def roll_segment(service: Service, place: Place) -> Answer:
-    """Seal the active segment and open the next; an empty one stays."""
-    result = await service.administer(place.log.roll)
+    """Seal the active segment and open the next, durably; an empty one stays."""
+    log = place.log
+
+    def roll() -> RollResult:
+        result = log.roll()
+        service.commits.committed([(log, log.commit())])
+        return result
+
+    result = await service.administer(roll)
     return log_answer(place, result._asdict())
 
 
@@ -80,9 +87,9 @@ async def run_retention(service: Service, place: Place, *, dry_run: bool) -> Ans
 
 
 async def delete_records(service: Service, place: Place, before_offset: int) -> Answer:
-    """Give up the records below an offset; -1 is the high watermark."""
+    """Give up the records below an offset, durably; -1 is the high watermark."""
     log = place.log
-    await service.administer(lambda: log.delete_records(before_offset))
+    await service.administer(lambda: service.manager.delete_records(log, before_offset))
     return log_answer(place, {})
 
 

@@ -241,7 +241,8 @@ class Log(DurableLog):
         """Raise the log start to `before_offset`, -1 for the high watermark; return the log start.
 
         Whole segments below it go with the next retention pass. Raises OffsetBeyondLogEnd above
-        the high watermark. A crash before the next checkpoint may undo it.
+        the high watermark. A crash before the next checkpoint may undo it, unless it is written
+        down first, as `LogManager.delete_records` does.
         """
         with self._lock:
             self._ensure_open()

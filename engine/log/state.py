@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from engine.errors import Overloaded, PreconditionFailed, UnexpectedAppendOffset
+from engine.errors import Overloaded, PreconditionFailed, StorageFull, UnexpectedAppendOffset
 from engine.guard import WouldWait
 from engine.log.analysis import Incoming
 from engine.log.context import LogContext
@@ -260,7 +260,7 @@ class LogState:
                     found = locate_surely(segment, offset)
                     if found is not None:
                         return OffsetMetadata(offset, segment.base_offset, found.position)
-        except Overloaded:
+        except (Overloaded, StorageFull):
             return OffsetMetadata(offset)
         # Not the end's own offset, as in Kafka: it would go back with the next append.
         return self.watermarks.end._replace(offset=offset)

@@ -19,6 +19,7 @@ from engine.fs import names
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem
 from engine.log.log import Log
+from engine.log.read import deletion_target
 from engine.log.results import LogTag
 from engine.types import TopicPartition
 
@@ -124,6 +125,24 @@ class Checkpoints:
                         "%s was cut, and less is noted of it: %s", log.topic_partition, error
                     )
 
+    def delete_records(
+        self, logs: Callable[[], Iterable[Log]], log: Log, before_offset: int
+    ) -> int:
+        """Raise a log start as `Log.delete_records` does, once that is on disk.
+
+        A refusal, for want of space for example, changes nothing.
+        """
+        with self._writing:
+            marks = log.watermarks
+            target = max(deletion_target(before_offset, marks), marks.log_start_offset)
+            here = sorted(logs(), key=lambda log: log.topic_partition)
+            if log in here:  # else it has just been deleted, and its line must not come back
+                starts = _log_starts(here) | {log.topic_partition: target}
+                self._health.ensure_held()
+                with self._health.appending():
+                    self._log_starts.write(self._with_kept(starts, self._read_promises.log_starts))
+            return log.delete_records(target)
+
     def _write(self, logs: Iterable[Log], cut: _Cut | None = None) -> None:
         """Write the promises, with none above what is going to be left of a log that is cut.
 
@@ -133,13 +152,7 @@ class Checkpoints:
         here = sorted(logs, key=lambda log: log.topic_partition)
         recovery_points = {log.topic_partition: log.recovery_point for log in here}
         high_watermarks = {log.topic_partition: log.watermarks.high_watermark for log in here}
-        told_by_name = {
-            log.topic_partition: log.first_segment_base_offset
-            for log in here
-            if not log.is_flush_due and not (cut and cut.log == log.topic_partition)
-        }
-        starts = {log.topic_partition: log.watermarks.log_start_offset for log in here}
-        starts = {key: at for key, at in starts.items() if at > told_by_name.get(key, 0)}
+        starts = _log_starts(here, cut_log=cut and cut.log)
         kept = self._read_promises
         self._health.ensure_held()
         with self._health.appending():
@@ -186,6 +199,22 @@ class Checkpoints:
         except CorruptCheckpoint as error:
             _LOG.warning("%s is not believed, %s", error, consequence)
             return None
+
+
+def _log_starts(
+    logs: Iterable[Log], *, cut_log: TopicPartition | None = None
+) -> dict[TopicPartition, int]:
+    """Return where logs start, without those of which the first segment's name tells it, durably.
+
+    It does not for a log that is cut: the segment may go.
+    """
+    starts: dict[TopicPartition, int] = {}
+    for log in logs:
+        key, start = log.topic_partition, log.watermarks.log_start_offset
+        is_told = not log.is_flush_due and key != cut_log
+        if start > (log.first_segment_base_offset if is_told else 0):
+            starts[key] = start
+    return starts
 
 
 def _capped(offsets: Offsets, log: TopicPartition, highest: int) -> dict[TopicPartition, int]:

@@ -208,6 +208,12 @@ class DataDirectory:
         """Take a log's end back with no checkpoint ever ahead of it; see `Checkpoints.truncate`."""
         return self.checkpoints.truncate(lambda: self._here(logs()), log, offset, expected_tag)
 
+    def delete_records(
+        self, logs: Callable[[], Iterable[Log]], log: Log, before_offset: int
+    ) -> int:
+        """Raise a log start once that is on disk; see `Checkpoints.delete_records`."""
+        return self.checkpoints.delete_records(lambda: self._here(logs()), log, before_offset)
+
     def _here(self, logs: Iterable[Log]) -> list[Log]:
         return [*filter(self.holds, logs), *self.arriving]
 

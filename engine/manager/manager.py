@@ -315,6 +315,13 @@ class LogManager(Catalog):
             directory = self._directories.of(log.directory)
             return directory.truncate(self.logs, log, offset, expected_tag)
 
+    def delete_records(self, log: Log, before_offset: int) -> int:
+        """Raise a log's start as `Log.delete_records` does, durably; return the log start."""
+        with self._admin:
+            self._ensure_open()
+            directory = self._directories.of(log.directory)
+            return directory.delete_records(self.logs, log, before_offset)
+
     def plan_move(self, topic_partition: TopicPartition, target: Path) -> None:
         """Note, durably, that a partition is to lie in another data directory.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -240,10 +241,8 @@ def test_a_log_that_is_to_be_compacted_has_no_hole_in_what_it_had_before() -> No
         log.append(new_batch())
         log.roll()
         log.append(new_batch())
-        changes = changes_of(
-            world,
-            lambda: manager.update_topic("events", {"cleanup.policy": policy}),  # noqa: B023
-        )
+        change = partial(manager.update_topic, "events", {"cleanup.policy": policy})
+        changes = changes_of(world, change)
         syncs = [*map(changes.index, ({*changes} & {*map(sync_of, log.segments)}))]
         if policy == "compact":
             assert len(syncs) == 2

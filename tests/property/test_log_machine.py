@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 )
 
 from engine.errors import StorageFull
+from engine.log.log import Log
 from engine.records.header import Codec
 from engine.types import FetchIsolation
 from tests.support import driven_log, log_checks
@@ -136,7 +137,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         bounds = st.integers(self.model.log_start, self.model.high_watermark)
-        self.driven.delete_records(data.draw(bounds))
+        self.driven.delete_records(data.draw(bounds), Log.delete_records)
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:

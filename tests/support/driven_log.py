@@ -59,6 +59,7 @@ class DrivenLog:
         self._doubtful: list[tuple[bytes, bool | None]] = []
         """Batches that were being appended, and of a marker whether it aborts."""
         self._doubtful_end: int | None = None
+        self._doubtful_start = 0
         """To where the log was being cut."""
 
     # -- writing -----------------------------------------------------------------------------
@@ -233,9 +234,11 @@ class DrivenLog:
         assert is_old or config.retention_bytes >= 0
         model.log_start = start
 
-    def delete_records(self, before: int) -> None:
-        assert self.log.delete_records(before) == before
-        self.model.log_start = before
+    def delete_records(self, before: int, delete: Callable[[Log, int], int]) -> None:
+        """Have records deleted, durably: a crash before the answer may come first or second."""
+        self._doubtful_start = before
+        assert delete(self.log, before) == before
+        self.model.log_start = self.saved_log_start = before
 
     def will_be_cut(self, offset: int) -> None:
         """Be prepared for a crash during a truncation: whatever was committed above may go.
@@ -332,7 +335,7 @@ class DrivenLog:
             model.end = end
         # A truncation that left nothing has the log begin where it ends.
         is_cut_away = self._doubtful_end is not None and marks.log_start_offset == end
-        highest = end if is_cut_away else model.log_start
+        highest = end if is_cut_away else max(model.log_start, self._doubtful_start)
         starts_at = (min(self.saved_log_start, end), marks.log_start_offset, highest)
         assert starts_at[0] <= starts_at[1] <= starts_at[2], starts_at
         model.log_start = self.saved_log_start = marks.log_start_offset
@@ -345,7 +348,7 @@ class DrivenLog:
             self.adopt_cleaned(surely_there_below=surely)
         model.show_up_to(end)
         model.forget_producers()
-        self._doubtful, self._doubtful_end = [], None
+        self._doubtful, self._doubtful_end, self._doubtful_start = [], None, 0
 
     def _adopt_doubtful(self, end: int) -> None:
         for data, is_abort in self._doubtful:

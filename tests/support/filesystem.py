@@ -60,6 +60,13 @@ class ForgetfulDisk(Storage):
             self._start_anew()
             self.remaining_files = UNLIMITED
 
+    def after_power_cut(self) -> ForgetfulDisk:
+        """Return the disk that a machine finds whose power is cut now; this one goes on."""
+        found = type(self)()
+        with self._lock:
+            found._root = _durable(self._root)  # noqa: SLF001 - one of us
+        return found
+
     def put(self, source: Path, target: Path) -> None:
         """Copy a real file or folder to this disk, durably."""
         if source.is_dir():
@@ -318,6 +325,17 @@ class ForgetfulDisk(Storage):
                 self._sync_below(node)
             else:
                 node.sync()
+
+
+def _durable(directory: Directory) -> Directory:
+    """Copy what is durable of a directory."""
+    names: dict[str, Entry] = {
+        name: _durable(node)
+        if isinstance(node, Directory)
+        else Inode(bytearray(node.durable), node.durable, modified_ms=node.modified_ms)
+        for name, node in directory.durable.items()
+    }
+    return Directory(names, dict(names))
 
 
 class ForgetfulLock:

@@ -288,7 +288,8 @@ def retention(simulation: Simulation, driven: DrivenLog, random: Random) -> None
 def delete_records(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     model = driven.model
     if model.high_watermark > model.log_start:
-        driven.delete_records(random.randint(model.log_start, model.high_watermark))
+        target = random.randint(model.log_start, model.high_watermark)
+        driven.delete_records(target, simulation.manager.delete_records)
 
 
 @on_a_log(3)
