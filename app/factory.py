@@ -12,10 +12,11 @@ from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from app import reference_page
 from app.answers import AnswerResponse
 from app.commits import CommitTimedOut
 from app.heads import trace_of
@@ -43,13 +44,6 @@ from engine.errors import EngineError
 ALL_ROUTERS: Final = (*ROUTERS, kafka_rest_v2)
 
 CLIENT_CLOSED_REQUEST: Final = 499  # nobody reads it; it is what the access log shows
-
-DOCS_POLICY: Final = (
-    "default-src 'none'; connect-src 'self'; frame-ancestors 'none'; "
-    "img-src https://fastapi.tiangolo.com data:; "
-    "script-src https://cdn.jsdelivr.net 'unsafe-inline'; style-src https://cdn.jsdelivr.net"
-)
-"""The page of the operations loads its program from a CDN, and talks to nobody but us."""
 
 
 def create_api(service: Service, on_failure: Callable[[], None] | None = None) -> FastAPI:
@@ -99,11 +93,10 @@ def framed(api: FastAPI, service: Service) -> App:
     return Frame(api, service)
 
 
-async def _docs(_request: Request) -> Response:
-    """Show every operation, to try in a browser."""
-    page = get_swagger_ui_html(openapi_url="/openapi.json", title="tidelog")
-    page.headers["content-security-policy"] = DOCS_POLICY
-    return page
+def _docs(request: Request) -> Response:
+    """Show every operation; on a thread, as the page is made anew for each reader."""
+    page = reference_page.render(request.app.openapi())
+    return HTMLResponse(page, headers={"content-security-policy": reference_page.POLICY})
 
 
 def _ignore() -> None:
