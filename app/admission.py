@@ -11,12 +11,14 @@ import enum
 import os
 import resource
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from app.problems import Draining
 from app.settings import Settings
-from app.shares import Pool
+from app.shares import Pool, network_of
 from engine.errors import Overloaded, PolicyViolation, Recovering
 
 FILES_OF_PARTITION: Final = 6
@@ -48,6 +50,12 @@ class Admission:
         self.answer_bytes_pool = self._pool("max_in_flight_answer_bytes")
         self.waiting_readers_pool = self._pool("max_waiting_readers")
         self.tails_pool = self._pool("max_tails")
+        self.connections_pool = Pool(
+            "max_connections",
+            settings.max_connections,
+            settings.max_address_connections_percent,
+            share_name="max_address_connections_percent",
+        )
 
     def _pool(self, limit: str) -> Pool:
         return Pool(limit, getattr(self._settings, limit), self._settings.max_share_percent)
@@ -82,17 +90,27 @@ class Admission:
     def tails(self) -> int:
         return self.tails_pool.held
 
-    def ensure_connection(self, count: int) -> None:
-        """Raise Overloaded if so many connections are more than there may be.
+    def connect(self, host: str, descriptor: int) -> Callable[[], None]:
+        """Count a connection of a client; return what has to be called once it has ended.
 
-        They leave half of the files that the process may open to the logs: one that cannot open
-        its next segment takes no appends.
+        Raises Overloaded if there are too many. Connections leave half of the files that the
+        process may open to the logs, and the last `min_free_files` whatever else is open: a log
+        that cannot open its next segment takes no appends, and keys that cannot be read cannot be
+        revoked. A descriptor is the lowest number that is free, so it tells how many are not.
         """
-        limit = min(self._settings.max_connections, allowed_files() // 2)
-        if count > limit:
+        settings, pool = self._settings, self.connections_pool
+        allowed = allowed_files()
+        min_free = min(settings.min_free_files, allowed // 4)
+        if descriptor >= allowed - min_free:
             raise Overloaded(
-                f"max_connections ({limit}) is reached", limit="max_connections", limit_value=limit
+                f"fewer than min_free_files ({min_free}) can still be opened",
+                limit="min_free_files",
+                limit_value=min_free,
             )
+        pool.limit = min(settings.max_connections, allowed // 2)
+        holder = network_of(host)
+        pool.take(holder, 1)
+        return partial(pool.add, holder, -1)
 
 
 def ensure_files(partitions: int, existing: int) -> None:

@@ -13,11 +13,11 @@ from typing import Any, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
-    HttpToolsProtocol,
     RequestResponseCycle,
 )
 
 from app.bodies import DIRECT_BYTES, BodyReceiver
+from app.connections import CountedProtocol, counted
 from app.deliveries import CUT_OFF, SEND_NOW
 from app.heads import fault_of, with_joined_lists, without_upgrade
 from app.hot_lane import HotAppend, HotLane
@@ -31,7 +31,7 @@ _HEAD_END: Final = b"\r\n\r\n"
 _FIELD_BYTES: Final = len(": \r\n")
 
 
-class Protocol(HttpToolsProtocol):
+class Protocol(CountedProtocol):
     """uvicorn's HTTP, writing each answer once; heads are bounded, what is no HTTP is explained.
 
     A request that the hot lane takes takes the place of uvicorn's cycle, so that what is pipelined
@@ -71,14 +71,18 @@ class Protocol(HttpToolsProtocol):
         self._unsent_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
-        """Begin a connection, unless there are too many."""
+        """Begin a connection; close it at once if there are too many."""
         wrapped = OneWrite(transport, self._settings.send_timeout_ms / 1000)
         super().connection_made(cast("asyncio.Transport", wrapped))
         self._extensions = {CUT_OFF: transport.abort, SEND_NOW: self._send_now}
         try:
-            self._hot_lane.service.admission.ensure_connection(len(self.connections))
+            if self.uncount is None:
+                self.uncount = counted(self._hot_lane.service.admission, transport)
         except Overloaded as error:
-            self._refuse(error)
+            self._is_deaf = True
+            self._hot_lane.service.telemetry.explained(kind_of(error).code)
+            self.transport.write(self._rendered(error))
+            self.transport.close()
         else:
             self._expect_head()
 
@@ -91,6 +95,8 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection, and the request whose body will not come any more."""
+        if self.uncount is not None:
+            self.uncount()
         self._set_deadline(None)
         self._unset_keepalive_if_required()
         self._end_stall()

@@ -16,6 +16,7 @@ from typing import Any
 
 import uvicorn
 
+from app.connections import TlsHandshake
 from app.cors import with_cors
 from app.factory import create_api, framed
 from app.fast_lane import FastLane
@@ -82,6 +83,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then print the address: with port 0 nobody else knows it."""
+        self._take_handshakes()
         await super().startup(sockets)
         watches = []
         if CAN_GIVE_BACK:
@@ -96,6 +98,19 @@ class Server(uvicorn.Server):
                 self.addresses.append(f"http{'s' if self.config.is_ssl else ''}://{shown}:{port}")
                 sys.stdout.write(f"tidelog listens on {self.addresses[-1]}\n")
         sys.stdout.flush()
+
+    def _take_handshakes(self) -> None:
+        """With TLS, have connections accepted without it: they are counted before a handshake."""
+        config = self.config
+        if config.ssl is not None:
+            config.http_protocol_class = partial(  # type: ignore[assignment]  # called, as before
+                TlsHandshake,
+                self._service.admission,
+                config.ssl,
+                self._service.settings.tls_handshake_timeout_ms,
+                config.http_protocol_class,  # type: ignore[arg-type]  # `_protocol_of`
+            )
+            config.ssl = None
 
 
 def run(settings: Settings, *, host: str, port: int) -> BaseException | None:

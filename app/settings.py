@@ -148,7 +148,15 @@ class Settings(BaseSettings):
 
     max_connections: Positive = 20_000
     """Connections open at once, never more than half of the files the process may open; beyond it
-    503."""
+    503, and over TLS no answer. A connection whose TLS handshake is not over counts."""
+
+    max_address_connections_percent: Annotated[int, Field(ge=1, le=100)] = 75
+    """Largest share of the connections for one client address, smaller while others hold some: it
+    has room for a proxy in front, and leaves some to whoever comes by another way."""
+
+    min_free_files: NotNegative = 64
+    """The last files that the process may open are not given to connections: logs and keys need
+    them. Never more than a quarter of all."""
 
     max_pipelined_requests: Positive = 128
     """Requests that wait behind one of their connection; those beyond get no answer."""
@@ -299,6 +307,10 @@ class Settings(BaseSettings):
     jwks_retry_interval_ms: Positive = 10_000
     """Earliest next fetch after one that failed, or for a token with a key that is not known."""
 
+    jwks_stale_timeout_ms: Positive = 3_600_000
+    """The issuer's keys are valid for so long after they were fetched last; then no token is (503).
+    A key that the issuer has withdrawn meanwhile would be valid for ever."""
+
     jwks_fetch_limit_ms: Positive = 5_000
     """A fetch of the issuer's keys takes no longer."""
 
@@ -315,6 +327,9 @@ class Settings(BaseSettings):
     tls_check_interval_ms: Positive = 10_000
     """How often the files of TLS are looked at: a renewed certificate counts for connections made
     after that, without a restart."""
+
+    tls_handshake_timeout_ms: Positive = 5_000
+    """A connection whose TLS handshake is not over by then is closed."""
 
     client_certificates: dict[str, tuple[str, ...]] = {}
     """Scopes by the subject of a client's certificate (RFC 4514), as JSON."""
@@ -385,6 +400,6 @@ class Settings(BaseSettings):
 _LIMITS: Final = tuple(
     name
     for name in Settings.model_fields
-    if name.startswith(("max_", "min_body_", "default_fetch_", "quota_", "tail_"))
+    if name.startswith(("max_", "min_body_", "min_free_", "default_fetch_", "quota_", "tail_"))
     or name.endswith("_timeout_ms")
 )

@@ -21,12 +21,15 @@ class Pool:
     something is always left for the next holder, and the first request of a holder needs no share.
     """
 
-    __slots__ = ("_held_by", "_name", "_share_percent", "held", "limit")
+    __slots__ = ("_held_by", "_name", "_share_name", "_share_percent", "held", "limit")
 
-    def __init__(self, name: str, limit: int, share_percent: int) -> None:
+    def __init__(
+        self, name: str, limit: int, share_percent: int, *, share_name: str = "max_share_percent"
+    ) -> None:
         self.limit = limit
         self.held = 0
         self._name = name
+        self._share_name = share_name
         self._share_percent = share_percent
         self._held_by: dict[str, int] = {}
 
@@ -45,9 +48,9 @@ class Pool:
             )
         if own and (own + amount) * (100 - percent) > percent * (self.limit - total):
             raise Overloaded(
-                f"this client holds its share (max_share_percent: {percent}) of "
+                f"this client holds its share ({self._share_name}: {percent}) of "
                 f"{self._name} ({self.limit})",
-                limit="max_share_percent",
+                limit=self._share_name,
                 limit_value=percent,
             )
         self._held_by[holder] = own + amount

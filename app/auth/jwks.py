@@ -1,8 +1,8 @@
 """The public keys of whoever signs bearer tokens (RFC 7517), from a file or an https address.
 
-They are fetched in the background, never while a request waits, and kept when a fetch fails. A
-token with a key that is not known asks for a fetch; how often that may happen is limited, so that
-made-up key ids cost the issuer nothing.
+They are fetched in the background, never while a request waits, and kept for a limited time when
+fetches fail. A token with a key that is not known asks for a fetch; how often that may happen is
+limited, so that made-up key ids cost the issuer nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class IssuerKeys:
         self._keys: tuple[Jwk, ...] = ()
         self._prepared: dict[tuple[str | None, str], jwt.PyJWK] = {}
         self._fetched_ms: int | None = None
+        self._known_ms = 0
+        """When a fetch succeeded last."""
         self._is_current = False
         self._wanted = asyncio.Event()
 
@@ -73,7 +75,7 @@ class IssuerKeys:
         return found is key or (found is not None and bool(found.key == key.key))
 
     async def refresh(self) -> None:
-        """Fetch the keys; if that fails those known so far go on to count."""
+        """Fetch the keys; if that fails those known so far are valid for a limited time."""
         self._fetched_ms = self._clock.monotonic_ms()
         self._wanted.clear()
         self._is_current = False
@@ -81,8 +83,14 @@ class IssuerKeys:
             keys = _parsed(await self._source())
         except (OSError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             _LOG.warning("the issuer's keys cannot be fetched: %s", error)
-            return
-        self._is_current = True
+            stale_ms = self._fetched_ms - self._known_ms
+            if not self._keys or stale_ms < self._settings.jwks_stale_timeout_ms:
+                return
+            _LOG.error("the issuer's keys are too old: no token is accepted until they are fetched")
+            keys = ()
+        else:
+            self._is_current = True
+            self._known_ms = self._fetched_ms
         if keys != self._keys:
             self._keys = keys
             self._prepared.clear()

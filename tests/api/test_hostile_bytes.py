@@ -338,7 +338,7 @@ def test_unusual_and_right_is_served(served: Served, lane: str) -> None:
 
 def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
     """Beyond `max_connections` a connection is told 503 `overloaded`, and ends (E6)."""
-    with serving(tmp_path, max_connections=2) as served:
+    with serving(tmp_path, max_connections=2, max_address_connections_percent=100) as served:
         others = [connect(served.url) for _ in range(2)]
         for other in others:
             other.sendall(LIVE)

@@ -77,6 +77,27 @@ async def test_keys_outlive_a_fetch_that_fails(caplog: pytest.LogCaptureFixture)
     assert "no route" in caplog.text
 
 
+async def test_keys_that_cannot_be_fetched_for_long_are_valid_no_more() -> None:
+    """One of them may have been withdrawn; when they can be fetched again they are valid again."""
+    world = World(jwks_stale_timeout_ms=60_000)
+    await world.keys.refresh()
+    key = world.keys.find("k", "ES256")
+    assert key is not None
+    content, world.content = world.content, OSError("gone")
+    world.clock.advance(59_999)
+    await world.keys.refresh()
+    assert world.knows("k")
+    assert world.keys.has_still("k", "ES256", key)
+    world.clock.advance(1)
+    await world.keys.refresh()
+    with pytest.raises(CredentialsUnavailable):
+        world.knows("k")
+    assert not world.keys.has_still("k", "ES256", key)
+    world.content = content
+    await world.keys.refresh()
+    assert world.knows("k")
+
+
 async def test_shared_secrets_are_no_keys() -> None:
     """A key set with nothing but a secret in it is refused as a whole."""
     world = World()
