@@ -99,6 +99,11 @@ test-long: setup ## What takes minutes or a tool from elsewhere; names what it l
 simulate: setup ## Whole lives of the engine on a disk that fails, from seeds (SEED=1 RUNS=1000)
 	@$(BIN)/python -m tests.support.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
+.PHONY: interleavings
+interleavings: setup ## Threads of the engine beside each other, interrupted where a seed says (SEED=1 RUNS=5000)
+	@$(BIN)/python -m tests.support.interleavings $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) \
+		$(if $(WORKS),--works '$(WORKS)') $(if $(WITHOUT),--without $(WITHOUT)) $(if $(ATTEMPT),--attempt $(ATTEMPT))
+
 .PHONY: damage
 damage: setup ## Data directories with a file of each damaged at random, judged, from seeds (SEED=1 CASES=1000)
 	@$(BIN)/python -m tests.support.damaged $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))

@@ -16,18 +16,25 @@ def adopt_cleaned(
     report: CleaningReport | None,
     *,
     surely_there_below: int = INT64_MAX,
+    before: LogModel | None = None,
 ) -> None:
     """Take over what a cleaning left, if it could: all of it may go that a newer record replaces.
 
     With `report` it must have gone; without one the cleaning was interrupted, or there was none.
     Batches from `surely_there_below` on may be lost: where compaction may leave gaps, a start takes
     a segment for whole whose tail never reached the disk, though the name of the next one did.
+    If the log was cut or moved since, `before` is all that it was when it was cleaned.
     """
     found = _raw_batches(log)
     first_base = log.first_segment_base_offset
     sealed_end = log.segments[-1].base_offset if report is None else report.end_offset
-    newest = _newest(model, 0, sealed_end)
-    replaced = {} if report is None else _newest(model, report.first_dirty_offset, sealed_end)
+    if before is not None:
+        sealed_end = before.end
+    newest = newest_of_keys(before or model, 0, sealed_end)
+    aborted = {batch.base_offset for batch in (before or model).batches if batch.is_aborted}
+    replaced = (
+        {} if report is None else newest_of_keys(model, report.first_dirty_offset, sealed_end)
+    )
     stays: list[Stored] = []
     for batch in model.batches:  # first of all: what stays below takes over how it ended
         if batch.base_offset >= surely_there_below and batch.base_offset not in found:
@@ -43,12 +50,14 @@ def adopt_cleaned(
             assert base_offset < first_base or data == batch.data
             stays.append(batch)
         elif data is None:
-            _ensure_may_go(model, batch)
-            _judge_records(batch, [], now_ms, newest, replaced)
+            if before is None:
+                _ensure_may_go(model, batch)
+            _judge_records(batch, [], now_ms, newest, replaced, is_aborted=base_offset in aborted)
             model.compacted_away.append(batch)
         else:
             after = Stored.of(data)
-            _judge_records(batch, after.records, now_ms, newest, replaced)
+            is_aborted = base_offset in aborted
+            _judge_records(batch, after.records, now_ms, newest, replaced, is_aborted=is_aborted)
             _judge_header(batch, after, now_ms + delete_retention_ms)
             after.ended_at, after.is_aborted = batch.ended_at, batch.is_aborted
             stays.append(after)
@@ -62,6 +71,8 @@ def _judge_records(
     now_ms: int,
     newest: dict[bytes | None, int],
     replaced: dict[bytes | None, int],
+    *,
+    is_aborted: bool,
 ) -> None:
     """Fail unless what is gone could go and, if anything is `replaced`, what had to go is gone."""
     assert set(kept) <= set(batch.records), "compaction changed a record"
@@ -71,7 +82,7 @@ def _judge_records(
         if batch.header.is_control:
             assert record in kept or is_over, "a marker went too early"
             continue
-        is_gone_for_good = batch.is_aborted or (value is None and is_over)
+        is_gone_for_good = is_aborted or (value is None and is_over)
         if record not in kept:
             assert is_gone_for_good or newest[key] > offset, "the newest of a key is lost"
         elif replaced:
@@ -103,7 +114,7 @@ def _raw_batches(log: Log) -> dict[int, bytes]:
     }
 
 
-def _newest(model: LogModel, start: int, end: int) -> dict[bytes | None, int]:
+def newest_of_keys(model: LogModel, start: int, end: int) -> dict[bytes | None, int]:
     """Return the last offset of each key in a range, as readers of what is committed see it."""
     return {
         key: offset

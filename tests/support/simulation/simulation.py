@@ -19,6 +19,7 @@ from typing import Final
 
 from engine.config import CleanerConfig, EngineConfig, ScrubConfig
 from engine.errors import Overloaded, Recovering, StorageError, TopicConflict
+from engine.metrics import NullRecorder, Recorder
 from engine.runtime import Runtime
 from engine.tools.findings import Finding, Severity
 from engine.tools.verify import DirectoryCheck
@@ -72,7 +73,12 @@ class Simulation:
     """A machine with an engine, and the truth about its topics."""
 
     def __init__(
-        self, seed: int, disk: ForgetfulDisk | None = None, *, directories: int | None = None
+        self,
+        seed: int,
+        disk: ForgetfulDisk | None = None,
+        *,
+        directories: int | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         random = Random(f"machine {seed}")
         self.trouble_at_starts: Callable[[Random, float], Trouble] = Trouble.drawn
@@ -87,6 +93,7 @@ class Simulation:
         """What happened, for whoever has to understand a failure."""
         self.trouble = Trouble.none()
         self.threads = Threads(self)
+        self._recorder = recorder or NullRecorder()
         self._open()
 
     # -- what there is -----------------------------------------------------------------------
@@ -196,6 +203,7 @@ class Simulation:
             fs=self.disk,
             clock=self.clock,
             scheduler=self.scheduler,
+            recorder=self._recorder,
             on_commit=self.threads.was_committed,
             on_failure=self.threads.was_not_committed,
         )

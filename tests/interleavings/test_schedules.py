@@ -1,0 +1,65 @@
+"""Threads of the engine beside each other, interrupted where a seed says, judged by the models.
+
+A failure prints its seed, which replays it exactly, what each thread does, and where it stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.interleavings.faults import CHECKOUT, FAULTS, Fault, play, put_back
+from tests.support.interleavings.schedule import ALL_WORKS
+
+FIXED = ((1, 400), (401, 400))
+"""Seeds from, and how many."""
+FRESH_FROM = 1_000_000
+FRESH_PER_DAY = 200
+TODAY = time.time_ns() // (24 * 3_600 * 1_000_000_000)
+WORKS = tuple(name for name in ALL_WORKS if name not in {"compact", "move", "truncate"})
+LONG_FROM = 100_000
+LONG_RUNS = 20_000
+
+
+def ensure_clean(seed: int, runs: int) -> None:
+    """Play them as `make interleavings` does: in a process where nobody counts branches."""
+    told = play(CHECKOUT, "--seed", str(seed), "--runs", str(runs), "--works", ",".join(WORKS))
+    assert f"{runs:,} schedules from seed {seed}: 0 failed" in told, told
+
+
+@pytest.mark.parametrize(("seed", "runs"), FIXED)
+def test_every_thread_sees_the_log_before_or_after(seed: int, runs: int) -> None:
+    """Appends, reads, truncation, compaction, moves and the rest, beside each other, are right."""
+    ensure_clean(seed, runs)
+
+
+def test_every_thread_sees_the_log_before_or_after_today() -> None:
+    """The same, in schedules that nobody has seen before."""
+    ensure_clean(FRESH_FROM + TODAY * FRESH_PER_DAY, FRESH_PER_DAY)
+
+
+@pytest.mark.long
+def test_every_thread_sees_the_log_before_or_after_for_long() -> None:
+    """The same, in twenty thousand schedules."""
+    ensure_clean(LONG_FROM, LONG_RUNS)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_that_is_put_back_is_found(fault: Fault, tmp_path: Path) -> None:
+    """Within three hundred schedules of the works concerned."""
+    put_back(fault, tmp_path)
+    works = ",".join(fault.works)
+    told = play(tmp_path, "--works", works, "--seed", str(fault.seed), "--runs", "300")
+    assert "1 failed" in told, told
+    assert "again: make interleavings" in told
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_that_is_put_back_is_found_among_all_works(fault: Fault, tmp_path: Path) -> None:
+    """Within six thousand schedules of any works, about a minute."""
+    put_back(fault, tmp_path)
+    told = play(tmp_path, "--seed", "1", "--runs", "6000")
+    assert "1 failed" in told, told

@@ -1,0 +1,77 @@
+"""Faults that this engine once had, as changes of its text: the tester has to find each of them.
+
+A change is made in a copy of the engine, whose folder a process of its own imports instead.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+CHECKOUT: Final = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`before`, which the file holds exactly once, becomes `after`."""
+
+    file: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was wrong, how to have it again, and works among which it shows."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    works: tuple[str, ...]
+    seed: int
+    """From here on it shows soon with these works alone."""
+
+
+FAULTS: Final = (
+    Fault(
+        "a reader that fills in a segment's largest time overwrites what an append has noted",
+        (
+            Edit(
+                "engine/segment/segment.py",
+                "        return self._maximum\n\n    @property\n    def largest_timestamp",
+                "        if self._maximum is NO_MAXIMUM:\n"
+                "            entry = self.indexes.time.last_entry\n"
+                "            self._maximum = entry if entry.timestamp >= 0 else NO_MAXIMUM\n"
+                "        return self._maximum\n\n    @property\n    def largest_timestamp",
+            ),
+        ),
+        ("append", "roll", "listing", "look up time"),
+        1,
+    ),
+)
+
+
+def put_back(fault: Fault, folder: Path) -> None:
+    """Copy the engine into the folder, with the fault in it."""
+    shutil.copytree(CHECKOUT / "engine", folder / "engine", ignore=shutil.ignore_patterns("*.pyc"))
+    for edit in fault.edits:
+        path = folder / edit.file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(edit.before) == 1, f"{edit.file} has changed: {edit.before!r}"
+        path.write_text(text.replace(edit.before, edit.after), encoding="utf-8")
+
+
+def play(folder: Path, *arguments: str) -> str:
+    """Return what the tester says of the engine in the folder."""
+    played = subprocess.run(
+        [sys.executable, "-m", "tests.support.interleavings", *arguments],
+        cwd=folder,  # where Python looks first
+        env={"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return played.stdout + played.stderr

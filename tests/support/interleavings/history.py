@@ -1,0 +1,183 @@
+"""What happened to the log of a schedule, put in order afterwards: a model of it for each epoch.
+
+The order of appends is that of their offsets; what came before a truncation and what after it is
+told by the leader epoch that is stamped into each batch. So the models follow from the works'
+results alone, and say what any reader may have seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from engine.records.batch import BatchView
+from tests.support.interleavings.scene import Moment, Scene
+from tests.support.log_model import Content, LogModel
+
+
+@dataclass
+class History:
+    """What was done to the log, and what it looked like meanwhile."""
+
+    scene: Scene
+    appended: list[tuple[bytes, bool | None]] = field(default_factory=list)
+    """Batches as they were stamped, and of a marker whether it aborts."""
+    cut_at: int | None = None
+    """To where a truncation takes the log's end, if there is one."""
+    deleted_below: int = 0
+    """The greatest offset below which records were deleted."""
+    appends_under_way: int = 0
+    is_cutting: bool = False
+    """Whether the truncation is under way."""
+    moved: bool = False
+    changes_start: bool = False
+    """Whether something may raise the log start, or lower it."""
+    producers: set[int] = field(default_factory=set)
+    """Those that append in this schedule."""
+    has_background: bool = False
+    has_scrub: bool = False
+    models: dict[int, LogModel] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.begun_with = copied(self.scene.driven.model)
+        self.first_epoch = self.begun_with.leader_epoch
+
+    @property
+    def is_cut(self) -> bool:
+        return self.scene.log.leader_epoch > self.first_epoch
+
+    def moment(self) -> Moment:
+        is_appending = self.appends_under_way > 0
+        return Moment(self.scene.log, is_cutting=self.is_cutting, is_appending=is_appending)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def conclude(self) -> None:
+        """Make the models, the last of which is what the log has to be now."""
+        model = copied(self.begun_with)
+        self._take(model, self.first_epoch)
+        self.models[self.first_epoch] = model
+        log, driven = self.scene.log, self.scene.driven
+        if self.is_cut:
+            assert self.cut_at is not None, "the epoch rises by a truncation alone"
+            model = copied(model)
+            model.commit()
+            model.truncate_to(self.cut_at)
+            self.models[model.leader_epoch] = model
+            self._take(model, model.leader_epoch)
+            driven.saved_log_start = min(driven.saved_log_start, model.log_start)
+        assert sum(len(one) for one in self._by_epoch().values()) == len(self.appended)
+        self._take_start(model)
+        assert model.high_watermark <= log.watermarks.high_watermark <= model.end
+        model.show_up_to(log.watermarks.high_watermark)
+        driven.model = copied(model)
+        if self.moved:
+            driven.model.forget_producers()
+        if self.scene.is_compacted:
+            is_laid_out_anew = self.moved or self.is_cut
+            driven.adopt_cleaned(before=self.whole if is_laid_out_anew else None)
+
+    @property
+    def whole(self) -> LogModel:
+        """The log as it was with all that a truncation took away."""
+        return self.models[self.first_epoch]
+
+    def _by_epoch(self) -> dict[int, list[tuple[bytes, bool | None]]]:
+        found: dict[int, list[tuple[bytes, bool | None]]] = {
+            epoch: [] for epoch in (self.first_epoch, self.first_epoch + 1)
+        }
+        for one in sorted(self.appended, key=lambda one: BatchView(one[0]).header.base_offset):
+            found[BatchView(one[0]).header.leader_epoch].append(one)
+        return found
+
+    def _take(self, model: LogModel, epoch: int) -> None:
+        for data, is_abort in self._by_epoch()[epoch]:
+            producer_id = BatchView(data).header.producer_id
+            if is_abort is not None and model.is_in_transaction(producer_id):
+                model.append_marker(data, is_abort=is_abort)
+            else:
+                model.append(data)
+
+    def _take_start(self, model: LogModel) -> None:
+        """Take over the log start, after a look at whether it may be where it is."""
+        log, config = self.scene.log, self.scene.log.config
+        start, before = log.watermarks.log_start_offset, model.log_start
+        model.log_start = start
+        if start == before:
+            return
+        assert self.changes_start, "nobody has moved the log start"
+        if start < before:
+            assert self.is_cut
+            assert start == self.cut_at
+        elif start > self.deleted_below and not (self.is_cut and start == self.cut_at):
+            oldest_ms = self.scene.machine.clock.now_ms() - config.retention_ms
+            removed = model.due(max(before, self.deleted_below), start)
+            is_old = all(one[1] < oldest_ms for batch in removed for one in batch.records)
+            assert is_old or config.retention_bytes >= 0, "a record was removed before its time"
+
+    # -- what readers may see ------------------------------------------------------------------
+
+    def model_of(self, epoch: int) -> LogModel:
+        assert epoch in self.models, f"there was no epoch {epoch}"
+        return self.models[epoch]
+
+    def first_at(self, moment: Moment, timestamp_ms: int) -> list[Content | None]:
+        """Return the first record of at least that time, if it was committed at that moment."""
+        return [
+            committed(next((one for one in records if one[1] >= timestamp_ms), None), high)
+            for records, high in self._views(moment)
+        ]
+
+    def newest_at(self, moment: Moment) -> list[Content | None]:
+        """Return the first record with the largest time, if it was committed at that moment."""
+        return [
+            committed(max(records, key=lambda one: (one[1], -one[0]), default=None), high)
+            for records, high in self._views(moment)
+        ]
+
+    def _views(self, moment: Moment) -> list[tuple[list[Content], int]]:
+        """Return records and high watermark; while something is changed, those before and after."""
+        marks, epoch = moment.marks, moment.leader_epoch
+        ends = [(epoch, marks.log_end_offset, marks.high_watermark)]
+        if moment.is_appending:
+            ends += [
+                (epoch, batch.next_offset, marks.high_watermark)
+                for batch in self.model_of(epoch).batches
+                if batch.next_offset > marks.log_end_offset
+            ]
+        if epoch > self.first_epoch and self.cut_at is not None and moment.is_cutting:
+            ends.append((epoch, min(self.cut_at, marks.log_end_offset), marks.high_watermark))
+            ends.append((self.first_epoch, self.whole.end, self.whole.end))
+        return [
+            (self._records(epoch, marks.log_start_offset, end), high) for epoch, end, high in ends
+        ]
+
+    def _records(self, epoch: int, start: int, end: int) -> list[Content]:
+        return [
+            record
+            for batch in self.model_of(epoch).batches
+            if batch.next_offset <= end
+            for record in batch.records
+            if record[0] >= start
+        ]
+
+
+def committed(record: Content | None, high_watermark: int) -> Content | None:
+    return record if record is not None and record[0] < high_watermark else None
+
+
+def copied(model: LogModel) -> LogModel:
+    """Return a model to go on with, beside the one that is kept."""
+    batches = {id(one): replace(one) for one in (*model.batches, *model.compacted_away)}
+    return LogModel(
+        [batches[id(one)] for one in model.batches],
+        model.log_start,
+        model.high_watermark,
+        model.end,
+        model.leader_epoch,
+        {
+            producer_id: [batches.get(id(one), one) for one in sent]
+            for producer_id, sent in model.remembered.items()
+        },
+        [batches[id(one)] for one in model.compacted_away],
+        dict(model.published),
+    )
