@@ -287,10 +287,16 @@ class MappedIndex(ABC):
                 high = middle
         return low
 
-    def _keep(self, count: int) -> None:
-        """Drop all but the first `count` entries; the file keeps its length."""
+    def _keep(self, count: int, *, erase: bool = False) -> None:
+        """Drop all but the first `count` entries; the file keeps its length.
+
+        `erase` overwrites the others with zeros, so that a crash cannot bring them back.
+        """
         with self._remap_lock:
-            self._mapped()
+            mapped = self._mapped()
+            if erase and count < self._count:
+                start, end = count * self._entry_bytes, self.size_bytes
+                mapped.buffer[start:end] = bytes(end - start)
             self._changes += 1
             self._count = count
             self._refresh_last()

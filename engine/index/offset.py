@@ -108,11 +108,11 @@ class OffsetIndex(MappedIndex):
         return self._count >= self._max_entries
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Keep only entries below `offset`; the file keeps its length."""
+        """Keep only entries below `offset` and erase the others; the file keeps its length."""
         with self._remap_lock:
             last_kept = offset - self.base_offset - 1
             count = self._count_at_or_below(last_kept, _FIELD, _OFFSET_POSITION)
-        self._keep(count)
+        self._keep(count, erase=True)
 
     def sanity_check(self) -> None:
         """Raise CorruptIndex if the file cannot be an index of this segment.

@@ -76,6 +76,13 @@ class TimeIndex(MappedIndex):
             slot = self._count_at_or_below(target_timestamp, _TIMESTAMP, _TIMESTAMP_POSITION) - 1
             return self._entry(slot) if slot >= 0 else self._before_first()
 
+    def floor_by_offset(self, offset: int) -> TimestampOffset:
+        """Return the last entry at or before an offset, else (-1, base offset)."""
+        with self._remap_lock:
+            relative = offset - self.base_offset
+            slot = self._count_at_or_below(relative, _OFFSET, _OFFSET_POSITION) - 1
+            return self._entry(slot) if slot >= 0 else self._before_first()
+
     def entry(self, slot: int) -> TimestampOffset:
         """Return the entry in one slot; IndexError if there is none."""
         with self._remap_lock:
@@ -106,11 +113,11 @@ class TimeIndex(MappedIndex):
         return self._count >= self._max_entries - 1
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Keep only entries below `offset`; the file keeps its length."""
+        """Keep only entries below `offset` and erase the others; the file keeps its length."""
         with self._remap_lock:
             last_kept = offset - self.base_offset - 1
             count = self._count_at_or_below(last_kept, _OFFSET, _OFFSET_POSITION)
-        self._keep(count)
+        self._keep(count, erase=True)
 
     def sanity_check(self) -> None:
         """Raise CorruptIndex if the file cannot be a time index of this segment."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from engine.errors import SegmentNotFound, StoredDataCorrupt
 from engine.log.read import readable_end
 from engine.log.results import SegmentInfo
+from engine.log.view import LogView
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
@@ -47,8 +48,9 @@ class SegmentFile(NamedTuple):
     """What `LogState.truncations` was."""
 
 
-def listed(segments: SegmentSnapshot, marks: Watermarks) -> list[SegmentInfo]:
+def listed(view: LogView) -> list[SegmentInfo]:
     """Return all segments, oldest first; each ends where the next begins, the last with the log."""
+    segments, marks, *_ = view
     active = segments.segments[-1]
     ends = (*segments.base_offsets[1:], max(active.base_offset, marks.log_end_offset))
     return [
@@ -65,19 +67,13 @@ def listed(segments: SegmentSnapshot, marks: Watermarks) -> list[SegmentInfo]:
     ]
 
 
-def open_file(
-    base_offset: int,
-    kind: FileKind,
-    segments: SegmentSnapshot,
-    marks: Watermarks,
-    *,
-    truncations: int,
-) -> SegmentFile:
+def open_file(base_offset: int, kind: FileKind, view: LogView) -> SegmentFile:
     """Return a file of the segment that begins at `base_offset`.
 
     Raises SegmentNotFound if there is none, if all of it lies below the log start and only waits
     for its removal, or if it has no index of transactions. May read an index interval of the log.
     """
+    segments, marks, _, truncations = view
     segment, next_offset = _find(base_offset, segments, marks)
     size_bytes = readable_end(segment, marks.high)
     content = None

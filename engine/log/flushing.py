@@ -17,7 +17,6 @@ from typing import Final
 
 from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.fs.port import OpenDirectory
-from engine.guard import GuardedLock
 from engine.log.context import LogContext
 from engine.log.reader import LogReader
 from engine.log.state import LogState
@@ -41,7 +40,6 @@ class DurableLog(LogReader):
         state: LogState,
     ) -> None:
         super().__init__(context, topic_partition, topic_id, state)
-        self._lock = GuardedLock()
         self._syncing = threading.Lock()  # while held, nobody else syncs what was appended
         self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
         self._last_flush_ms = context.clock.monotonic_ms()
@@ -59,24 +57,24 @@ class DurableLog(LogReader):
         StorageOffline if the disk fails; the high watermark then stays for good. Overloaded if too
         many files are open: the next one may succeed.
         """
-        with self._lock:
-            context, state = self._context, self._state
-            self._ensure_open()
-            order = state.local.sync_order()
-            target, truncations = state.watermarks.end, state.truncations
-        started = perf_counter()
         with self._syncing:
-            # Opened first: a failure to open it is none to sync.
+            with self._lock:
+                context, state = self._context, self._state
+                self._ensure_open()
+                order = state.local.sync_order()
+                target, truncations = state.watermarks.end, state.truncations
+            started = perf_counter()
+            # Opened first: a failed open is not a failed sync.
             opened = self._open_directory() if order.has_new_names else nullcontext()
             with opened as directory, context.health.syncing():
                 order.run(directory)
         duration_ms = (perf_counter() - started) * 1000
-        self._context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
+        context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
         with self._lock:
-            if truncations == state.truncations:
+            if state is self._state and truncations == state.truncations:
                 state.local.synced(order)
                 state.raise_high_watermark(target)
-            return state.watermarks.high_watermark
+            return self._state.watermarks.high_watermark  # after a move all that was copied
 
     def flush(self) -> int:
         """Commit, and make indexes and snapshots durable too; return the recovery point.
@@ -100,13 +98,17 @@ class DurableLog(LogReader):
             segments = state.local.segments.overlapping(state.recovery_point, target + 1)
             snapshots = [name for name in state.producers.snapshots if name >= state.recovery_point]
         self.commit()
-        self._flush_beside(context, state, segments, snapshots)
+        try:
+            self._flush_beside(context, state, segments, snapshots)
+        except ValueError:  # files were closed
+            if state is self._state:
+                raise
         with self._lock:
-            if truncations == state.truncations:
+            if state is self._state and truncations == state.truncations:
                 state.recovery_point = max(target, state.recovery_point)
                 state.local.rest_sealed(segments)
             self._last_flush_ms = self._context.clock.monotonic_ms()
-            return state.recovery_point
+            return self._state.recovery_point
 
     def _flush_beside(
         self,
@@ -127,16 +129,15 @@ class DurableLog(LogReader):
             for segment in segments:
                 segment.indexes.sync()
         with self._naming:
+            if state is not self._state:
+                return  # the log lies elsewhere now, where all of it was flushed
             for offset in snapshots:
                 with health.appending():
                     snapshot = state.producers.open_snapshot(offset)
                 if snapshot is not None:
                     with snapshot, health.syncing():
                         snapshot.sync_all()
-            with self._lock:
-                producers = state.producers.recent()
             with health.appending():
-                state.producers.write_windows(producers)
                 state.epochs.flush()
                 directory = context.fs.open_directory(state.local.directory)
         with directory, health.syncing():
@@ -156,8 +157,13 @@ class DurableLog(LogReader):
 
     def _flush_if_open(self) -> None:
         self._is_flush_scheduled = False  # first: what is asked for from now on is another one
-        if not self._is_closed and not self._context.health.is_offline:
+        if self._is_closed or self._context.health.is_offline:
+            return
+        try:
             self._try_to_flush()
+        except (StorageOffline, ValueError):
+            if not self._is_closed:  # a log that is closed meanwhile needs no flush
+                raise
 
     def _try_to_flush(self) -> None:
         """Flush, unless files or space are wanting: what was done already stays done."""

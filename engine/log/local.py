@@ -16,14 +16,13 @@ from pathlib import Path
 
 from engine.checkpoint.gaps import SegmentGap, note_gap
 from engine.config import LogConfig
-from engine.errors import CorruptIndex, InvalidRequestValue
+from engine.errors import InvalidRequestValue
 from engine.fs import names
 from engine.fs.port import OpenDirectory
 from engine.log.analysis import Incoming
 from engine.log.context import LogContext
 from engine.records.header import BatchHeader
-from engine.segment.reindexing import reindex
-from engine.segment.segment import Segment
+from engine.segment.segment import Segment, SegmentCut
 from engine.segment.segments import Segments
 from engine.types import INT64_MAX, AbortedTransaction, OffsetMetadata
 
@@ -220,22 +219,16 @@ class LocalLog:
             if segment is not active and self.segments.get(segment.base_offset) is segment:
                 segment.indexes.rest()
 
-    def truncate_to_offset(self, offset: int) -> None:
-        """Cut every batch that holds `offset` or more; the last segment left becomes active.
+    def truncate(self, cut: SegmentCut) -> None:
+        """Cut every batch that holds `cut.offset` or more; the last segment left becomes active.
 
         The last segment goes first, each durably before the next and before the cut: a crash
         meanwhile leaves a beginning of the log.
         """
-        for segment in self.segments.above(offset)[::-1]:
+        for segment in self.segments.above(cut.offset)[::-1]:
             self.remove_segments((segment,))
             self.context.fs.sync_directory(self.directory)
-        active = self.segments.active
-        try:
-            active.locate(offset)
-        except CorruptIndex as error:
-            _LOG.warning("%s: rebuilding its indexes: %s", active, error)
-            reindex(active, is_active=True)
-        active.truncate_to_offset(offset, now_ms=self.context.clock.now_ms())
+        self.segments.active.truncate(cut, now_ms=self.context.clock.now_ms())
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
         """Put complete and synced `.cleaned` segments in the place of old ones.
@@ -256,22 +249,24 @@ class LocalLog:
             segment.change_suffix("")
         self.context.fs.sync_directory(self.directory)
 
-    def end_at(self, offset: int, *, notes_gap: bool) -> None:
-        """See to it that a start finds the log to end at `offset`, where batches end before it.
+    def end_at(self, offset: int, last: BatchHeader | None, *, notes_gap: bool) -> None:
+        """Make the next start find that the log ends at `offset`, where batches end before it.
 
-        The name of an empty segment tells it.
+        The name of an empty segment says so. `last` is the header of the last batch of the log.
         """
         active = self.segments.active
-        if active.read_next_offset() >= offset:
+        end_offset = active.base_offset
+        if last is not None and active.size_bytes:
+            end_offset = last.next_offset
+        if end_offset >= offset:
             return
         # First, or a power cut could leave the batch that was cut beside it, or an index that leads
         # to it: of a segment that is not the last nobody expects that. What was cut off an index is
         # in the file until it is trimmed.
         active.seal()
         active.flush()
-        before = active if active.size_bytes else self.segments.lower(active.base_offset)
-        if before is not None and notes_gap:
-            self.note_gap(before.read_next_offset(), offset)
+        if last is not None and notes_gap:
+            self.note_gap(last.next_offset, offset)
         if active.size_bytes:
             self.roll(offset)
         else:
@@ -279,8 +274,8 @@ class LocalLog:
             self.segments.replace([self._create_segment(offset)], [active])
 
     def sync_end(self) -> None:
-        """Return once what was cut off could not come back after a power cut."""
-        self.segments.active.sync_log()
+        """Return once what was cut off, index entries too, would stay away after a power cut."""
+        self.segments.active.flush()
         self.context.fs.sync_directory(self.directory)
 
     def restart_at(self, offset: int) -> None:

@@ -26,6 +26,7 @@ from engine.log.read import ReadRequest, deletion_target
 from engine.log.relocation import Standstill
 from engine.log.results import Appended, LogTag, Recovery, RemovedSegment, RollResult
 from engine.log.state import LogState, OnHighWatermark, tell_nobody
+from engine.log.truncation import Truncation, plan_truncation
 from engine.records.budget import DecodeBudget
 from engine.segment.reindexing import Reindexing, base_offset_of_index
 from engine.state.producer_entry import ProducerEntry
@@ -117,7 +118,7 @@ class Log(DurableLog):
                 self._ensure_at_hand()
             is_conditional = expected_end_offset is not None or expected_tag is not None
             if is_conditional and not state.producers.is_repetition(incoming.headers):
-                state.ensure_expected_end(expected_end_offset, expected_tag)
+                state.tag.ensure_expected(expected_end_offset, expected_tag)
             headers = state.place(incoming, origin)
             if state.is_roll_due(incoming, headers, now_ms):
                 state.roll_before(headers, at_once=at_once)
@@ -254,20 +255,52 @@ class Log(DurableLog):
         """Take the log end back to `offset`, in a new leader epoch; return the log end.
 
         Afterwards it is durable: what was cut cannot come back after a power cut. Above the log end
-        nothing happens. Raises InvalidRequestValue for a negative offset, and PreconditionFailed
-        if the log end is not the expected one.
+        nothing happens. What stays is read, and its indexes are proven, before the log's lock is
+        taken: readers and appends wait for the change alone, and if that reading fails nothing has
+        changed. Raises InvalidRequestValue for a negative offset, PreconditionFailed if the log end
+        is not the expected one, StoredDataCorrupt if what stays is damaged near its end.
         """
         if offset < 0:
             raise InvalidRequestValue(f"a log cannot end at {offset}")
         self.commit()  # so that no decided transaction is waiting for the high watermark
-        with self._reshaping, self._lock:
-            state = self._state
-            self._ensure_open()
-            state.ensure_expected_end(None, expected_tag)
-            was_cut = state.truncate_to(offset)
-        if was_cut:
-            self._try_to_flush()
-        return state.watermarks.log_end_offset
+        with self._reshaping:
+            with self._lock:
+                state = self._state
+                self._ensure_open()
+                state.tag.ensure_expected(None, expected_tag)
+                marks = state.watermarks
+            if offset >= marks.log_end_offset:
+                return marks.log_end_offset
+            is_above_first = state.local.segments.first_base_offset <= offset
+            plan = self._plan_truncation(offset) if is_above_first else None
+            with self._lock:
+                self._ensure_open()
+                state.tag.ensure_expected(None, expected_tag)
+                state.truncate_to(offset, plan)
+        self._try_to_flush()
+        return self._state.watermarks.log_end_offset
+
+    def _plan_truncation(self, offset: int) -> Truncation:
+        """Return what a truncation does, with the indexes it relies on rebuilt if they are wrong.
+
+        No segment may go away meanwhile: `_reshaping` is held.
+        """
+
+        def plan() -> Truncation:
+            return plan_truncation(
+                self._context,
+                state.local,
+                state.producers,
+                offset,
+                log_start_offset=state.watermarks.log_start_offset,
+            )
+
+        state = self._state
+        try:
+            return plan()
+        except CorruptIndex as error:
+            self._rebuild_index(error)
+            return plan()
 
     def truncate_fully(self, offset: int) -> None:
         """Remove everything and go on at `offset`, in a new leader epoch; durable afterwards."""
@@ -297,19 +330,22 @@ class Log(DurableLog):
         Raises StoredDataCorrupt where the log file itself is damaged, and `error` for an index of
         transactions: that is rebuilt when the log is opened.
         """
-        base_offset = base_offset_of_index(error)
         with self._reshaping:
-            state = self._state
-            segment = state.local.segments.get(base_offset)
-            if segment is None or segment.proofs.is_index_trusted:
-                return  # somebody else was faster
-            _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
-            work = Reindexing(segment)
+            self._rebuild_index(error)
+
+    def _rebuild_index(self, error: CorruptIndex) -> None:
+        """As `_mend`, with `_reshaping` held."""
+        state = self._state
+        segment = state.local.segments.get(base_offset_of_index(error))
+        if segment is None or segment.proofs.is_index_trusted:
+            return  # another thread was faster
+        _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
+        work = Reindexing(segment)
+        work.walk()
+        with self._lock, self._context.health.writing():
+            self._ensure_open()
             work.walk()
-            with self._lock, self._context.health.writing():
-                self._ensure_open()
-                work.walk()
-                work.install(is_active=segment is state.local.active)
+            work.install(is_active=segment is state.local.active)
 
     def expire_producers(self) -> int:
         """Forget idle producers; return how many."""
@@ -341,9 +377,7 @@ class Log(DurableLog):
             self._ensure_open()
             self._is_closed = True
             with self._context.health.trying():  # a start recovers what was not closed well
-                producers = self._state.producers
-                producers.take_snapshot(sync=True)
-                producers.write_windows(producers.recent())
+                self._state.producers.take_snapshot(sync=True)
                 self._state.epochs.flush()
                 self._state.local.close()
 
@@ -372,10 +406,10 @@ class Log(DurableLog):
         fails, the copy is the log at the next start; until then this one takes no more writes.
         StorageError.
         """
-        with self._reshaping, self._naming, self._lock:
+        with self._reshaping, self._syncing, self._naming, self._lock:
             self._ensure_open()
             old, context = self._state, self._context
-            # Not `self.read`, which would mend an index, under locks that are held here.
+            # Not `self.read`, which would rebuild an index, under locks that are held here.
             still = old.stand_still(
                 lambda offset, max_bytes: self._fetch(
                     ReadRequest(offset, max_bytes, FetchIsolation.LOG_END)

@@ -19,9 +19,9 @@ from engine.log.committed import (
     without_undelivered,
 )
 from engine.log.results import Fetched, ReadEnd, ReadPath
+from engine.log.view import LogView
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
-from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, FetchIsolation, OffsetMetadata
 
@@ -92,14 +92,13 @@ def _facts(offset: int, marks: Watermarks) -> dict[str, int]:
     }
 
 
-def fetch(
-    request: ReadRequest, segments: SegmentSnapshot, marks: Watermarks, leader_epoch: int
-) -> Fetched:
+def fetch(request: ReadRequest, view: LogView) -> Fetched:
     """Return the batches that `request` is due.
 
     Raises OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, and NotCached if
     `cached_only` and the disk would be needed.
     """
+    segments, marks, leader_epoch, _ = view
     ensure_in_range(request.offset, marks)
     bound = marks.bound(request.isolation)
     next_offset = request.offset

@@ -1,14 +1,15 @@
 """The half of a log that needs no lock: where it is, and what it holds.
 
-Readers take one value of the watermarks and one snapshot of the segments. Deleted segments stay
-readable for whoever took the snapshot; only truncation takes bytes from under a reader, who then
-looks again.
+Readers take one view: watermarks and a snapshot of the segments that belong together. Deleted
+segments stay readable for a reader that took the snapshot. Only a truncation takes bytes away from
+under a reader, which then looks again once the truncation is done.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +17,7 @@ from typing import TypeVar
 from engine.config import LogConfig
 from engine.errors import CorruptIndex, LogReplaced, StorageOffline, StoredDataCorrupt
 from engine.fs.health import DirectoryHealth
-from engine.guard import WouldWait
+from engine.guard import GuardedLock, WouldWait
 from engine.log import lookup
 from engine.log.context import LogContext
 from engine.log.files import (
@@ -32,9 +33,9 @@ from engine.log.read import ReadRequest, ensure_in_range, fetch
 from engine.log.results import Fetched, LogTag, SegmentInfo
 from engine.log.splits import Extent, Split
 from engine.log.state import LogState
+from engine.log.view import LogView
 from engine.segment.file_records import NotCached
 from engine.segment.segment import Segment
-from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
 
@@ -42,7 +43,7 @@ _Found = TypeVar("_Found")
 
 
 class LogReader(ABC):
-    """One partition, seen by readers. Thread-safe, and nothing here waits for a writer."""
+    """One partition, seen by readers. Thread-safe; nothing here waits for an append or a sync."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class LogReader(ABC):
         self.topic_id = topic_id
         self._context = context
         self._state = state
+        self._lock = GuardedLock()
         self._is_closed = False
         self._is_flush_due = False
 
@@ -212,32 +214,37 @@ class LogReader(ABC):
         return self._mending(lambda: self._fetch(request))
 
     def _fetch(self, request: ReadRequest) -> Fetched:
-        state = self._state
-        return self._seen(
-            state, lambda segments, marks: fetch(request, segments, marks, state.leader_epoch)
-        )
+        return self._seen(partial(fetch, request), cached_only=request.cached_only)
 
-    def _seen(
-        self, state: LogState, look: Callable[[SegmentSnapshot, Watermarks], _Found]
-    ) -> _Found:
-        """Return what a look at one moment of the log finds; again if the log is cut meanwhile."""
+    def _seen(self, look: Callable[[LogView], _Found], *, cached_only: bool = False) -> _Found:
+        """Return what a look at one moment of the log finds, never at one between two.
+
+        If the log is cut, or goes on in another directory, while it is looked at, the look is
+        repeated. It waits for a cut that is under way; NotCached if it is `cached_only`.
+        """
         while True:
-            # Segments after watermarks: what the watermarks promise is then surely in the snapshot.
-            truncations = state.truncations
-            marks = state.watermarks
+            state = self._state
+            view = state.view()
+            if view is None:
+                if cached_only:
+                    raise NotCached
+                with self._lock:  # until the cut is done
+                    continue
             try:
                 with self._context.health.reading():
-                    found = look(state.local.segments.snapshot, marks)
+                    found = look(view)
             except (CorruptIndex, StoredDataCorrupt) as error:
-                if truncations != state.truncations:
+                if state is not self._state or view.truncations != state.truncations:
                     continue  # the bytes went while they were read
                 self._count_damage(error)
                 raise
             except ValueError as error:
+                if state is not self._state or view.segments is not state.local.segments.snapshot:
+                    continue  # its files were closed: the log lies elsewhere, or without them
                 if not self._is_closed:
                     raise
-                raise self._closed() from error  # under the reader
-            if truncations == state.truncations:
+                raise self._closed() from error
+            if view.truncations == state.truncations:
                 return found
 
     def _closed(self) -> StorageOffline:
@@ -253,13 +260,7 @@ class LogReader(ABC):
 
         Raises SegmentNotFound. Takes no lock; an index is read as a whole.
         """
-        state = self._state
-
-        def look(segments: SegmentSnapshot, marks: Watermarks) -> SegmentFile:
-            truncations = state.truncations
-            return open_file(base_offset, kind, segments, marks, truncations=truncations)
-
-        return self._mending(lambda: self._seen(state, look))
+        return self._mending(lambda: self._seen(partial(open_file, base_offset, kind)))
 
     def read_file(self, file: SegmentFile, position: int, max_bytes: int) -> Buffer:
         """Return at least one byte of an open file from `position` on, and about `max_bytes`.
@@ -349,14 +350,13 @@ class LogReader(ABC):
     def _with_extent(
         self, start: int, end: int, isolation: FetchIsolation, use: Callable[[Extent], _Found]
     ) -> _Found:
-        def look(segments: SegmentSnapshot, marks: Watermarks) -> _Found:
-            bound = marks.bound(isolation)
-            ensure_in_range(start, marks)
-            ensure_in_range(end, marks, bound.offset)
-            return use(Extent(start, end, bound, segments))
+        def look(view: LogView) -> _Found:
+            bound = view.marks.bound(isolation)
+            ensure_in_range(start, view.marks)
+            ensure_in_range(end, view.marks, bound.offset)
+            return use(Extent(start, end, bound, view.segments))
 
-        state = self._state
-        return self._mending(lambda: self._seen(state, look))
+        return self._mending(lambda: self._seen(look))
 
     @abstractmethod
     def _mend(self, error: CorruptIndex) -> None:
@@ -364,28 +364,27 @@ class LogReader(ABC):
 
     def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """Return the first committed record of at least that time, if there is one."""
-        marks = self._state.watermarks
-        found = self._looked_up(
-            lambda: lookup.first_at_or_after(
-                timestamp_ms,
-                self._state.local.segments.snapshot,
-                log_start_offset=marks.log_start_offset,
-                limit_bytes=self._context.config.max_decompressed_batch_bytes,
-            )
-        )
-        return found if found is not None and found.offset < marks.high_watermark else None
+        return self._committed(partial(lookup.first_at_or_after, timestamp_ms))
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """Return the first record with the largest time, if it is committed."""
-        marks = self._state.watermarks
-        found = self._looked_up(
-            lambda: lookup.with_max_timestamp(
-                self._state.local.segments.snapshot,
-                log_start_offset=marks.log_start_offset,
+        return self._committed(lookup.with_max_timestamp)
+
+    def _committed(
+        self, look_up: Callable[..., TimestampAndOffset | None]
+    ) -> TimestampAndOffset | None:
+        """Return what a look-up by time finds, unless it lies at or above the high watermark."""
+
+        def look(view: LogView) -> TimestampAndOffset | None:
+            found = look_up(
+                view.segments,
+                log_start_offset=view.marks.log_start_offset,
                 limit_bytes=self._context.config.max_decompressed_batch_bytes,
             )
-        )
-        return found if found is not None and found.offset < marks.high_watermark else None
+            marks = self._state.watermarks  # of now: what was found may be younger than the view
+            return found if found is not None and found.offset < marks.high_watermark else None
+
+        return self._mending(lambda: self._seen(look))
 
     def offsets_before(self, timestamp_ms: int, max_count: int) -> list[int]:
         """Return where segments begin that were written by that time; -1 and -2 are the two ends.
@@ -393,20 +392,11 @@ class LogReader(ABC):
         See `engine.log.lookup.segment_starts_before`.
         """
         now_ms = self._context.clock.now_ms()
-
-        def look(segments: SegmentSnapshot, marks: Watermarks) -> list[int]:
-            return lookup.segment_starts_before(
-                timestamp_ms, max_count, segments, marks, now_ms=now_ms
+        return self._seen(
+            lambda view: lookup.segment_starts_before(
+                timestamp_ms, max_count, view.segments, view.marks, now_ms=now_ms
             )
-
-        return self._seen(self._state, look)
-
-    def _looked_up(self, look_up: Callable[[], _Found]) -> _Found:
-        def guarded() -> _Found:
-            with self._context.health.reading():
-                return look_up()
-
-        return self._mending(guarded)
+        )
 
     def _mending(self, look_up: Callable[[], _Found]) -> _Found:
         try:
@@ -417,4 +407,4 @@ class LogReader(ABC):
 
     def segments_info(self) -> list[SegmentInfo]:
         """Return all segments, oldest first. Raises StorageOffline, Overloaded."""
-        return self._mending(lambda: self._seen(self._state, listed))
+        return self._mending(lambda: self._seen(listed))

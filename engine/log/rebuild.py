@@ -6,6 +6,7 @@ Producers: the snapshot below, then a scan; mirrors `UnifiedLog.rebuildProducerS
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from engine.errors import InvalidRequest, StoredDataCorrupt
 from engine.records.batch import BatchView
@@ -44,7 +45,28 @@ def rebuild_producers(
         return
     was_empty = producers.is_empty and producers.map_end_offset >= end_offset
     producers.truncate_and_reload(log_start_offset, end_offset, now_ms)
-    if end_offset > producers.map_end_offset and not was_empty:
+    if not was_empty:
+        observe_up_to(
+            producers, segments, log_start_offset, end_offset, snapshot_points=snapshot_points
+        )
+    producers.map_end_offset = end_offset
+    producers.take_snapshot(sync=True)
+
+
+def observe_up_to(
+    producers: ProducerStates,
+    segments: Segments,
+    log_start_offset: int,
+    end_offset: int,
+    *,
+    snapshot_points: Collection[int] = (),
+) -> None:
+    """Bring a state that was loaded from a snapshot to `end_offset`, from the batches in between.
+
+    Raises StoredDataCorrupt if a batch to be read is damaged. A snapshot is taken where a segment
+    begins that is among `snapshot_points`.
+    """
+    if producers.map_end_offset < end_offset:
         for segment in segments.overlapping(producers.map_end_offset, end_offset):
             start = max(segment.base_offset, producers.map_end_offset, log_start_offset)
             producers.map_end_offset = start
@@ -52,7 +74,6 @@ def rebuild_producers(
                 producers.take_snapshot(sync=True)
             _observe(producers, segment, start, end_offset)
     producers.map_end_offset = end_offset
-    producers.take_snapshot(sync=True)
 
 
 def rebuild_epochs(epochs: LeaderEpochCache, segments: Segments) -> None:
@@ -72,7 +93,7 @@ def _observe(producers: ProducerStates, segment: Segment, start: int, end_offset
     if found is None:
         return
     for position, header in segment.headers(found.position):
-        if header.base_offset >= end_offset:
+        if header.next_offset > end_offset:  # a truncation may end inside a batch: it goes
             break
         if header.has_producer_id or header.is_control:
             producers.observe(header, _marker(segment, position, header))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from engine.errors import PreconditionFailed
 from engine.records.header import BatchHeader, TimestampType
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, OffsetMetadata
@@ -18,6 +19,22 @@ class LogTag(NamedTuple):
     leader_epoch: int
     log_end_offset: int
     last_batch_crc: int
+
+    def ensure_expected(self, end_offset: int | None, tag: LogTag | None) -> None:
+        """Raise PreconditionFailed unless the log ends where the caller expects it, if they do."""
+        expected: object
+        if end_offset is not None and end_offset != self.log_end_offset:
+            expected = end_offset
+        elif tag is not None and tag != self:
+            expected = tag.log_end_offset
+        else:
+            return
+        raise PreconditionFailed(
+            f"the log end is {self.log_end_offset}, not what was expected",
+            expected=expected,
+            log_end_offset=self.log_end_offset,
+            tag=self,
+        )
 
 
 class Appended(NamedTuple):

@@ -7,23 +7,24 @@ are placed, when a segment rolls, what moves when an offset moves.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from engine.errors import Overloaded, PreconditionFailed, StorageFull, UnexpectedAppendOffset
+from engine.errors import Overloaded, StorageFull, UnexpectedAppendOffset
 from engine.guard import WouldWait
 from engine.log.analysis import Incoming
 from engine.log.context import LogContext
 from engine.log.loader import LoadedLog, LoadRequest
 from engine.log.local import LocalLog
-from engine.log.rebuild import rebuild_producers
 from engine.log.relocation import Standstill
 from engine.log.results import Appended, Fetched, LogTag
+from engine.log.truncation import Truncation
+from engine.log.view import LogView
 from engine.records.header import MAGIC_2, BatchHeader
 from engine.segment.roll_params import RollParams
 from engine.segment.segment import Segment, locate_surely
-from engine.state.producer_windows import encode_windows
 from engine.state.verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
 from engine.types import (
@@ -71,7 +72,8 @@ class LogState:
             self.local.distrust_above(loaded.offsets.recovery_point)
         self.recovery_point = loaded.offsets.recovery_point
         self.truncations = 0
-        """Counts what takes the log end back; a sync that ran meanwhile commits nothing."""
+        """Counts each beginning and end of what takes the log end back: odd while it is under
+        way. A sync or a look that overlaps it counts for nothing."""
         end = loaded.offsets.end
         start = loaded.offsets.log_start_offset
         # What a clean stop left is on disk; what an unclean one left is, after the next commit.
@@ -99,6 +101,20 @@ class LogState:
         if epoch > latest_epoch:
             self.epochs.assign(epoch, end_offset)
         return epoch
+
+    def view(self) -> LogView | None:
+        """Return the log as it is at one moment; None while its end is being taken back.
+
+        Needs no lock. What was seen holds if `truncations` is still the view's afterwards.
+        """
+        truncations = self.truncations
+        if truncations % 2:
+            return None
+        while True:
+            marks = self.watermarks
+            segments = self.local.segments.snapshot
+            if marks is self.watermarks:  # else the two may be of different moments
+                return LogView(segments, marks, self.leader_epoch, truncations)
 
     def _crc_of_last_batch(self) -> int:
         for segment in reversed(self.local.segments.snapshot.segments):
@@ -193,23 +209,6 @@ class LogState:
         count = last_offset - first_offset + 1
         timestamp, marks, tag = incoming.max_timestamp, self.watermarks, self.tag
         return Appended(first_offset, last_offset, count, timestamp, False, marks, tag, headers)
-
-    def ensure_expected_end(self, end_offset: int | None, tag: LogTag | None) -> None:
-        """Raise PreconditionFailed unless the log ends where the caller expects it, if they do."""
-        actual = self.tag
-        expected: object
-        if end_offset is not None and end_offset != actual.log_end_offset:
-            expected = end_offset
-        elif tag is not None and tag != actual:
-            expected = tag.log_end_offset
-        else:
-            return
-        raise PreconditionFailed(
-            f"the log end is {actual.log_end_offset}, not what was expected",
-            expected=expected,
-            log_end_offset=actual.log_end_offset,
-            tag=actual,
-        )
 
     def duplicate(self, verdict: Duplicate) -> Appended:
         """Return what the append that is repeated did, and where the log is now."""
@@ -325,27 +324,42 @@ class LogState:
             if source.base_offset != output.base_offset:
                 self._retire_snapshot(source.base_offset)
 
-    def truncate_to(self, offset: int) -> bool:
-        """Take the log end back to `offset`, in a new epoch; return whether anything was cut.
+    def truncate_to(self, offset: int, plan: Truncation | None) -> None:
+        """Take the log end back to `offset`, in a new epoch; the log end is above it.
 
         A batch that holds `offset` goes whole, yet the log end is `offset`, and if it was the first
-        one of all the log starts there too. The high watermark moves first: no reader looks where
-        bytes are about to go. Kafka's `UnifiedLog.truncateTo`.
+        one of all the log starts there too. Without a plan all of the log lies above `offset`. The
+        high watermark moves first. Kafka's `UnifiedLog.truncateTo`.
         """
-        if offset >= self.watermarks.log_end_offset:
-            return False
-        self._begin_epoch()
-        with self._context.health.writing():
+        with self._truncating():
             marks = self.watermarks
             start = min(marks.log_start_offset, offset)
             high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
             self._move_to(Watermarks(start, high, marks.end, marks.first_unstable))
-            if self.local.segments.first_base_offset > offset:
+            if plan is None:
                 self._restart_at(offset)
             else:
-                self._cut_to(offset)
-            self._rebuild_producers()
-        return True
+                self._cut_to(offset, plan)
+            self.producers.on_high_watermark(self.watermarks.high_watermark)
+            self.refresh_first_unstable()
+
+    @contextmanager
+    def _truncating(self) -> Iterator[None]:
+        """Guard a block that takes the log end back, in a new epoch; readers wait for its end.
+
+        What is read from here on is another log to every cache. The epoch is on disk before
+        anything is cut, or after a crash other records would have the old one. StorageFull and
+        Overloaded from writing it: nothing has happened.
+        """
+        with self._context.health.trying():
+            self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
+        self.truncations += 1
+        try:
+            self.leader_epoch += 1
+            with self._context.health.writing():
+                yield
+        finally:
+            self.truncations += 1
 
     def _move_to(self, marks: Watermarks) -> None:
         """Have readers, and who listens, go by other offsets, which may be lower."""
@@ -354,63 +368,38 @@ class LogState:
         if has_moved:
             self.on_high_watermark(marks.high_watermark)
 
-    def _begin_epoch(self) -> None:
-        """Raise the leader epoch: what is read from here on is another log to every cache.
-
-        On disk before anything is cut, or after a crash other records would have the old epoch.
-        StorageFull and Overloaded: nothing has happened.
-        """
-        with self._context.health.trying():
-            self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
-        self.leader_epoch += 1
-        self.truncations += 1
-
-    def _cut_to(self, offset: int) -> None:
+    def _cut_to(self, offset: int, plan: Truncation) -> None:
         removed = self.local.segments.above(offset)
-        self.local.truncate_to_offset(offset)
+        self.local.truncate(plan.cut)
         for segment in removed:
             self._retire_snapshot(segment.base_offset)
-        self.local.end_at(offset, notes_gap=self._is_gapless)
+        self.local.end_at(offset, plan.last, notes_gap=self._is_gapless)
         self.local.sync_end()  # first: no record of an older epoch comes back behind the new one
         self.epochs.truncate_from_end(offset)
         self.epochs.assign(self.leader_epoch, offset)
-        self._end_at(offset)
+        self.producers.go_back_to(plan.producers)
+        self._end_at(offset, NO_BATCH_CRC if plan.last is None else plan.last.crc)
 
     def truncate_fully(self, offset: int) -> None:
-        """Remove everything and go on at `offset`, in a new epoch; `truncateFullyAndStartAt`.
-
-        Readers meanwhile find nothing rather than what is about to go.
-        """
-        self._begin_epoch()
-        with self._context.health.writing():
+        """Remove everything and go on at `offset`, in a new epoch; `truncateFullyAndStartAt`."""
+        with self._truncating():
             self._restart_at(offset)
-            self._rebuild_producers()
+            self.refresh_first_unstable()
 
     def _restart_at(self, offset: int) -> None:
         self.local.restart_at(offset)
         self.local.sync_end()
         self.epochs.restart_at(self.leader_epoch, offset)
         self.producers.truncate_fully(offset)
+        self.producers.on_log_start(offset)
         self._move_to(Watermarks.empty_at(offset, offset))
-        self._end_at(offset)
+        self._end_at(offset, NO_BATCH_CRC)
 
-    def _end_at(self, offset: int) -> None:
+    def _end_at(self, offset: int, last_crc: int) -> None:
         marks = self.watermarks.truncated(self.local.end_metadata(offset))
         self._move_to(marks.with_log_start(self.local.segments.first_base_offset))
         self.recovery_point = min(self.recovery_point, offset)
-        self.tag = LogTag(self.leader_epoch, offset, self._crc_of_last_batch())
-
-    def _rebuild_producers(self) -> None:
-        rebuild_producers(
-            self.producers,
-            self.local.segments,
-            log_start_offset=self.watermarks.log_start_offset,
-            end_offset=self.watermarks.log_end_offset,
-            now_ms=self._context.clock.now_ms(),
-            reload_after_clean=False,
-        )
-        self.producers.on_high_watermark(self.watermarks.high_watermark)
-        self.refresh_first_unstable()
+        self.tag = LogTag(self.leader_epoch, offset, last_crc)
 
     def stand_still(self, read: Callable[[int, int], Fetched]) -> Standstill:
         """Return all that a copy needs, while nobody can change the log; `read` reads it."""
@@ -420,13 +409,13 @@ class LogState:
             marks.log_end_offset,
             self.epochs.entries,
             self.producers.encoded(),  # not a file: this disk may be left for want of space
-            encode_windows(self.producers.recent()),
             read,
         )
 
     def go_on_from(self, before: LogState) -> None:
         """Take over what was asked of the log while it was in another directory."""
         self.keeps_order |= before.keeps_order
+        self.truncations = before.truncations
         self.on_high_watermark = before.on_high_watermark
         verifies = before.producers.transaction_verification
         self.producers.transaction_verification = verifies

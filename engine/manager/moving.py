@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.checkpoint.epochs import write_epochs
-from engine.errors import OffsetBelowLogStart, Recovering, StorageError
+from engine.errors import OffsetError, Recovering, StorageError
 from engine.fs import names
 from engine.fs.atomic import replace_atomically
 from engine.log.loader import LoadRequest
@@ -114,8 +114,11 @@ class Move:
                             f"{self._log.topic_partition} was not moved: closing, the next start "
                             "goes on with it"
                         )
-            except OffsetBelowLogStart as error:
-                _LOG.info("copying %s anew: %s", self._log.topic_partition, error)
+            except OffsetError as error:  # the original lost its beginning, or its end was cut
+                _LOG.info("copying %s again: %s", self._log.topic_partition, error)
+                continue
+            if self._log.log_id != self._log_id:
+                _LOG.info("copying %s again: it was truncated", self._log.topic_partition)
                 continue
             copy.flush()
             start = self._log.watermarks.log_start_offset
@@ -125,7 +128,7 @@ class Move:
             self._target.arriving = (copy,)
             self._target.write_checkpoints(self._logs)
             return
-        raise Recovering(f"{self._log.topic_partition} loses its beginning faster than it is read")
+        raise Recovering(f"{self._log.topic_partition} changes faster than it is copied")
 
     def _progress(self, copy: Log) -> tuple[int, int, int]:
         copied_offset = copy.watermarks.log_end_offset
@@ -217,8 +220,6 @@ class Move:
         with self._target.health.trying():
             path = self._path / names.snapshot_name(still.end_offset)
             replace_atomically(fs, path, still.snapshot)
-            if still.windows:
-                replace_atomically(fs, self._path / names.PRODUCER_WINDOWS, still.windows)
             write_epochs(fs, self._path / names.LEADER_EPOCH_CHECKPOINT, still.epochs)
         self._copy = there = self._open_complete(still)
         self._is_decided = True  # from here on only a start can tell which one is the log

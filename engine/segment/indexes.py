@@ -27,6 +27,7 @@ class SegmentIndexes:
         "_base_offset",
         "_directory",
         "_fs",
+        "_is_gone",
         "_is_unfinished",
         "_max_size_bytes",
         "_offset",
@@ -51,6 +52,7 @@ class SegmentIndexes:
         self._max_size_bytes = max_size_bytes
         self._suffix = suffix
         self._is_unfinished = False
+        self._is_gone = False
         self._opening = threading.Lock()
         self._offset: OffsetIndex | None = None
         self._time: TimeIndex | None = None
@@ -74,7 +76,7 @@ class SegmentIndexes:
         """The offset index; made, with room for appends, if its file is missing."""
         index = self._offset
         if index is None:
-            with self._opening:
+            with self._to_open():
                 index = self._offset = self._offset or OffsetIndex(
                     self._fs, self.offset_path, self._base_offset, self._max_size_bytes
                 )
@@ -85,7 +87,7 @@ class SegmentIndexes:
         """The time index; made, with room for appends, if its file is missing."""
         index = self._time
         if index is None:
-            with self._opening:
+            with self._to_open():
                 index = self._time = self._time or TimeIndex(
                     self._fs, self.time_path, self._base_offset, self._max_size_bytes
                 )
@@ -96,11 +98,22 @@ class SegmentIndexes:
         """The transaction index; its file is made with its first entry."""
         index = self._transaction
         if index is None:
-            with self._opening:
+            with self._to_open():
                 index = self._transaction = self._transaction or TransactionIndex(
                     self._fs, self.transaction_path, self._base_offset
                 )
         return index
+
+    @contextmanager
+    def _to_open(self) -> Iterator[None]:
+        """Guard the opening of an index: ValueError once its file may be gone.
+
+        A missing file stands for an empty index, and a slow reader must not take one for the other.
+        """
+        with self._opening:
+            if self._is_gone:
+                raise ValueError(f"{self.offset_path} is closed")
+            yield
 
     @property
     def has_transactions(self) -> bool:
@@ -223,6 +236,7 @@ class SegmentIndexes:
         self._fs.remove(self.time_path, missing_ok=True)
         self._fs.sync_directory(self._directory)
         self.remove_files()
+        self._is_gone = False
         self._is_unfinished = True
         self._fs.remove(self.time_path, missing_ok=True)
 
@@ -247,16 +261,21 @@ class SegmentIndexes:
             self._transaction.sync()
 
     def close(self) -> None:
-        """Trim what is open and let go of it, on disk: after a clean stop nobody rebuilds it."""
+        """Trim what is open and let go of it, on disk: after a clean stop nobody rebuilds it.
+
+        No reader opens one afterwards.
+        """
         if self._offset is not None or self._time is not None:
             for index in (self.offset, self.time):  # where one was made, the other may be missing
                 index.close()
         if self._transaction is not None:
             self._transaction.sync()
-            self._transaction.close()
+        self.close_handles()
 
     def close_handles(self) -> None:
-        """Let go of what is open without writing."""
+        """Let go of what is open without writing, and have nothing opened again."""
+        with self._opening:
+            self._is_gone = True
         for index in (self._offset, self._time, self._transaction):
             if index is not None:
                 index.close_handles()
@@ -296,6 +315,8 @@ class SegmentIndexes:
             self._transaction.path = self.transaction_path
 
     def remove_files(self) -> None:
-        """Remove the files by name, those that exist."""
+        """Remove the files by name, those that exist; an index that is open stays readable."""
+        with self._opening:
+            self._is_gone = True
         for path in (self.offset_path, self.time_path, self.transaction_path):
             self._fs.remove(path, missing_ok=True)

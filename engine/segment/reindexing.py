@@ -54,13 +54,6 @@ class Reindexing:
             self._segment.seal()
 
 
-def reindex(segment: Segment, *, is_active: bool) -> None:
-    """Make the indexes anew at once, under the log lock; raises as `Reindexing.walk`."""
-    work = Reindexing(segment)
-    work.walk()
-    work.install(is_active=is_active)
-
-
 def base_offset_of_index(error: CorruptIndex) -> int:
     """Return whose offset or time index that is; raises `error` for another file."""
     name = Path(str(error.facts()["file"])).name

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.config import LogConfig
 from engine.errors import CorruptBatch, CorruptIndex, SegmentOverflow
@@ -28,6 +28,19 @@ MAX_CACHED_READ_BYTES: Final = 1024 * 1024
 """More is for a worker, even from the page cache: it can take 10,000 checksums, about 3 ms."""
 
 NO_MAXIMUM: Final = TimestampOffset(NO_TIMESTAMP, -1)
+
+
+class SegmentCut(NamedTuple):
+    """How much of a segment stays."""
+
+    offset: int
+    """No batch that holds it, or a later one, stays."""
+    position: int
+    """Where the log file ends afterwards."""
+    maximum: TimestampOffset
+    """As `Segment.maximum`, of what stays."""
+    last: BatchHeader | None
+    """The header of the last batch that stays, if one does."""
 
 
 class Segment:
@@ -359,31 +372,21 @@ class Segment:
         """Give the indexes room for appends again; those that rest, with the first append."""
         self.indexes.resize()
 
-    def truncate_to_offset(self, offset: int, *, now_ms: int) -> int:
-        """Cut every batch that holds `offset` or more; return the bytes cut.
+    def truncate(self, cut: SegmentCut, *, now_ms: int) -> None:
+        """Take away what `cut`, which `plan_cut` made of this segment, leaves out.
 
-        A batch is cut whole even if it starts below `offset`. The log lock is held.
+        The log lock is held. After a crash some of the bytes may be there again.
         """
-        found = self.locate(offset)
-        self.indexes.truncate_to_offset(offset)
+        self.indexes.truncate_to_offset(cut.offset)
         self.indexes.resize()
-        cut = 0
-        if found is not None:
-            cut = self.records.size_bytes - found.position
-            self.records.truncate(found.position)
-            self.proofs.forget_from(found.position)
+        if cut.position < self.records.size_bytes:
+            self.records.truncate(cut.position)
+            self.proofs.forget_from(cut.position)
         if self.records.size_bytes == 0:
             self._created_ms = now_ms
             self._rolling_timestamp = None
         self._unindexed_bytes = 0
-        self._recompute_maximum()
-        return cut
-
-    def _recompute_maximum(self) -> None:
-        entry = self.indexes.time.last_entry
-        self._maximum = entry if entry.timestamp >= 0 else NO_MAXIMUM
-        for _, header in self.headers(self.indexes.offset.lookup(entry.offset).position):
-            self.observe_maximum(header.max_timestamp, header.last_offset)
+        self._maximum = cut.maximum
 
     def sync_log(self) -> None:
         """Return once the batches would survive a power cut; the indexes may not."""

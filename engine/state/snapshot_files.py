@@ -7,24 +7,12 @@ snapshot taken out of it is never loaded again, whenever its file goes. Not thre
 
 from __future__ import annotations
 
-import logging
 from bisect import insort
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from engine.errors import CorruptSnapshot
-from engine.fs.atomic import replace_atomically
-from engine.fs.names import DELETED_SUFFIX, PRODUCER_WINDOWS, base_offset_of, snapshot_name
+from engine.fs.names import DELETED_SUFFIX, base_offset_of, snapshot_name
 from engine.fs.port import File, FileSystem
-from engine.state.producer_entry import ProducerEntry
-from engine.state.producer_windows import (
-    WINDOWS_HEADER_BYTES,
-    Windows,
-    decode_windows,
-    encode_windows,
-)
-
-_LOG = logging.getLogger(__name__)
 
 
 class SnapshotFiles:
@@ -32,10 +20,9 @@ class SnapshotFiles:
 
     def __init__(self, fs: FileSystem, directory: Path, found: Iterable[int] | None = None) -> None:
         """Begin with those that were just `found`, ascending; else look for them."""
-        self._fs = fs
+        self.fs = fs
         self._directory = directory
         self._offsets: list[int] = []
-        self._windows_digest = b""
         if found is None:
             self.rescan()
         else:
@@ -43,7 +30,7 @@ class SnapshotFiles:
 
     def rescan(self) -> None:
         """Believe what lies in the directory now."""
-        names = self._fs.list_directory(self._directory)
+        names = self.fs.list_directory(self._directory)
         offsets = ((base_offset_of(name), name) for name in names)
         self._offsets = sorted(
             offset
@@ -62,7 +49,7 @@ class SnapshotFiles:
 
     def read(self, offset: int) -> bytes:
         """Return the content of a snapshot."""
-        return self._fs.read_bytes(self._path(offset))
+        return self.fs.read_bytes(self._path(offset))
 
     def write(self, offset: int, content: bytes, *, sync: bool) -> None:
         """Write a snapshot; with `sync` it and its name survive a power cut.
@@ -71,40 +58,19 @@ class SnapshotFiles:
         loading then falls back to the one before.
         """
         path = self._path(offset)
-        with self._fs.open(path, create=True) as file:
+        with self.fs.open(path, create=True) as file:
             file.truncate(0)
             try:
                 file.append(content)
             except OSError:
-                self._fs.remove(path)  # it would pass for damaged
+                self.fs.remove(path)  # it would pass for damaged
                 raise
             if sync:
                 file.sync_all()
         if sync:
-            self._fs.sync_directory(self._directory)
+            self.fs.sync_directory(self._directory)
         if offset not in self._offsets:
             insort(self._offsets, offset)
-
-    def read_windows(self) -> Windows:
-        """Return what the file of duplicate windows holds: nothing if it is missing or damaged."""
-        try:
-            return decode_windows(self._fs.read_bytes(self._directory / PRODUCER_WINDOWS))
-        except FileNotFoundError:
-            return {}
-        except CorruptSnapshot as error:
-            _LOG.warning("%s: older repetitions are not recognised: %s", self._directory, error)
-            return {}
-
-    def write_windows(self, entries: Iterable[ProducerEntry]) -> None:
-        """Replace the file of duplicate windows, durably, if it would be another one.
-
-        Needs no lock; one thread at a time.
-        """
-        content = encode_windows(entries)
-        digest = content[:WINDOWS_HEADER_BYTES]  # the checksum is in it
-        if content and digest != self._windows_digest:
-            replace_atomically(self._fs, self._directory / PRODUCER_WINDOWS, content)
-            self._windows_digest = digest
 
     def open(self, offset: int) -> File | None:
         """Open a snapshot to sync it; None if it is gone. Its name is the directory's to sync.
@@ -112,14 +78,14 @@ class SnapshotFiles:
         The caller need not hold the log's lock.
         """
         try:
-            return self._fs.open(self._path(offset), read_only=True)
+            return self.fs.open(self._path(offset), read_only=True)
         except FileNotFoundError:
             return None  # retention or truncation came first
 
     def delete(self, offset: int) -> None:
         """Remove a snapshot at once; it may be missing."""
         self._forget(offset)
-        self._fs.remove(self._path(offset), missing_ok=True)
+        self.fs.remove(self._path(offset), missing_ok=True)
 
     def retire(self, offset: int) -> Path | None:
         """Forget a snapshot and return its file, renamed `.deleted`, for the caller to remove.
@@ -128,10 +94,10 @@ class SnapshotFiles:
         """
         self._forget(offset)
         path = self._path(offset)
-        if not self._fs.exists(path):
+        if not self.fs.exists(path):
             return None
         retired = path.with_name(path.name + DELETED_SUFFIX)
-        self._fs.rename(path, retired)
+        self.fs.rename(path, retired)
         return retired
 
     def delete_strays(self, segment_base_offsets: Collection[int]) -> None:

@@ -93,10 +93,10 @@ def fill_until_refused(log: Log) -> list[bytes]:
 @PASSING
 @pytest.mark.parametrize("operation", ["open", "open_map"])
 def test_a_roll_that_fails_for_now_is_made_by_the_next_append(operation: str, error: int) -> None:
-    """It was refused as a whole."""
+    """It was refused as a whole; the indexes of a new segment are mapped for its second append."""
     world = World()
     log = world.open_log(with_config(segment_bytes=200))
-    values = fill(log, batches=2)
+    values = fill(log, batches=2 if operation == "open" else 3)
     world.disk.fail(operation, error=error)
     more = fill_until_refused(log)
     assert not world.disk.forget_faults(), "it was not met"

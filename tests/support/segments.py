@@ -10,6 +10,8 @@ from engine.config import LogConfig
 from engine.records.builder import build_batch
 from engine.records.header import BatchHeader
 from engine.records.scan import iter_headers
+from engine.segment.cut import plan_cut
+from engine.segment.reindexing import Reindexing
 from engine.segment.roll_params import RollParams
 from engine.segment.segment import Segment
 from engine.state.producers import ProducerStates
@@ -96,3 +98,15 @@ def roll_params(segment: Segment, **changes: Any) -> RollParams:
         now_ms=START_MS,
     )
     return calm._replace(**changes)
+
+
+def truncate(segment: Segment, offset: int, *, now_ms: int = START_MS) -> None:
+    """Cut every batch that holds `offset` or more."""
+    segment.truncate(plan_cut(segment, offset), now_ms=now_ms)
+
+
+def reindex(segment: Segment, *, is_active: bool) -> None:
+    """Rebuild the sparse indexes as a look-up does that meets a wrong one."""
+    work = Reindexing(segment)
+    work.walk()
+    work.install(is_active=is_active)

@@ -7,6 +7,7 @@ from engine.records.control import ControlType
 from engine.types import INT64_MAX
 from tests.support.compaction import Compacted
 from tests.support.logs import with_config
+from tests.support.segments import truncate
 from tests.support.time import START_MS
 
 
@@ -200,5 +201,5 @@ def test_groups_are_bounded_by_31_bits_of_offsets() -> None:
     far = first.base_offset + 2**31
     assert sizes(grouped([first, second], with_config(), far)) == [[0, 1]]
     assert sizes(grouped([first, second], with_config(), far + 1)) == [[0], [1]]
-    second.truncate_to_offset(0, now_ms=0)
+    truncate(second, 0)
     assert sizes(grouped([first, second], with_config(), INT64_MAX)) == [[0, 1]]

@@ -279,9 +279,10 @@ def test_reading_needs_no_writers_lock() -> None:
 def test_a_bound_without_a_place_is_looked_up(bound: int, expected: list[int]) -> None:
     """A reader stops at the offset even where nobody knows yet which byte that is."""
     log = committed(3, 3)
-    marks = dataclasses.replace(log.watermarks, high=OffsetMetadata(bound))
-    segments = log._state.local.segments.snapshot  # noqa: SLF001 - what a reader takes
-    fetched = fetch(ReadRequest(0, ALL_BYTES), segments, marks, leader_epoch=0)
+    view = log._state.view()  # noqa: SLF001 - what a reader takes
+    assert view is not None
+    marks = dataclasses.replace(view.marks, high=OffsetMetadata(bound))
+    fetched = fetch(ReadRequest(0, ALL_BYTES), view._replace(marks=marks))
     assert [batch.header.base_offset for batch in batches_in(fetched.data)] == expected
     assert fetched.next_offset == bound
 

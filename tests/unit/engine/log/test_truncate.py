@@ -230,6 +230,6 @@ def test_what_is_not_committed_goes_without_the_readers_noticing() -> None:
     values = fill(log, batches=2)
     log.commit()
     fill(log, batches=3, first=2)
-    log._state.truncate_to(4)  # noqa: SLF001 - as if the appends had come after its commit
+    log._state.truncate_to(4, log._plan_truncation(4))  # noqa: SLF001 - as if the appends had come after its commit
     assert read_values(log) == values
     assert (log.watermarks.high_watermark, log.watermarks.log_end_offset) == (2, 4)

@@ -55,13 +55,18 @@ def test_a_copy_that_lost_its_beginning_is_begun_anew(monkeypatch: pytest.Monkey
     assert read_values(log) == values[5:]
 
 
-def test_a_log_that_is_truncated_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_truncated_at_the_last_moment_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The copy would hold what was cut; the move is given up and can be tried again."""
     world, manager, values = prepared()
     log = manager.log(EVENTS)
-    Meddling(monkeypatch, lambda: log.truncate_to(4))
+
+    def cut(*_: int) -> None:
+        log.truncate_to(4)
+
     with pytest.raises(Recovering, match="truncated"):
-        manager.move_partition(EVENTS, B)
+        manager.move_partition(EVENTS, B, progress=cut)
     assert partition_directories(world) == ["/a/events-0"]
     manager.move_partition(EVENTS, B)
     assert read_values(log) == values[:4]

@@ -371,6 +371,28 @@ def test_what_is_appended_while_a_partition_moves_moves_too() -> None:
     assert read_values(log)[1:] == [bytes(600_000)] * 3
 
 
+@pytest.mark.parametrize("copied", [1, 2])
+def test_a_partition_that_is_truncated_while_it_is_copied_is_copied_again(copied: int) -> None:
+    """The copy may be longer than the log then: the next read failed beyond the log end."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic("events", 1, {"segment.bytes": "1000000"})
+    log = manager.log(EVENTS)
+    for _ in range(3):
+        log.append(new_batch(1, value=bytes(600_000)))
+    cuts: list[int] = []
+
+    def cut(_: int, copied_offset: int, __: int) -> None:
+        if not cuts and copied_offset == copied:
+            cuts.append(log.truncate_to(1))
+
+    manager.move_partition(EVENTS, B, progress=cut)
+    assert cuts == [1]
+    assert log.directory.parent == B
+    assert log.watermarks.log_end_offset == 1
+    assert len(read_values(log)) == 1
+
+
 def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
     """What was copied before it was cleaned has to be cleaned again: its mark is not believed.
 

@@ -1,9 +1,12 @@
 """The file of batches and the lazy indexes beside it."""
 
+from collections.abc import Callable
+
 import pytest
 
 from engine.errors import CorruptIndex, StoredDataCorrupt
 from engine.segment.file_records import FileRecords
+from engine.segment.segment import Segment
 from tests.support.logs import DIRECTORY
 from tests.support.segments import Shelf, append, batch_at, filled
 
@@ -102,3 +105,22 @@ def test_letting_go_writes_nothing() -> None:
     before = len(shelf.disk.changes)
     segment.close_handles()
     assert len(shelf.disk.changes) == before
+
+
+@pytest.mark.parametrize("end", [Segment.close_handles, Segment.remove_files])
+def test_no_index_is_opened_or_made_once_its_file_may_be_gone(
+    end: Callable[[Segment], None],
+) -> None:
+    """A slow reader left a file behind, or took the data directory offline if that was gone."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, [0])
+    end(segment)
+    for look in (
+        lambda: segment.indexes.offset,
+        lambda: segment.indexes.time,
+        lambda: segment.indexes.transaction,
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            look()
+    assert not [name for name in shelf.names if "index" in name]

@@ -3,11 +3,10 @@
 import pytest
 
 from engine.errors import CorruptIndex
-from engine.segment.reindexing import reindex
 from engine.segment.sanity import ensure_sane
 from engine.segment.segment import Segment
 from engine.types import TimestampOffset
-from tests.support.segments import Shelf, append, batch_at
+from tests.support.segments import Shelf, append, batch_at, reindex
 from tests.support.time import START_MS
 
 

@@ -12,7 +12,6 @@ from engine.records.batch import stamp_crc
 from engine.records.control import ControlType, build_end_marker
 from engine.records.scan import Tail
 from engine.segment.recovery import SCAN_CHUNK_BYTES, recover_segment
-from engine.segment.reindexing import reindex
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
 from engine.types import INT32_MAX, AbortedTransaction, EpochOffset, TimestampOffset
@@ -25,7 +24,9 @@ from tests.support.segments import (
     filled,
     headers_of,
     offsets_of,
+    reindex,
     roll_params,
+    truncate,
 )
 from tests.support.time import START_MS
 
@@ -93,7 +94,7 @@ def test_an_unfinished_batch_is_a_torn_tail(missing: int) -> None:
     segment = shelf.segment()
     positions = filled(segment, range(4))
     end = segment.size_bytes
-    segment.truncate_to_offset(3, now_ms=START_MS)
+    truncate(segment, 3)
     torn = bytes(batch_at(3))[: end - positions[3] - missing]
     segment.records.file.append(torn)
     assert recovered(shelf, segment) == (Tail.TORN, len(torn))

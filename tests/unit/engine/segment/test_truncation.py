@@ -9,6 +9,7 @@ from tests.support.segments import (
     filled,
     offsets_of,
     roll_params,
+    truncate,
 )
 from tests.support.time import START_MS
 
@@ -22,16 +23,16 @@ def test_truncation_leaves_the_earlier_batches_every_time() -> None:
     for _ in range(30):
         append(segment, batch_at(41, b"goes"), batch_at(42, b"goes too"))
         size = segment.size_bytes
-        cut = segment.truncate_to_offset(41, now_ms=START_MS)
+        truncate(segment, 41)
         assert offsets_of(segment) == [40]
-        assert cut == size - segment.size_bytes
+        assert segment.size_bytes < size
 
 
 def test_a_batch_that_holds_the_offset_goes_whole() -> None:
     """Cutting inside a batch cuts from its first record (4.9, step 4)."""
     segment = Shelf().segment()
     append(segment, batch_at(0, b"a"), batch_at(1, b"b", b"c", b"d"), batch_at(4))
-    segment.truncate_to_offset(2, now_ms=START_MS)
+    truncate(segment, 2)
     assert offsets_of(segment) == [0]
 
 
@@ -39,7 +40,7 @@ def test_an_offset_in_a_gap_cuts_from_the_next_batch() -> None:
     """What follows a gap goes (SEG.shouldTruncateEvenIfOffsetPointsToAGapInTheLog)."""
     segment = Shelf().segment()
     filled(segment, [0, 1, 10, 11])
-    segment.truncate_to_offset(5, now_ms=START_MS)
+    truncate(segment, 5)
     assert offsets_of(segment) == [0, 1]
     assert segment.read_next_offset() == 2
 
@@ -50,7 +51,7 @@ def test_above_the_last_batch_nothing_is_cut() -> None:
     filled(segment, range(20))
     size = segment.size_bytes
     segment.seal()
-    assert segment.truncate_to_offset(20, now_ms=START_MS) == 0
+    truncate(segment, 20)
     assert segment.size_bytes == size
     assert not segment.indexes.is_full
 
@@ -64,7 +65,7 @@ def test_truncating_an_empty_segment_makes_it_new() -> None:
     segment.seal()
     assert segment.should_roll(roll_params(segment)), "a sealed segment is full"
     later = START_MS + 10 * HOUR_MS
-    segment.truncate_to_offset(0, now_ms=later)
+    truncate(segment, 0, now_ms=later)
     assert not segment.indexes.is_full
     params = roll_params(segment, max_segment_ms=HOUR_MS, now_ms=later + 2 * HOUR_MS)
     assert not segment.should_roll(params)
@@ -76,7 +77,7 @@ def test_an_emptied_segment_takes_the_same_offsets_again() -> None:
     segment = Shelf().segment()
     append(segment, batch_at(0, timestamp=-1), batch_at(1, timestamp=-1))
     later = START_MS + 5 * HOUR_MS
-    segment.truncate_to_offset(0, now_ms=later)
+    truncate(segment, 0, now_ms=later)
     assert segment.size_bytes == 0
     assert segment.maximum == TimestampOffset(-1, -1)
     append(segment, batch_at(0, timestamp=-1))
@@ -94,7 +95,7 @@ def test_the_maximum_and_the_entries_are_those_of_what_is_left() -> None:
     segment = shelf.segment()
     filled(segment, range(60))
     whole = list(segment.indexes.offset.entries())
-    segment.truncate_to_offset(30, now_ms=START_MS)
+    truncate(segment, 30)
     assert segment.maximum == TimestampOffset(START_MS + 29, 29)
     assert segment.read_next_offset() == 30
     left = list(segment.indexes.offset.entries())
@@ -108,5 +109,5 @@ def test_the_maximum_is_found_between_entries() -> None:
     """A larger time that no entry knows yet is found in the batches after the last one."""
     segment = Shelf().segment()
     append(segment, batch_at(0, timestamp=90), batch_at(1, timestamp=50), batch_at(2, timestamp=99))
-    segment.truncate_to_offset(2, now_ms=START_MS)
+    truncate(segment, 2)
     assert segment.maximum == TimestampOffset(90, 0)
