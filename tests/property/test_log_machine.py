@@ -25,7 +25,6 @@ from hypothesis.stateful import (
 )
 
 from engine.errors import StorageFull
-from engine.log.log import Log
 from engine.records.header import Codec
 from engine.types import FetchIsolation
 from tests.support import driven_log, log_checks
@@ -137,7 +136,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         bounds = st.integers(self.model.log_start, self.model.high_watermark)
-        self.driven.delete_records(data.draw(bounds), Log.delete_records)
+        self.driven.delete_records(data.draw(bounds), self.compacted.manager.delete_records)
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
