@@ -13,6 +13,7 @@ from typing import Final
 
 from app.admission import allowed_files
 from engine.errors import PolicyViolation
+from engine.fs.port import MAX_SMALL_FILE_BYTES
 
 MAPS_OF_PARTITION: Final = 3
 """Those of the active segment, and one for the readers of older ones."""
@@ -28,8 +29,12 @@ _UNLIMITED: Final = 1 << 53
 
 
 def system_limits() -> dict[str, int]:
-    """Return the limits of the system by name, without those that it does not set."""
-    limits = {"open_files": allowed_files(), "memory_maps": allowed_maps()}
+    """Return the limits that are not settings, without those that the system does not set."""
+    limits = {
+        "open_files": allowed_files(),
+        "memory_maps": allowed_maps(),
+        "max_small_file_bytes": MAX_SMALL_FILE_BYTES,
+    }
     return {name: limit for name, limit in limits.items() if limit < _UNLIMITED}
 
 

@@ -85,7 +85,7 @@ class Certificates:
 
     def _version_of(self, path: Path) -> str:
         try:
-            with self._fs.open(path, read_only=True) as file:
+            with self._fs.open(path, read_only=True, follow_links=True) as file:
                 return file.version()
         except OSError as error:
             return str(error)

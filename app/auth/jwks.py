@@ -145,7 +145,7 @@ def source_of(settings: Settings, fs: FileSystem) -> Source:
     if address.scheme:
         raise InvalidConfig(f"jwks is neither a file nor an https address: {settings.jwks}")
     path = Path(settings.jwks)
-    return lambda: asyncio.to_thread(fs.read_bytes, path)
+    return lambda: asyncio.to_thread(fs.read_bytes, path, follow_links=True)
 
 
 def _fetched(url: str, limit_ms: int, *, uses_proxies: bool) -> bytes:

@@ -14,9 +14,16 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from engine.fs.port import DirectoryEntry, File, FileSystem, HeldLock, MappedFile
-from engine.fs.posix_files import PosixFile, PosixMappedFile
-from engine.fs.posix_lock import FILE_MODE, PosixLock
+from engine.fs.port import (
+    MAX_SMALL_FILE_BYTES,
+    DirectoryEntry,
+    File,
+    FileSystem,
+    HeldLock,
+    MappedFile,
+)
+from engine.fs.posix_files import PosixFile, PosixMappedFile, open_regular
+from engine.fs.posix_lock import PosixLock
 
 __all__ = ["File", "FileSystem", "HeldLock", "MappedFile", "PosixFile", "PosixFileSystem"]
 
@@ -35,11 +42,12 @@ class PosixFileSystem:
         exclusive: bool = False,
         read_only: bool = False,
         preallocate_bytes: int = 0,
+        follow_links: bool = False,
     ) -> PosixFile:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create and (exclusive or preallocate_bytes):
             try:
-                number = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+                number, _ = open_regular(path, flags | os.O_CREAT | os.O_EXCL)
             except FileExistsError:
                 if exclusive:
                     raise
@@ -48,18 +56,19 @@ class PosixFileSystem:
                 if preallocate_bytes:
                     os.ftruncate(number, preallocate_bytes)
                 return file
-        number = os.open(path, flags | (os.O_CREAT if create else 0), FILE_MODE)
-        return PosixFile(path, number, os.fstat(number).st_size)
+        flags |= os.O_CREAT if create else 0
+        return PosixFile(path, *open_regular(path, flags, follow_links=follow_links))
 
     def open_map(
         self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
     ) -> PosixMappedFile:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         with contextlib.suppress(FileNotFoundError):
-            return PosixMappedFile(path, os.open(path, flags), is_new=False, read_only=read_only)
+            number, _ = open_regular(path, flags)
+            return PosixMappedFile(path, number, is_new=False, read_only=read_only)
         if read_only or size_bytes is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        number = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        number, _ = open_regular(path, flags | os.O_CREAT | os.O_EXCL)
         mapped = PosixMappedFile(path, number, is_new=True, read_only=False)
         try:
             mapped.resize(size_bytes)  # a map takes a descriptor, too
@@ -69,24 +78,31 @@ class PosixFileSystem:
         return mapped
 
     def exists(self, path: Path) -> bool:
-        return _mode(path, follow_symlinks=False) != 0
+        return _mode(path) != 0
 
     def is_directory(self, path: Path) -> bool:
         return stat.S_ISDIR(_mode(path))
 
+    def is_misplaced(self, path: Path) -> bool:
+        mode = _mode(path)
+        return mode != 0 and not stat.S_ISREG(mode)
+
     def size_bytes(self, path: Path) -> int:
-        return os.stat(path).st_size
+        return os.stat(path, follow_symlinks=False).st_size
 
     def modified_ms(self, path: Path) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
+        return os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
+        os.utime(path, ns=(modified_ms * 1_000_000,) * 2, follow_symlinks=False)
 
-    def read_bytes(self, path: Path) -> bytes:
-        # Half the system calls of `Path.read_bytes`: a start reads a few small files of each log.
-        number = os.open(path, os.O_RDONLY)
+    def read_bytes(self, path: Path, *, follow_links: bool = False) -> bytes:
+        # Fewer system calls than `Path.read_bytes`: a start reads a few small files of each log.
+        number, size_bytes = open_regular(path, os.O_RDONLY, follow_links=follow_links)
         try:
+            if size_bytes > MAX_SMALL_FILE_BYTES:
+                what = f"it has {size_bytes} bytes, and may have {MAX_SMALL_FILE_BYTES}"
+                raise OSError(errno.EFBIG, what, str(path))
             pieces = [os.read(number, SMALL_FILE_BYTES)]
             while pieces[-1]:
                 pieces.append(os.read(number, SMALL_FILE_BYTES))
@@ -99,7 +115,14 @@ class PosixFileSystem:
 
     def list_entries(self, path: Path) -> list[DirectoryEntry]:
         with os.scandir(path) as entries:
-            return sorted(DirectoryEntry(entry.name, _is_directory(entry)) for entry in entries)
+            return sorted(
+                DirectoryEntry(
+                    entry.name,
+                    entry.is_dir(follow_symlinks=False),
+                    entry.is_file(follow_symlinks=False),
+                )
+                for entry in entries
+            )
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         path.mkdir(parents=parents, exist_ok=True)
@@ -127,13 +150,8 @@ class PosixFileSystem:
         return PosixLock(path)
 
 
-def _mode(path: Path, *, follow_symlinks: bool = True) -> int:
+def _mode(path: Path) -> int:
     """Return 0 for what is not there; `os.path` takes all that cannot be looked at for that."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return os.stat(path, follow_symlinks=follow_symlinks).st_mode
+        return os.stat(path, follow_symlinks=False).st_mode
     return 0
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """As `os.path.isdir`, without a system call but for a symbolic link."""
-    return os.path.isdir(entry) if entry.is_symlink() else entry.is_dir(follow_symlinks=False)

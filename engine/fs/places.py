@@ -1,4 +1,4 @@
-"""Files where files belong: a directory in the place of one is nobody's to remove or to guess."""
+"""Files where files belong: anything else in the place of one is not ours to remove or to guess."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from engine.fs.port import FileSystem
 
 
 def ensure_files(fs: FileSystem, directory: Path, names: Iterable[str]) -> None:
-    """Raise InvalidDataDirectory if one of the names, which are of files, is of a directory."""
+    """Raise InvalidDataDirectory if one of the names is there and is not that of a regular file."""
     for name in names:
         path = directory / name
-        if fs.is_directory(path):
+        if fs.is_misplaced(path):
             raise misplaced(path)
 
 
 def misplaced(path: Path) -> InvalidDataDirectory:
-    """Return the error for a directory that has the name of a file."""
+    """Return the error for something that has the name of a file and is none."""
     return InvalidDataDirectory(
-        f"{path} is a directory where a file belongs; move it out of the data directory",
+        f"{path} is not a regular file; move it out of the data directory",
         name=path.name,
         file=str(path),
     )

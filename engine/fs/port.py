@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from engine.types import Buffer
+
+MAX_SMALL_FILE_BYTES: Final = 256 << 20
+"""The largest file that is read whole: a checkpoint, a snapshot, the file of topics."""
 
 
 class Handle(Protocol):
@@ -156,11 +159,11 @@ class HeldLock(Protocol):
 
 
 class DirectoryEntry(NamedTuple):
-    """One name in a directory."""
+    """One name in a directory; a symbolic link or a FIFO, for example, is neither."""
 
     name: str
     is_directory: bool
-    """As `FileSystem.is_directory` says, without asking for each name."""
+    is_file: bool
 
 
 class FileSystem(Protocol):
@@ -174,8 +177,13 @@ class FileSystem(Protocol):
         exclusive: bool = False,
         read_only: bool = False,
         preallocate_bytes: int = 0,
+        follow_links: bool = False,
     ) -> File:
-        """Open a file; `create` it if missing, or only if missing when `exclusive`.
+        """Open a regular file; `create` it if missing, or only if missing when `exclusive`.
+
+        OSError (ELOOP, ENXIO, EISDIR) if the name is that of anything else; a FIFO is not waited
+        for, and a symbolic link is not followed unless `follow_links`, which is for files that
+        somebody else keeps outside the data directories.
 
         A file that this call creates with `preallocate_bytes` is that long on disk and logically
         empty; one that existed is as long as it is found.
@@ -186,6 +194,7 @@ class FileSystem(Protocol):
     ) -> MappedFile:
         """Map a file at the length it has; a missing one is created with `size_bytes` zero bytes.
 
+        As `open`, it must be a regular file.
         Missing, and read only or without a size: FileNotFoundError.
         """
 
@@ -193,7 +202,10 @@ class FileSystem(Protocol):
         """Whether anything has this name."""
 
     def is_directory(self, path: Path) -> bool:
-        """Whether a directory has this name."""
+        """Whether a directory has this name, and not only a link to one."""
+
+    def is_misplaced(self, path: Path) -> bool:
+        """Whether something has this name that `open` refuses: it is not a regular file."""
 
     def size_bytes(self, path: Path) -> int:
         """Return the file's length on disk, preallocated tail included."""
@@ -204,8 +216,8 @@ class FileSystem(Protocol):
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         """Pretend that the file was last modified then."""
 
-    def read_bytes(self, path: Path) -> bytes:
-        """Return a whole small file."""
+    def read_bytes(self, path: Path, *, follow_links: bool = False) -> bytes:
+        """Return a whole small file; as `open`. EFBIG above MAX_SMALL_FILE_BYTES."""
 
     def list_directory(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from mmap import ACCESS_READ, ACCESS_WRITE, MADV_RANDOM, mmap
@@ -19,6 +20,8 @@ BUFFERS_PER_WRITE: Final = 1024
 RESERVE_BYTES: Final = 64 * 1024
 """How much of a sparse map is set aside on the disk at a time: 8,192 entries of an offset index."""
 
+FILE_MODE: Final = 0o644
+
 # What a platform lacks is replaced here, so that no call site knows about platforms.
 _sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 _reserve: Final[Callable[[int, int, int], None]] = getattr(os, "posix_fallocate", lambda *_: None)
@@ -32,6 +35,30 @@ _MAP_OPTIONS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= 
 _new_buffer: Final = ctypes.pythonapi.PyByteArray_FromStringAndSize
 _new_buffer.argtypes = (ctypes.c_char_p, ctypes.c_ssize_t)
 _new_buffer.restype = ctypes.py_object
+
+
+def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple[int, int]:
+    """Open a regular file; return its descriptor and its size.
+
+    Anything else is an OSError that says so: a link would lead out of the data directory, and a
+    FIFO would have the caller wait for whoever writes to it.
+    """
+    try:
+        number = os.open(
+            path, flags | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW), FILE_MODE
+        )
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow_links:
+            what = "it is a symbolic link, and those are not followed"
+            raise OSError(errno.ELOOP, what, str(path)) from error
+        raise
+    status = os.fstat(number)
+    if stat.S_ISREG(status.st_mode):
+        return number, status.st_size
+    os.close(number)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.ENXIO, "it is not a regular file", str(path))
 
 
 class _Descriptor:

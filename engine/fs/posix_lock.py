@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-FILE_MODE: Final = 0o644
+from engine.fs.posix_files import open_regular
 
 
 class PosixLock:
@@ -60,7 +60,7 @@ class PosixLock:
                     raise BlockingIOError(
                         errno.EWOULDBLOCK, "locked by this process", str(self._path)
                     )
-            number = os.open(self._path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+            number, _ = open_regular(self._path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 with contextlib.suppress(FileNotFoundError):

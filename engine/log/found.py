@@ -30,14 +30,14 @@ class FoundFiles:
 
     @classmethod
     def of(cls, fs: FileSystem, directory: Path) -> Self:
-        """List a directory; InvalidDataDirectory if one has the name of a file that is ours."""
+        """List a directory; InvalidDataDirectory if a file of ours is not a regular file."""
         files: list[str] = []
         base_offsets: list[int] = []
         snapshots: list[int] = []
         indexes: list[tuple[int, str]] = []
         leftovers: list[str] = []
-        for name, is_directory in fs.list_entries(directory):
-            if is_directory:
+        for name, _, is_file in fs.list_entries(directory):
+            if not is_file:
                 if names.is_of_a_log(name):
                     raise misplaced(directory / name)
                 continue

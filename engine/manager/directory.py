@@ -49,6 +49,7 @@ _FILES: Final = (
     names.PRODUCER_ID_FILE,
     names.DIRECTORIES_FILE,
 )
+_STAGING_FILES: Final = tuple(name + names.TEMPORARY_SUFFIX for name in _FILES)
 _NOT_PARTITIONS: Final = frozenset({names.REMOTE_INDEX_CACHE})
 
 
@@ -98,7 +99,7 @@ class DataDirectory:
             if not self._fs.exists(self.path):
                 self._fs.make_directory(self.path, parents=True)
                 self._fs.sync_directory(self.path.parent)
-            ensure_files(self._fs, self.path, _FILES)
+            ensure_files(self._fs, self.path, (*_FILES, *_STAGING_FILES))
             self._lock = DirectoryLock(self._fs, self.path)
             self.health.watch(self._lock)
             # Kept: what a topic or a move has renamed is synced, however many files are open.
@@ -136,13 +137,17 @@ class DataDirectory:
         contents = Contents()
         with self.health.reading():
             found = self._fs.list_entries(self.path)
-        for name, is_directory in found:
-            if name in _NOT_PARTITIONS or not is_directory:
+        for name, is_directory, is_file in found:
+            if name in _NOT_PARTITIONS or is_file:
                 continue
             path = self.path / name
             try:
-                _classify(contents, path, parse_partition_directory(name))
+                parsed = parse_partition_directory(name)
+                if is_directory or parsed.kind is DirectoryKind.LIVE:  # else a link: not followed
+                    _classify(contents, path, parsed)
             except InvalidDataDirectory:
+                if not is_directory:
+                    continue
                 _LOG.exception("%s cannot be opened because of %s", self.path, name)
                 raise
         return contents

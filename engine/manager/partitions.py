@@ -9,7 +9,13 @@ from pathlib import Path
 
 from engine.checkpoint.epochs import write_epochs
 from engine.checkpoint.partition_metadata import read_topic_id, write_topic_id
-from engine.errors import CorruptCheckpoint, Overloaded, StorageFull, TopicConflict
+from engine.errors import (
+    CorruptCheckpoint,
+    InvalidDataDirectory,
+    Overloaded,
+    StorageFull,
+    TopicConflict,
+)
 from engine.fs import names
 from engine.fs.places import misplaced
 from engine.log.context import LogContext
@@ -55,11 +61,19 @@ class Partitions:
     def read_topic_id(self, path: Path) -> str | None:
         """Return the topic id in a partition directory; None if it has none that can be read.
 
-        InvalidDataDirectory if a directory has the name of that file; OSError about this file.
+        InvalidDataDirectory if the partition's directory, or that file, is something else; OSError
+        about this file.
         """
         file = path / names.PARTITION_METADATA
         try:
             with self._context.health.opening():
+                if not self._fs.is_directory(path):
+                    raise InvalidDataDirectory(
+                        f"{path} is not a directory of its own, and links are not followed; move "
+                        "the partition's files here",
+                        name=path.name,
+                        file=str(path),
+                    )
                 try:
                     return read_topic_id(self._fs, file)
                 except IsADirectoryError as error:

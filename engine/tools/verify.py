@@ -94,7 +94,7 @@ class DirectoryCheck:
         for path in (directory.path for directory in self._directories):
             file = path / names.DIRECTORIES_FILE
             try:
-                is_odd = self._fs.is_directory(file)
+                is_odd = self._fs.is_misplaced(file)
                 found[path] = None if is_odd else read_directory_set(self._fs, path)
             except CorruptCheckpoint as error:
                 found[path] = None
@@ -159,13 +159,16 @@ class _OneDirectory:
         self._names = self._fs.list_directory(self.path)
         for name in self._names:
             path = self.path / name
-            if name in _OUR_FILES and self._fs.is_directory(path):
-                detail = "it is a directory where a file belongs: move it away"
-                yield Finding(Severity.REFUSED, path, detail)
+            if name in _OUR_FILES and self._fs.is_misplaced(path):
+                yield Finding(Severity.REFUSED, path, "it is not a regular file: move it away")
             elif name == names.LOCK_FILE:
                 detail = "a process uses the directory, or died in it: stop it before a check"
                 yield Finding(Severity.NOTE, path, detail)
             elif name not in _OUR_FILES and not self._fs.is_directory(path):
+                if self._fs.is_misplaced(path):
+                    detail = "it is a link or a special file, which is not opened: move it away"
+                    yield Finding(Severity.REFUSED, path, detail)
+                    continue
                 yield Finding(Severity.NOTE, path, "it is not of this format and is left alone")
 
     def find_partitions(self) -> Findings:
@@ -221,7 +224,7 @@ class _OneDirectory:
             yield Finding(Severity.REFUSED, path, detail)
 
     def _is_odd(self, path: Path) -> bool:
-        return self._fs.is_directory(path)
+        return self._fs.is_misplaced(path)
 
     def _read_offsets(self, path: Path) -> Mapping[TopicPartition, int]:
         return OffsetCheckpoint(self._fs, path).read()

@@ -131,7 +131,7 @@ class TransactionIndexCheck:
         self._found: list[AbortedTransaction] = []
         self._expected: list[AbortedTransaction] = []
         self._abort_markers: set[tuple[int, int]] = set()
-        if not fs.exists(path) or fs.is_directory(path):
+        if not fs.exists(path) or fs.is_misplaced(path):
             return
         index = TransactionIndex(fs, path, base_offset, read_only=True)
         try:
@@ -180,7 +180,7 @@ class SegmentIndexChecks:
         offset_path = self._directory / names.index_name(self._base_offset)
         time_path = self._directory / names.time_index_name(self._base_offset)
         for path in (offset_path, time_path):
-            if self._fs.is_directory(path):
+            if self._fs.is_misplaced(path):
                 continue  # told already
             if not self._fs.exists(path):
                 yield self._stale(path, "it is missing")
@@ -208,7 +208,7 @@ class SegmentIndexChecks:
             self._transaction_path: self.transactions.finish(is_whole=is_whole),
         }
         for path, fault in faults.items():
-            if fault is not None and not self._fs.is_directory(path):  # that is told already
+            if fault is not None and not self._fs.is_misplaced(path):  # that is told already
                 yield self._stale(path, fault)
 
     def _stale(self, path: Path, fault: str) -> Finding:

@@ -67,7 +67,7 @@ class PartitionCheck:
         self._scope = scope
         self._checked = checked
         self._names = fs.list_directory(directory)
-        self._files = {name for name in self._names if not fs.is_directory(directory / name)}
+        self._files = {name for name in self._names if not fs.is_misplaced(directory / name)}
         self._epochs: list[EpochOffset] = []
         self._are_epochs_wrong = False
         self._gaps: Collection[SegmentGap] = ()
@@ -118,7 +118,7 @@ class PartitionCheck:
             if not names.is_of_a_log(name):
                 yield Finding(Severity.NOTE, path, "it is not of this format and is left alone")
             elif name not in self._files:
-                detail = "it is a directory where a file belongs: move it away"
+                detail = "it is not a regular file: move it away"
                 yield Finding(Severity.REFUSED, path, detail)
             elif name.endswith(names.LEFTOVER_SUFFIXES):
                 yield _tidied(path, "left by an interrupted operation, which opening completes")

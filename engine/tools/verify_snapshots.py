@@ -28,7 +28,7 @@ class SnapshotChecks:
         self._directory = directory
         self._producers = producers
         self._pending = [
-            offset for offset in producers.snapshots if not fs.is_directory(self._path(offset))
+            offset for offset in producers.snapshots if not fs.is_misplaced(self._path(offset))
         ]
         self._faults: list[tuple[int, str]] = []
 

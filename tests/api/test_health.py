@@ -106,7 +106,7 @@ async def test_a_log_that_cannot_be_opened_is_named_and_the_others_are_served(
         assert (offline["topic"], offline["partition"]) == ("events", 0)
         assert offline["file"] == file.name
         assert str(tmp_path) not in ready.text
-        assert "is a directory" in offline["problem"]
+        assert "is not a regular file" in offline["problem"]
         topics = (await api.client.get("/v1/topics")).json()["topics"]
         assert {one["topic"]: one["offline_partitions"] for one in topics} == {
             "events": [0],

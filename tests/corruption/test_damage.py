@@ -367,7 +367,8 @@ def test_a_directory_in_the_place_of_a_file_is_refused(name: str) -> None:
     filled = fill()
     filled.world.fs.remove(path, missing_ok=True)
     filled.world.fs.make_directory(path / "mine", parents=True)
-    with pytest.raises(InvalidDataDirectory, match=f"{re.escape(str(path))} is a directory.*move"):
+    sentence = f"{re.escape(str(path))} is not a regular file.*move"
+    with pytest.raises(InvalidDataDirectory, match=sentence):
         filled.reopen()
     assert filled.world.fs.is_directory(path / "mine")
 

@@ -46,7 +46,7 @@ def test_a_directory_in_the_place_of_a_file_takes_its_log_offline(path: Path) ->
     filled = with_directory_at(path)
     fs = filled.world.fs
     manager = filled.reopen()
-    sentence = f"{re.escape(str(path))} is a directory.*move.*tidelog repair"
+    sentence = f"{re.escape(str(path))} is not a regular file.*move.*tidelog repair"
     with pytest.raises(LogOffline, match=sentence) as caught:
         manager.log(EVENTS)
     assert caught.value.facts()["file"] == str(path)

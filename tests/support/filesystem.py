@@ -106,6 +106,7 @@ class ForgetfulDisk(Storage):
         exclusive: bool = False,
         read_only: bool = False,
         preallocate_bytes: int = 0,
+        follow_links: bool = False,
     ) -> ForgetfulFile:
         with self._lock:
             self.enter("open", path)
@@ -141,6 +142,9 @@ class ForgetfulDisk(Storage):
         self.enter("look", path)
         return isinstance(self._look(path.parts), Directory)
 
+    def is_misplaced(self, path: Path) -> bool:
+        return self.is_directory(path)  # there are no links
+
     def size_bytes(self, path: Path) -> int:
         self.enter("look", path)
         return len(self._inode(path).content)
@@ -153,7 +157,7 @@ class ForgetfulDisk(Storage):
         self.enter("set_modified_ms", path)
         self._inode(path).modified_ms = modified_ms
 
-    def read_bytes(self, path: Path) -> bytes:
+    def read_bytes(self, path: Path, *, follow_links: bool = False) -> bytes:
         self.enter("read", path)
         self.take_file(path)
         return bytes(self._inode(path).content)
@@ -166,7 +170,11 @@ class ForgetfulDisk(Storage):
     def list_entries(self, path: Path) -> list[DirectoryEntry]:
         found = self._directory(path).names
         names = self.list_directory(path)
-        return [DirectoryEntry(name, isinstance(found[name], Directory)) for name in names]
+        return [
+            DirectoryEntry(name, is_directory, not is_directory)
+            for name in names
+            for is_directory in [isinstance(found[name], Directory)]
+        ]
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         with self._lock:

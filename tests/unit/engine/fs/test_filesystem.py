@@ -60,20 +60,31 @@ def test_entries_say_which_names_are_directories(place: Place) -> None:
     place.write("b", b"")
     place.fs.make_directory(place / "c")
     place.fs.make_directory(place / "a")
-    assert place.fs.list_entries(place.directory) == [("a", True), ("b", False), ("c", True)]
+    assert place.fs.list_entries(place.directory) == [
+        ("a", True, False),
+        ("b", False, True),
+        ("c", True, False),
+    ]
     with pytest.raises(NotADirectoryError):
         place.fs.list_entries(place / "b")
 
 
-def test_a_link_is_what_it_leads_to(tmp_path: Path) -> None:
-    """A partition's directory may lie on another disk; a link to nothing is no directory."""
+def test_a_link_is_neither_a_file_nor_a_directory(tmp_path: Path) -> None:
+    """Wherever it leads to: it is not followed."""
     fs = PosixFileSystem()
     fs.make_directory(tmp_path / "directory")
     (tmp_path / "far").symlink_to(tmp_path / "directory")
     (tmp_path / "lost").symlink_to(tmp_path / "missing")
-    entries = fs.list_entries(tmp_path)
-    assert entries == [("directory", True), ("far", True), ("lost", False)]
-    assert all(fs.is_directory(tmp_path / name) is told for name, told in entries)
+    assert fs.list_entries(tmp_path) == [
+        ("directory", True, False),
+        ("far", False, False),
+        ("lost", False, False),
+    ]
+    for name in ("far", "lost"):
+        assert fs.exists(tmp_path / name)
+        assert fs.is_misplaced(tmp_path / name)
+        assert not fs.is_directory(tmp_path / name)
+    assert not fs.is_misplaced(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("size", [0, 1, SMALL_FILE_BYTES, SMALL_FILE_BYTES + 1])

@@ -78,5 +78,5 @@ def test_a_directory_is_no_file(disk: ForgetfulDisk) -> None:
 def test_a_directory_in_the_place_of_a_file_is_refused(disk: ForgetfulDisk, name: str) -> None:
     """It is told by its path: to remove it or to go on without it would be a guess."""
     disk.make_directory(DIRECTORY / name)
-    with pytest.raises(InvalidDataDirectory, match=f"{name} is a directory where a file belongs"):
+    with pytest.raises(InvalidDataDirectory, match=f"{name} is not a regular file"):
         FoundFiles.of(disk, DIRECTORY)

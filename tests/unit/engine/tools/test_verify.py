@@ -411,7 +411,7 @@ def test_directories_in_the_place_of_files_are_refusals(path: Path) -> None:
     filled = fill()
     filled.world.fs.remove(path, missing_ok=True)
     filled.world.fs.make_directory(path)
-    assert faults(filled, path) == ["it is a directory where a file belongs: move it away"]
+    assert faults(filled, path) == ["it is not a regular file: move it away"]
     assert (Severity.REFUSED, path) in problems(filled)
 
 

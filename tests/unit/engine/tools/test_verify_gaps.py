@@ -64,7 +64,7 @@ def test_a_directory_in_the_place_of_the_notes_is_told_once() -> None:
     world.fs.remove(GAPS)
     world.fs.make_directory(GAPS)
     told = [one.detail for one in DirectoryCheck(world.fs, A).findings() if one.file == GAPS]
-    assert told == ["it is a directory where a file belongs: move it away"]
+    assert told == ["it is not a regular file: move it away"]
 
 
 def cut_inside_a_batch(world: World) -> LogManager:

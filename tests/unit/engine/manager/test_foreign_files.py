@@ -1,0 +1,181 @@
+"""Links, FIFOs and endless files in a data directory: never followed, waited for or read whole.
+
+A link was followed, and a file outside the data directory cut; a FIFO or a file without an end kept
+the start waiting for ever.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.stock import opened
+from engine.errors import InvalidDataDirectory, LogOffline, StorageOffline
+from engine.fs import names
+from engine.fs.filesystem import PosixFileSystem
+from engine.fs.port import MAX_SMALL_FILE_BYTES
+from engine.tools.verify import DirectoryCheck
+from engine.types import TopicPartition
+from tests.support.builders import EVENTS, new_batch
+from tests.support.logs import read_values
+
+OTHER = TopicPartition("other", 0)
+OUTSIDE = b"precious " * 1000
+
+OF_THE_DIRECTORY = [
+    names.LOCK_FILE,
+    names.CLEAN_SHUTDOWN_FILE,
+    names.RECOVERY_POINT_CHECKPOINT,
+    names.LOG_START_CHECKPOINT + names.TEMPORARY_SUFFIX,
+    names.TOPICS_FILE,
+    names.PRODUCER_ID_FILE + names.TEMPORARY_SUFFIX,
+]
+OF_A_LOG = [
+    names.log_name(0),
+    names.index_name(0),
+    names.time_index_name(0),
+    names.txn_index_name(0),
+    names.snapshot_name(0),
+    names.snapshot_name(1),
+    names.LEADER_EPOCH_CHECKPOINT,
+    names.LEADER_EPOCH_CHECKPOINT + names.TEMPORARY_SUFFIX,
+    names.PARTITION_METADATA,
+    names.SEGMENT_GAPS,
+]
+
+
+def link_outside(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(outside_of(path))
+
+
+def outside_of(path: Path) -> Path:
+    return next(one / "outside" for one in path.parents if (one / "outside").exists())
+
+
+def fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+FOREIGN = pytest.mark.parametrize("put", [link_outside, fifo])
+Put = Callable[[Path], None]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Two logs of one record each, and a file outside."""
+    (tmp_path / "outside").write_bytes(OUTSIDE)
+    with opened(tmp_path / "data") as manager:
+        for topic in ("events", "other"):
+            manager.create_topic(topic, 1, {"segment.index.bytes": "4096"})
+            log = manager.log(TopicPartition(topic, 0))
+            log.append(new_batch())
+            log.commit()
+    return tmp_path / "data"
+
+
+@FOREIGN
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "after a crash"])
+@pytest.mark.parametrize("name", OF_A_LOG)
+def test_a_foreign_file_of_a_log_takes_that_log_offline(
+    name: str, put: Put, directory: Path, *, is_clean: bool
+) -> None:
+    """The start names the file, and serves the other log."""
+    path = directory / str(EVENTS) / name
+    put(path)
+    if not is_clean:
+        (directory / names.CLEAN_SHUTDOWN_FILE).unlink()
+    with opened(directory) as manager:
+        with pytest.raises(LogOffline) as told:
+            manager.log(EVENTS)
+        assert name in str(told.value) + str(told.value.facts())
+        assert len(read_values(manager.log(OTHER))) == 1
+    assert (directory.parent / "outside").read_bytes() == OUTSIDE
+    assert not path.is_file() or path.is_symlink()
+
+
+@FOREIGN
+@pytest.mark.parametrize("name", OF_THE_DIRECTORY)
+def test_a_foreign_file_of_the_directory_is_refused_by_name(
+    name: str, put: Put, directory: Path
+) -> None:
+    """Nothing is opened, and `tidelog verify` says the same."""
+    put(directory / name)
+    with pytest.raises(InvalidDataDirectory, match=f"{name} is not a regular file"):
+        opened(directory).__enter__()
+    assert (directory.parent / "outside").read_bytes() == OUTSIDE
+    if not name.endswith(names.TEMPORARY_SUFFIX):
+        found = DirectoryCheck(PosixFileSystem(), directory).findings()
+        assert f"{directory / name}: it is not a regular file: move it away" in [
+            f"{one.file}: {one.detail}" for one in found if one.is_problem
+        ]
+
+
+def test_a_link_to_a_partition_is_not_followed(directory: Path) -> None:
+    """That log is offline; nothing is made or changed where the link leads to."""
+    path, elsewhere = directory / str(EVENTS), directory.parent / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    (elsewhere / names.PARTITION_METADATA).unlink()
+    (directory / "a link").symlink_to(elsewhere)
+    before = {one.name: one.read_bytes() for one in elsewhere.iterdir()}
+    problems = [
+        one.file.name
+        for one in DirectoryCheck(PosixFileSystem(), directory).findings()
+        if one.is_problem
+    ]
+    assert set(problems) == {"a link", str(EVENTS)}
+    with opened(directory) as manager:
+        with pytest.raises(LogOffline, match="links are not followed"):
+            manager.log(EVENTS)
+        assert len(read_values(manager.log(OTHER))) == 1
+    assert {one.name: one.read_bytes() for one in elsewhere.iterdir()} == before
+
+
+def test_the_data_directory_itself_may_be_a_link(directory: Path) -> None:
+    """Whoever starts the service names it."""
+    link = directory.parent / "link"
+    link.symlink_to(directory)
+    with opened(link) as manager:
+        assert len(read_values(manager.log(EVENTS))) == 1
+        manager.create_topic("new", 1, {"segment.index.bytes": "4096"})
+    with opened(directory) as manager:
+        assert "new" in manager.topics()
+
+
+@pytest.mark.parametrize("name", [names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA])
+def test_a_file_of_a_log_that_has_no_end_takes_that_log_offline(name: str, directory: Path) -> None:
+    """It is not read: a checkpoint has MAX_SMALL_FILE_BYTES at the most."""
+    os.truncate(directory / str(EVENTS) / name, MAX_SMALL_FILE_BYTES + 1)
+    with opened(directory) as manager:
+        with pytest.raises(LogOffline, match=name):
+            manager.log(EVENTS)
+        assert len(read_values(manager.log(OTHER))) == 1
+
+
+def test_a_checkpoint_that_has_no_end_is_refused_by_name(directory: Path) -> None:
+    """A start with one data directory has nothing to go on with."""
+    path = directory / names.RECOVERY_POINT_CHECKPOINT
+    os.truncate(path, MAX_SMALL_FILE_BYTES + 1)
+    with pytest.raises(StorageOffline, match=f"it has {MAX_SMALL_FILE_BYTES + 1} bytes"):
+        opened(directory).__enter__()
+    path.unlink()
+    with opened(directory) as manager:
+        assert len(read_values(manager.log(EVENTS))) == 1
+
+
+def test_a_file_that_somebody_else_keeps_may_be_a_link(tmp_path: Path) -> None:
+    """A certificate, for example, where secrets are mounted as links."""
+    fs = PosixFileSystem()
+    (tmp_path / "secret").write_bytes(b"content")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    assert fs.read_bytes(tmp_path / "link", follow_links=True) == b"content"
+    with fs.open(tmp_path / "link", read_only=True, follow_links=True) as file:
+        assert file.read_at(0, 10) == b"content"
+    for refused in (fs.read_bytes, fs.open, fs.open_map):
+        with pytest.raises(OSError, match="symbolic link") as told:
+            refused(tmp_path / "link")
+        assert told.value.errno == errno.ELOOP
