@@ -27,6 +27,9 @@ from engine.fs.posix_lock import PosixLock
 
 __all__ = ["File", "FileSystem", "HeldLock", "MappedFile", "PosixFile", "PosixFileSystem"]
 
+DIRECTORY_MODE: Final = 0o700
+"""Of a directory that is made; one that exists keeps its own."""
+
 SMALL_FILE_BYTES: Final = 64 * 1024
 """How much of a file that is read whole is read at once."""
 
@@ -125,7 +128,7 @@ class PosixFileSystem:
             )
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
-        path.mkdir(parents=parents, exist_ok=True)
+        path.mkdir(DIRECTORY_MODE, parents=parents, exist_ok=True)
 
     def open_directory(self, path: Path) -> PosixFile:
         return PosixFile(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY), 0)

@@ -20,7 +20,8 @@ BUFFERS_PER_WRITE: Final = 1024
 RESERVE_BYTES: Final = 64 * 1024
 """How much of a sparse map is set aside on the disk at a time: 8,192 entries of an offset index."""
 
-FILE_MODE: Final = 0o644
+FILE_MODE: Final = 0o600
+"""Records and keys are the business of the user who runs the service, whatever the umask is."""
 
 # What a platform lacks is replaced here, so that no call site knows about platforms.
 _sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
