@@ -28,6 +28,7 @@ from engine.cleaner.selection import (
 from engine.clock import Clock
 from engine.config import CleanerConfig
 from engine.errors import (
+    CorruptIndex,
     Overloaded,
     PolicyViolation,
     Recovering,
@@ -40,6 +41,7 @@ from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.metrics import Recorder
+from engine.segment.segment import Segment
 from engine.throttle import Throttle
 from engine.types import TopicPartition
 
@@ -156,7 +158,7 @@ class LogCleaner:
                 continue
             try:
                 with log.health.reading():
-                    candidate = self._range(log, marks)
+                    candidate = self._range(log, log.segments, marks)
             except Overloaded as error:
                 _LOG.warning("%s is not looked at: %s", log.topic_partition, error)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
@@ -184,30 +186,34 @@ class LogCleaner:
             if log.config.is_compacted and log.topic_partition not in self._uncleanable:
                 yield log
 
-    def _range(self, log: Log, marks: CleanMarks) -> CleanableRange:
+    def _range(self, log: Log, segments: Sequence[Segment], marks: CleanMarks) -> CleanableRange:
         """Return what can be cleaned; a mark that cannot be right is put right."""
         mark = marks.cleaned_up_to(log)
         first_dirty = first_dirty_offset(log, mark)
         if mark is not None and mark != first_dirty:
             _LOG.warning("%s: %d is no mark for it", log.topic_partition, mark)
             marks.note(log, first_dirty)
-        return cleanable_range(log, first_dirty, self._clock.now_ms())
+        return cleanable_range(log, segments, first_dirty, self._clock.now_ms())
 
     def _clean_fully(self, log: Log, marks: CleanMarks) -> CleaningReport:
         """Run as many rounds as the offset map makes it."""
-        dirty = self._range(log, marks)
-        report = self._clean(dirty, marks)
+        report, dirty = self._clean(log, marks)
         while report.end_offset < dirty.first_uncleanable_offset:
-            report = report.followed_by(self._clean(self._range(log, marks), marks))
+            later, dirty = self._clean(log, marks)
+            report = report.followed_by(later)
         return report
 
-    def _clean(self, dirty: CleanableRange, marks: CleanMarks) -> CleaningReport:
-        log = dirty.log
-        compaction = log.compaction()
+    def _clean(self, log: Log, marks: CleanMarks) -> tuple[CleaningReport, CleanableRange]:
+        """Run one round; return what it did, and what it was to clean.
+
+        Raises CleaningAborted if the log changed under it, whatever failed because of that.
+        """
+        compaction = log.compaction()  # first: a change from here on makes it stale
         try:
             with log.health.reading():
+                dirty = self._range(log, compaction.segments, marks)
                 report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
-        except (StoredDataCorrupt, ValueError) as error:
+        except (CorruptIndex, StoredDataCorrupt, ValueError) as error:
             if compaction.is_stale:  # the bytes, or the open files, went while they were read
                 raise CleaningAborted(f"{log.topic_partition} changed meanwhile") from error
             compaction.context.recorder.corrupt_data_found(log.topic_partition)
@@ -221,7 +227,7 @@ class LogCleaner:
             map_utilization=report.keys_count * SLOT_BYTES / self._config.dedupe_buffer_bytes,
         )
         _LOG.info("%s", report)
-        return report
+        return report, dirty
 
     def _clean_first(
         self, candidates: Sequence[CleanableRange], marks: CleanMarks
@@ -241,9 +247,7 @@ class LogCleaner:
         if log.health.is_offline:  # since the pass began
             return None
         try:
-            with log.health.reading():
-                dirty = self._range(log, marks)  # as it is now: others may have come first
-            return self._clean(dirty, marks)
+            return self._clean(log, marks)[0]
         except CleaningAborted as error:
             _LOG.info("%s was not compacted: %s", log.topic_partition, error)
         except (Overloaded, StorageOffline, StorageFull) as error:

@@ -14,7 +14,7 @@ from engine.config import CleanerConfig
 from engine.log.committed import aborted_in
 from engine.log.compaction import Compaction
 from engine.records.batch import BatchView
-from engine.segment.segment import Segment
+from engine.segment.segment import Segment, locate_surely
 
 
 def build_offset_map(
@@ -52,9 +52,11 @@ class _Indexing:
 
     def _index_segment(self, segment: Segment, end_offset: int, pace: Pace) -> bool:
         """Return whether there was room for all of the segment's keys."""
-        position = segment.indexes.offset.lookup(self._start).position
+        first = locate_surely(segment, self._start)
+        if first is None:
+            return True
         for batches in read_chunks(
-            segment, position, end_offset=end_offset, chunk_bytes=self._chunk_bytes, pace=pace
+            segment, first.position, end_offset=end_offset, chunk_bytes=self._chunk_bytes, pace=pace
         ):
             for batch in batches:
                 if not self._index_batch(batch):

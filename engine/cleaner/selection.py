@@ -59,11 +59,15 @@ def first_dirty_offset(log: Log, cleaned_up_to: int | None) -> int:
     return cleaned_up_to
 
 
-def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
-    """Return what of a log may be cleaned now. Reads a header from each dirty segment at most."""
+def cleanable_range(
+    log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int
+) -> CleanableRange:
+    """Return what of a log's segments, all of one moment, may be cleaned now.
+
+    Reads a header from each dirty segment at most.
+    """
     config = log.config
-    stable_offset = log.watermarks.last_stable_offset  # before the segments: it only rises
-    segments = log.segments
+    stable_offset = log.watermarks.last_stable_offset
     active = segments[-1].base_offset
     sealed_dirty = segments_from(segments[:-1], first_dirty) if active > first_dirty else ()
     too_young = _first_too_young(sealed_dirty, config, now_ms)

@@ -115,7 +115,7 @@ class Compacted:
         return report
 
     def dirty(self, first_dirty: int = 0) -> CleanableRange:
-        return cleanable_range(self.log, first_dirty, self.world.clock.now_ms())
+        return cleanable_range(self.log, self.log.segments, first_dirty, self.world.clock.now_ms())
 
     def pairs(self, *, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK) -> list[Pair]:
         """Keys and values of all visible records, in order."""

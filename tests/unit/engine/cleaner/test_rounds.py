@@ -425,7 +425,7 @@ def damaged(position: int) -> Compacted:
     [
         (70, "checksum"),
         (16, "magic"),
-        (8, "no whole batch"),
+        (8, "does not fit"),
         (11, "less than any batch"),
         (7, "offsets 64 to 64 where only 0 to 2 can be"),
         (0, "offsets"),
