@@ -85,8 +85,11 @@ _PART: Final = ("Accept-Ranges", "Content-Range")
 _FILE: Final = (*MARKS, "ETag", "Link", "Accept-Ranges", "Content-Disposition")
 
 _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("putTopic", "200"): ("Location",),
-    ("putTopic", "201"): ("Location",),
+    ("putTopic", "200"): ("ETag", "Location"),
+    ("putTopic", "201"): ("ETag", "Location"),
+    ("getTopic", "200"): ("ETag",),
+    ("getTopic", "304"): ("ETag",),
+    ("updateTopic", "200"): ("ETag",),
     ("appendTopicRecords", "201"): ("Idempotency-Replayed",),
     ("appendTopicRecords", "202"): ("Idempotency-Replayed",),
     ("appendTopicRecords", "207"): ("Idempotency-Replayed",),

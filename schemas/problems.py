@@ -149,8 +149,8 @@ class Problem(ResponseModel):
     """End of what `read_committed` readers see, exclusive."""
     log_end_offset: Count | Absent = None
     """Offset that the next record gets."""
-    etag: str | Absent = None
-    """Current ETag, for the next `If-Match`."""
+    etag: str | None = None
+    """Current ETag, for the next `If-Match`; null if there is nothing that has one."""
     expected: Int64 | Absent = None
     """Sequence or log end offset that was expected."""
     received: Int64 | Absent = None

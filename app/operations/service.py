@@ -84,6 +84,8 @@ class Service:
         self.workers = Workers(settings)
         self.idempotency = IdempotencyWindow(settings, self.clock)
         self.ending = asyncio.Lock()
+        self.changing_topics = asyncio.Lock()
+        """Held from the look at a topic's ETag to the change that depends on it."""
         """Held while a transaction is ended: from the look at its producer to its marker."""
         self.stopping = asyncio.Event()
         """Set when the service drains: whoever would go on for long ends now."""

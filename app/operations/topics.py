@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 
 from app.admission import ensure_files
-from app.answers import Answer, json_answer
+from app.answers import NO_STORE, Answer, json_answer
 from app.commits import CommitTimedOut
 from app.operations.exchange import Exchange
 from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
 from app.system_limits import ensure_maps
+from app.translate.conditions import ensure_conditions, is_known
 from app.translate.paging import decode_token, encode_token
 from app.translate.receipts import Place, log_answer, to_json
-from engine.errors import PreconditionFailed, StorageError, TopicConflict
+from engine.errors import StorageError
 from engine.manager.topics import Topic
 from engine.state.watermarks import Watermarks
 from engine.topic_keys import effective
 from schemas.topics import PutTopic, UpdateTopic
 
 
-async def put_topic(service: Service, name: str, wanted: PutTopic, *, create_only: bool) -> Answer:
+async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
     """Create the topic, or verify that it is as wanted: 201 or 200."""
+    service = exchange.service
     manager = service.manager
-    if name not in manager.topics():
-        await drop_topic_cursors(service, name)  # left by a crash behind its namesake's deletion
 
     def create() -> tuple[Topic, bool]:
         if name not in manager.topics():
@@ -35,26 +36,29 @@ async def put_topic(service: Service, name: str, wanted: PutTopic, *, create_onl
             name, partitions=wanted.partitions, overrides=dict(wanted.config)
         )
 
-    exists = PreconditionFailed(f"topic {name} exists", topic=name)
-    try:
+    async with service.changing_topics:
+        known = manager.topics().get(name)
+        etag = None if known is None else _etag_of(_body_of(service, known))
+        ensure_conditions(exchange.head, etag, topic=name)
+        if known is None:
+            await drop_topic_cursors(service, name)  # left by a crash after an earlier deletion
         topic, created = await service.administer(create)
-    except TopicConflict as conflict:
-        raise (exists if create_only else conflict) from None
-    if create_only and not created:
-        raise exists
     location = (b"location", b"/v1/topics/" + name.encode())
-    return json_answer(
-        to_json(_described(service, topic)), status=201 if created else 200, headers=[location]
-    )
+    return _topic_answer(service, topic, location, status=201 if created else 200)
 
 
-async def get_topic(service: Service, name: str) -> Answer:
+async def get_topic(exchange: Exchange, name: str) -> Answer:
     """Describe a topic with the configuration in force."""
-    return json_answer(to_json(_described(service, service.topic(name))))
+    answer = _topic_answer(exchange.service, exchange.service.topic(name))
+    etag = dict(answer.headers)[b"etag"]
+    if is_known(exchange.head, etag.decode()):
+        return Answer(304, [NO_STORE, (b"etag", etag)], b"")
+    return answer
 
 
-async def update_topic(service: Service, name: str, patch: UpdateTopic) -> Answer:
+async def update_topic(exchange: Exchange, name: str, patch: UpdateTopic) -> Answer:
     """Apply a merge patch to the configuration, and add partitions."""
+    service = exchange.service
     manager = service.manager
 
     def update() -> Topic:
@@ -62,14 +66,19 @@ async def update_topic(service: Service, name: str, patch: UpdateTopic) -> Answe
             _ensure_resources(service, patch.partitions - service.topic(name).partitions)
         return manager.update_topic(name, changes=dict(patch.config), partitions=patch.partitions)
 
-    topic = await service.administer(update)
-    return json_answer(to_json(_described(service, topic)))
+    async with service.changing_topics:
+        _ensure_conditions(exchange, name)
+        topic = await service.administer(update)
+    return _topic_answer(service, topic)
 
 
-async def delete_topic(service: Service, name: str) -> Answer:
+async def delete_topic(exchange: Exchange, name: str) -> Answer:
     """Take the topic away at once; its files go later."""
+    service = exchange.service
     manager = service.manager
-    await service.administer(lambda: manager.delete_topic(name))
+    async with service.changing_topics:
+        _ensure_conditions(exchange, name)
+        await service.administer(lambda: manager.delete_topic(name))
     service.forget(name)
     with contextlib.suppress(StorageError, CommitTimedOut):  # making the topic anew asks again
         await drop_topic_cursors(service, name)
@@ -156,15 +165,37 @@ def describe_partition(place: Place, marks: Watermarks) -> Mapping[str, object]:
     }
 
 
-def _described(service: Service, topic: Topic) -> Mapping[str, object]:
+def _ensure_conditions(exchange: Exchange, name: str) -> None:
+    """Raise TopicNotFound, and PreconditionFailed unless a change of the topic is wanted."""
+    service = exchange.service
+    etag = _etag_of(_body_of(service, service.manager.topic(name)))
+    ensure_conditions(exchange.head, etag, topic=name)
+
+
+def _topic_answer(
+    service: Service, topic: Topic, *headers: tuple[bytes, bytes], status: int = 200
+) -> Answer:
+    body = _body_of(service, topic)
+    return json_answer(body, status=status, headers=[(b"etag", _etag_of(body).encode()), *headers])
+
+
+def _etag_of(body: bytes) -> str:
+    return f'"{hashlib.blake2s(body, digest_size=12).hexdigest()}"'
+
+
+def _body_of(service: Service, topic: Topic) -> bytes:
+    """Return all that a topic is, with the configuration in force: its ETag is made of this."""
     overrides = {**service.settings.default_topic_config, **topic.overrides}
     values = effective(overrides, adopted=topic.adopted)
-    return {
-        "topic": topic.name,
-        "topic_id": topic.topic_id,
-        "partitions": topic.partitions,
-        "adopted": topic.adopted,
-        "config": {
-            name: {"value": entry.value, "source": entry.source} for name, entry in values.items()
-        },
-    }
+    return to_json(
+        {
+            "topic": topic.name,
+            "topic_id": topic.topic_id,
+            "partitions": topic.partitions,
+            "adopted": topic.adopted,
+            "config": {
+                name: {"value": entry.value, "source": entry.source}
+                for name, entry in values.items()
+            },
+        }
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Depends, Header, Path, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from app.auth.audit import CALLER_KEY
@@ -17,6 +19,7 @@ from app.auth.security import Security, peer_of, refuse_credentials_in
 from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
 from app.problems import MalformedRequest
+from app.translate.conditions import ensure_defined
 from app.translate.receipts import Place
 from schemas.common import PartitionNumber, TopicName
 from schemas.problems import Problem
@@ -50,10 +53,31 @@ async def _identify(request: Request) -> None:
     scope[CALLER_KEY] = caller  # before it may be refused: the audit log tells who tried
     security.admit(caller, operation, request.path_params.get("topic"))
     _ensure_understood(request)
+    if scope["method"] not in _SAFE_METHODS:
+        ensure_defined(dict(scope["headers"]), _conditions_of(scope["route"]))
 
 
 IDENTIFIED: Final = Depends(_identify)
 """What each router begins with, so that nothing is asked before it."""
+
+
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+_DEFINED: Final[dict[str, frozenset[bytes]]] = {}
+"""The conditions that each operation documents, by its id."""
+
+
+def _conditions_of(route: APIRoute) -> frozenset[bytes]:
+    name = str(route.operation_id)
+    if name not in _DEFINED:
+        _DEFINED[name] = frozenset(_headers_of(route.dependant))
+    return _DEFINED[name]
+
+
+def _headers_of(dependant: Dependant) -> Iterator[bytes]:
+    for header in dependant.header_params:
+        yield header.alias.encode()
+    for one in dependant.dependencies:
+        yield from _headers_of(one)
 
 
 def _ensure_understood(request: Request) -> None:

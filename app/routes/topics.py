@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 
 from app.answers import AnswerResponse
 from app.dependencies import parse_model
@@ -28,6 +28,29 @@ from schemas.topics import (
     TopicList,
     UpdateTopic,
 )
+
+
+async def _conditions(
+    *,
+    if_match: Annotated[
+        str | None,
+        Header(description="ETags: 412 unless the topic has one of them. Default: none"),
+    ] = None,
+    if_none_match: Annotated[
+        str | None,
+        Header(description="ETags, or `*`: 412 if the topic has one, or exists. Default: none"),
+    ] = None,
+) -> None:
+    """Document the conditions of a change; the operation reads them itself."""
+
+
+async def _known(
+    if_none_match: Annotated[
+        str | None, Header(description="ETag: 304 if the topic still has it. Default: none")
+    ] = None,
+) -> None:
+    """Document the condition of a read; the operation reads it itself."""
+
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[IDENTIFIED])
 
@@ -53,6 +76,7 @@ async def list_topics(
 @router.put(
     "/{topic}",
     operation_id="putTopic",
+    dependencies=[Depends(_conditions)],
     responses={
         **answers(201, Topic, "Created"),
         **answers(200, Topic, "It exists and is as wanted"),
@@ -64,37 +88,34 @@ async def list_topics(
         example={"partitions": 4, "config": {"retention.ms": "-1"}},
     ),
 )
-async def put_topic(
-    exchange: ExchangeDep,
-    topic: TopicPath,
-    if_none_match: Annotated[
-        str | None, Header(description="`*`: 412 if the topic exists. Default: none")
-    ] = None,
-) -> AnswerResponse:
+async def put_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """Create a topic, or verify that it is as wanted: 201 new, 200 same, 409 other."""
     wanted = parse_model(await exchange.control_body(), PutTopic)
-    answer = await operations.put_topic(
-        exchange.service, topic, wanted, create_only=if_none_match == "*"
-    )
-    return AnswerResponse(answer)
+    return AnswerResponse(await operations.put_topic(exchange, topic, wanted))
 
 
 @router.get(
     "/{topic}",
     operation_id="getTopic",
-    responses={**answers(200, Topic, "The topic"), **problems(404)},
+    dependencies=[Depends(_known)],
+    responses={
+        **answers(200, Topic, "The topic, with its ETag"),
+        304: {"description": "The topic still has the ETag of If-None-Match"},
+        **problems(404),
+    },
 )
 async def get_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """Describe a topic: id, partitions, and each configuration value with its source."""
-    return AnswerResponse(await operations.get_topic(exchange.service, topic))
+    return AnswerResponse(await operations.get_topic(exchange, topic))
 
 
 @router.patch(
     "/{topic}",
     operation_id="updateTopic",
+    dependencies=[Depends(_conditions)],
     responses={
         **answers(200, Topic, "The topic as it is now"),
-        **problems(404, 408, 409, 413, 415, 422, 507),
+        **problems(404, 408, 409, 412, 413, 415, 422, 507),
     },
     openapi_extra=body_of(
         "application/merge-patch+json",
@@ -106,18 +127,19 @@ async def get_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
 async def update_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """Merge a patch into the configuration; more partitions are allowed, fewer are not."""
     patch = parse_model(await exchange.control_body(), UpdateTopic)
-    return AnswerResponse(await operations.update_topic(exchange.service, topic, patch))
+    return AnswerResponse(await operations.update_topic(exchange, topic, patch))
 
 
 @router.delete(
     "/{topic}",
     operation_id="deleteTopic",
+    dependencies=[Depends(_conditions)],
     status_code=204,
-    responses={204: {"description": "It is gone"}, **problems(404, 422, 507)},
+    responses={204: {"description": "It is gone"}, **problems(404, 412, 422, 507)},
 )
 async def delete_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """Delete a topic: gone at once, its files a little later."""
-    return AnswerResponse(await operations.delete_topic(exchange.service, topic))
+    return AnswerResponse(await operations.delete_topic(exchange, topic))
 
 
 @router.get(

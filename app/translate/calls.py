@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, get_args
 from urllib.parse import urlencode
 
 from app.problems import MalformedRequest
+from app.translate.conditions import ensure_defined
 from engine.log.results import LogTag
 from engine.types import (
     INT32_MAX,
@@ -257,6 +258,7 @@ FAST_APPEND_CALLS: Final[Mapping[bytes, AppendCall]] = {
 }
 """The calls of usual query strings; FastAPI had better look at any other."""
 
+_APPEND_CONDITIONS: Final = frozenset({b"expected-offset", b"if-match"})
 _PRODUCER_HEADERS: Final = (b"producer-id", b"producer-epoch", b"producer-sequence")
 
 
@@ -266,6 +268,7 @@ def with_headers(call: AppendCall, head: Mapping[bytes, bytes]) -> AppendCall:
     Raises MalformedRequest for a header that cannot be read, and for a producer that is not
     complete.
     """
+    ensure_defined(head, _APPEND_CONDITIONS)
     given = [name for name in _PRODUCER_HEADERS if name in head]
     if given:
         if len(given) < len(_PRODUCER_HEADERS):

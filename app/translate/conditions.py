@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from app.problems import MalformedRequest
@@ -11,6 +11,30 @@ from engine.errors import PreconditionFailed
 
 _TAGS: Final = re.compile(r'\s*(?:W/)?"[!#-~\x80-\xff]*"(?:\s*,\s*(?:W/)?"[!#-~\x80-\xff]*")*\s*')
 _TAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
+
+
+CONDITIONS: Final = frozenset(
+    {
+        b"expected-offset",
+        b"if-match",
+        b"if-modified-since",
+        b"if-none-match",
+        b"if-unmodified-since",
+    }
+)
+"""Headers that make a change depend on something."""
+
+
+def ensure_defined(head: Mapping[bytes, bytes], defined: Collection[bytes]) -> None:
+    """Raise MalformedRequest for a condition that the operation does not know.
+
+    Passing over one would change what the client wanted to leave alone.
+    """
+    for name in CONDITIONS.intersection(head):
+        if name not in defined:
+            raise MalformedRequest(
+                f"{name.decode()} is no condition of this operation", header=name.decode()
+            )
 
 
 def ensure_conditions(head: Mapping[bytes, bytes], etag: str | None, **facts: object) -> None:
