@@ -54,6 +54,11 @@ class Incoming(NamedTuple):
     """Whether any batch has a producer, whose state decides on it."""
     markers: Mapping[int, EndMarker] = _NO_MARKERS
 
+    @property
+    def bears_append_time(self) -> bool:
+        """Whether the time of its records is that of the append, here or in another log."""
+        return self.headers[0].timestamp_type is TimestampType.LOG_APPEND_TIME
+
     def stamp(self, headers: Sequence[BatchHeader]) -> None:
         """Give the batches in the buffer the offsets and leader epochs of these headers."""
         for header, at in zip(headers, self.positions, strict=True):
@@ -98,6 +103,14 @@ def analyse(
             actual_bytes=size_bytes,
         )
     return incoming
+
+
+def with_append_time(incoming: Incoming, now_ms: int) -> Incoming:
+    """Return batches that bear the log's time with a later one; costs their checksums."""
+    for position in incoming.positions:
+        stamp_max_timestamp(incoming.buffer, position, TimestampType.LOG_APPEND_TIME, now_ms)
+    headers = [parse_header(incoming.buffer, position) for position in incoming.positions]
+    return incoming._replace(headers=headers, max_timestamp=now_ms, batch_of_max_timestamp=0)
 
 
 def _writable(data: Buffer) -> bytearray | memoryview:

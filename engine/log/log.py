@@ -17,7 +17,7 @@ from engine.errors import CorruptIndex, InvalidRequestValue
 from engine.fs.port import OpenDirectory
 from engine.guard import Impatient
 from engine.log import retention
-from engine.log.analysis import AnalysisLimits, analyse
+from engine.log.analysis import AnalysisLimits, analyse, with_append_time
 from engine.log.compaction import Compaction
 from engine.log.context import LogContext
 from engine.log.flushing import DurableLog
@@ -107,12 +107,21 @@ class Log(DurableLog):
         UnexpectedAppendOffset, StorageError; WouldWait, if it was `at_once`.
         """
         context = self._context
+        end_offset = self._state.watermarks.log_end_offset  # before the time
         now_ms = context.clock.now_ms()
         limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes, budget)
         incoming = analyse(data, self._state.local.config, origin, limits, checked=checked)
         with self._lock_at_once if at_once else self._lock:
             context, state = self._context, self._state  # not before: the log may have moved
             self._ensure_open()
+            is_overtaken = state.watermarks.log_end_offset != end_offset
+            if (
+                is_overtaken
+                and incoming.bears_append_time
+                and origin is not AppendOrigin.REPLICATION
+            ):
+                now_ms = context.clock.now_ms()  # or times would go back within the log
+                incoming = with_append_time(incoming, now_ms)
             context.health.ensure_taking(now_ms)
             if at_once:
                 self._ensure_at_hand()

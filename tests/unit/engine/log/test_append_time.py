@@ -1,12 +1,15 @@
 """Topics with log-append time: the log's clock dates what is appended."""
 
+from typing import Any
+
 import pytest
 
 from engine.errors import PreconditionFailed
 from engine.guard import WouldWait
+from engine.log.analysis import Incoming, analyse
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec, TimestampType
-from engine.types import AppendOrigin
+from engine.types import AppendOrigin, TimestampOffset
 from tests.support.builders import World, values_of
 from tests.support.logs import read_headers, read_records, with_config
 from tests.support.segments import batch_at
@@ -59,3 +62,27 @@ def test_a_marker_has_the_append_time_too() -> None:
         TimestampType.LOG_APPEND_TIME,
         TimestampType.CREATE_TIME,
     ]
+
+
+def test_append_times_do_not_go_back_where_an_append_overtakes_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one took its time, and was then analysed for longer: the batch was large."""
+    world = World()
+    log = world.open_log(with_config(message_timestamp_type="LogAppendTime"))
+    pending = [b"overtakes"]
+
+    def analysed_slowly(*arguments: Any, **options: Any) -> Incoming:
+        incoming = analyse(*arguments, **options)
+        while pending:
+            world.clock.advance(1_000)
+            log.append(values_of([pending.pop()], timestamp=5))
+        return incoming
+
+    monkeypatch.setattr("engine.log.log.analyse", analysed_slowly)
+    assert log.append(values_of([b"large"] * 2, timestamp=5)).timestamp == START_MS + 1_000
+    log.commit()
+    records = read_records(log)
+    assert [record.value for record in records] == [b"overtakes", b"large", b"large"]
+    assert [record.timestamp for record in records] == [START_MS + 1_000] * 3
+    assert log.segments[0].maximum == TimestampOffset(START_MS + 1_000, 0)
