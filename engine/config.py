@@ -120,9 +120,6 @@ class EngineConfig:
     commit_interval_ms: int = 50
     """The latest flush after the oldest unflushed byte: visibility against fsyncs when idle-ish."""
 
-    flush_check_interval_ms: int = 1_000
-    """How often flush.ms is looked at; shorter costs wake-ups."""
-
     retention_check_interval_ms: int = 300_000
     """Kafka's log.retention.check.interval.ms."""
 

@@ -66,12 +66,10 @@ class Round:
 
 @dataclass(slots=True)
 class FilterCounts:
-    """What went through a filter. Records and bytes of batches, before and after."""
+    """What went through a filter: records before and after."""
 
     records_read: int = 0
     records_kept: int = 0
-    bytes_read: int = 0
-    bytes_kept: int = 0
     records_without_key: int = 0
 
 
@@ -92,8 +90,6 @@ class BatchFilter:
         Raises InvalidRecord, CorruptBatch or TooLarge for a content that cannot be read.
         """
         header = batch.header
-        counts = self.counts
-        counts.bytes_read += header.size_bytes
         if header.is_control:
             is_meaningless = self.transactions.pass_control(batch)
             discards = is_meaningless and _is_over(header, self.round.now_ms)
@@ -106,8 +102,6 @@ class BatchFilter:
             kept = self._keep_records(batch, discards=discards, is_meaningless=is_meaningless)
             if kept is None and retention is Retention.RETAIN_EMPTY:
                 kept = empty_batch(header)
-        if kept is not None:
-            counts.bytes_kept += len(kept)
         return kept
 
     def _retention(self, header: BatchHeader, *, discards: bool) -> Retention:

@@ -146,9 +146,6 @@ class PosixFileSystem:
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path)
 
-    def free_bytes(self, path: Path) -> int:
-        return shutil.disk_usage(path).free
-
     def lock(self, path: Path) -> HeldLock:
         return PosixLock(path)
 

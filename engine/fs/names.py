@@ -190,12 +190,8 @@ def partition_directory_name(log: TopicPartition) -> str:
 
 def delete_directory_name(log: TopicPartition, unique_id: str) -> str:
     """The name under which the partition waits for its removal; the topic is cut to fit."""
-    return _marked_directory_name(log, unique_id, DirectoryKind.DELETED)
-
-
-def stray_directory_name(log: TopicPartition, unique_id: str) -> str:
-    """The name under which a partition that is not ours is kept; the topic is cut to fit."""
-    return _marked_directory_name(log, unique_id, DirectoryKind.STRAY)
+    ending = f"-{log.partition}.{unique_id}-{DirectoryKind.DELETED.value}"
+    return log.topic[: MAX_NAME_LENGTH - len(ending)] + ending
 
 
 def future_directory_name(log: TopicPartition, unique_id: str) -> str:
@@ -230,8 +226,3 @@ def unique_id_of(name: str) -> str:
 def _segment_name(offset: int, suffix: str) -> str:
     assert 0 <= offset <= INT64_MAX, offset
     return f"{offset:0{OFFSET_DIGITS}d}{suffix}"
-
-
-def _marked_directory_name(log: TopicPartition, unique_id: str, kind: DirectoryKind) -> str:
-    ending = f"-{log.partition}.{unique_id}-{kind.value}"
-    return log.topic[: MAX_NAME_LENGTH - len(ending)] + ending

@@ -246,9 +246,6 @@ class FileSystem(Protocol):
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and everything in it."""
 
-    def free_bytes(self, path: Path) -> int:
-        """Return how much the disk under `path` can still take from an ordinary user."""
-
     def lock(self, path: Path) -> HeldLock:
         """Create `path` if missing and lock it, against other processes and within this one.
 

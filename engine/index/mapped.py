@@ -228,10 +228,6 @@ class MappedIndex(ABC):
         """The length of the file."""
         return self._length_bytes
 
-    def can_append_offset(self, offset: int) -> bool:
-        """Whether the offset can be expressed relative to the base offset, in 31 bits."""
-        return 0 <= offset - self.base_offset <= INT32_MAX
-
     # ---------------------------------------------------------------- for the two children
 
     @abstractmethod

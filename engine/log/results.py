@@ -163,13 +163,6 @@ class Recovery:
     """What was wrong where the log was cut, if it was more than an unfinished append."""
 
 
-class CommitTarget(NamedTuple):
-    """Up to where a sync that is about to run will have reached."""
-
-    end: OffsetMetadata
-    generation: int
-
-
 @dataclass(frozen=True, slots=True)
 class LoadedOffsets:
     """Kafka's `LoadedLogOffsets`: what loading found."""

@@ -39,11 +39,6 @@ def size_of_varint(value: int) -> int:
     return _size_of(((value << 1) ^ (value >> 31)) & 0xFFFF_FFFF)
 
 
-def size_of_varlong(value: int) -> int:
-    """Return how many bytes `encode_varlong` makes of the number."""
-    return _size_of(((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF)
-
-
 def _encode(unsigned: int) -> bytes:
     encoded = bytearray()
     while unsigned > 0x7F:

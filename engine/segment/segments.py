@@ -94,10 +94,6 @@ class Segments:
         return self.snapshot.base_offsets
 
     @property
-    def non_active_base_offsets(self) -> tuple[int, ...]:
-        return self.snapshot.base_offsets[:-1]
-
-    @property
     def size_bytes(self) -> int:
         """The bytes of all `.log` files."""
         return sum(segment.size_bytes for segment in self.snapshot.segments)

@@ -1,16 +1,23 @@
 """Rows about retention and deletion."""
 
 import errno
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from engine.background.retention import run_retention_pass
+from engine.checkpoint.clean_shutdown import CleanShutdownMarker
+from engine.clock import SystemClock
 from engine.config import EngineConfig, LogConfig
 from engine.errors import OffsetBelowLogStart
+from engine.fs.filesystem import PosixFileSystem
 from engine.log.log import Log
 from engine.log.results import RemovalReason
 from engine.log.retention import removable
+from engine.runtime import Runtime
+from engine.scheduler import ThreadScheduler
 from engine.state.watermarks import Watermarks
 from engine.types import OffsetMetadata
 from tests.conformance.places import DENSE, offsets_of
@@ -228,10 +235,7 @@ def test_files_are_renamed_at_once_and_removed_after_the_delay(delay_ms: int) ->
 
 
 def test_a_delay_of_zero_removes_a_topic_with_the_next_turn() -> None:
-    """Nothing waits for a delay that is none, and a stop after it is clean.
-
-    (LM.testShutdownWithZeroFileDeleteDelayMs)
-    """
+    """Nothing waits for a delay that is none, and a stop after it is clean."""
     no_delay = {**SMALL_INDEXES, "file.delete.delay.ms": "0"}
     world = World(config=EngineConfig(default_topic_config=no_delay))
     manager = world.open_manager({"events": 1})
@@ -241,6 +245,39 @@ def test_a_delay_of_zero_removes_a_topic_with_the_next_turn() -> None:
     assert [name for name in world.fs.list_directory(DATA) if name.startswith("events")] == []
     manager.close()
     assert world.open_manager().topics() == {}
+
+
+def test_a_stop_beside_deletions_without_delay_does_not_hang(tmp_path: Path) -> None:
+    """The thread that removes files neither waits for ever nor keeps the stop waiting.
+
+    (LM.testShutdownWithZeroFileDeleteDelayMs)
+    """
+    no_delay = {**SMALL_INDEXES, "file.delete.delay.ms": "0"}
+    clock = SystemClock()
+    scheduler = ThreadScheduler(clock)
+    config = EngineConfig(default_topic_config=no_delay)
+    runtime = Runtime(tmp_path, config, clock=clock, scheduler=scheduler)
+    scheduler.start()
+    runtime.open()
+    for number in range(3):
+        runtime.manager.create_topic(f"events-{number}", 1, {})
+        runtime.manager.delete_topic(f"events-{number}")
+    are_removed = threading.Event()
+    scheduler.once("after the removals", 0, are_removed.set)
+    assert are_removed.wait(timeout=30)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("events")]
+    runtime.manager.create_topic("late", 1, {})
+    runtime.manager.delete_topic("late")
+
+    def stop() -> None:
+        runtime.close()
+        scheduler.stop()
+
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    stopping.join(timeout=30)
+    assert not stopping.is_alive()
+    assert CleanShutdownMarker(PosixFileSystem(), tmp_path).exists()
 
 
 def test_a_closed_log_is_deleted_with_its_directory() -> None:

@@ -233,10 +233,6 @@ class ForgetfulDisk(Storage):
                 self.remove(path / name)
         self._parent(path).change(**{path.name: None})
 
-    def free_bytes(self, path: Path) -> int:
-        self._find(path)
-        return self.remaining_bytes
-
     def lock(self, path: Path) -> ForgetfulLock:
         with self._lock:
             if path in self._held_locks:

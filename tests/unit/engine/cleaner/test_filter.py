@@ -58,7 +58,6 @@ def test_only_the_newest_record_of_a_key_stays() -> None:
     ]
     counts = batch_filter.counts
     assert (counts.records_read, counts.records_kept) == (4, 3)
-    assert counts.bytes_read == batch.header.size_bytes > counts.bytes_kept
 
 
 def test_a_batch_that_loses_nothing_stays_as_it_is() -> None:
@@ -71,7 +70,7 @@ def test_a_batch_that_loses_everything_goes() -> None:
     """Nothing takes its place, and nothing is counted as kept."""
     batch_filter = BatchFilter(ROUND, newest(a=99))
     assert batch_filter.keep(view(("a", "1"), base_offset=10)) is None
-    assert (batch_filter.counts.records_kept, batch_filter.counts.bytes_kept) == (0, 0)
+    assert batch_filter.counts.records_kept == 0
 
 
 def test_records_beyond_the_map_stay() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from engine.cleaner.offset_map import SLOT_BYTES
+from engine.fs import names
 from engine.metrics import NullRecorder
 from engine.types import TopicPartition
 from tests.support.builders import DATA, EVENTS, World
 from tests.support.compaction import OVERRIDES, Compacted, keyed
+from tests.support.machine import Operation
 from tests.support.time import START_MS
 
 
@@ -41,24 +43,33 @@ def metered(**overrides: Any) -> tuple[Compacted, Meters]:
 
 
 def test_a_round_tells_what_it_read_wrote_and_kept_in_mind() -> None:
-    """Bytes of the segments before and after, and the map's share; all bytes pass one meter.
+    """Bytes before and after, how long it took, and the map's share; all bytes pass one meter.
 
     (CL.testMaxCleanTimeSecs)
     """
     compacted, meters = metered()
+    world = compacted.world
+
+    def take_time(operation: Operation) -> None:
+        if operation.name == "append" and operation.path.name.endswith(names.CLEANED_SUFFIX):
+            world.clock.advance(1_234)
+
     compacted.cleaner = compacted.new_cleaner(dedupe_buffer_bytes=8 * SLOT_BYTES)
     compacted.put(("a", "1"), ("b", "1"))
     compacted.put(("a", "2"))
     compacted.seal()
     before = compacted.log.size_bytes
+    world.disk.meanwhile = take_time
     report = compacted.cleaner.run_pass()
+    world.disk.meanwhile = None
     assert report is not None
+    assert report.duration_ms == 1_234
     assert meters.rounds == [
         {
             "log": EVENTS,
             "read_bytes": before,
             "written_bytes": compacted.log.size_bytes,
-            "duration_ms": report.duration_ms,
+            "duration_ms": 1_234,
             "map_utilization": 2 / 8,
         }
     ]

@@ -146,11 +146,6 @@ def test_time_of_modification_is_kept_in_milliseconds(place: Place) -> None:
     assert place.fs.modified_ms(place / "f") == 1_700_000_000_123
 
 
-def test_free_space_is_a_number_of_bytes(place: Place) -> None:
-    """The disk under a directory has room, and says how much."""
-    assert place.fs.free_bytes(place.directory) > 0
-
-
 def test_directory_has_one_owner(place: Place) -> None:
     """A second owner is refused until the first gives the directory up; then no lock file stays."""
     with DirectoryLock(place.fs, place.directory) as lock:

@@ -152,7 +152,7 @@ def test_disk_can_be_full_and_cold(disk: ForgetfulDisk) -> None:
     file.append(b"ab")
     with pytest.raises(OSError, match="No space left"):
         file.append(b"cd")
-    assert disk.free_bytes(ROOT) == 1
+    assert disk.remaining_bytes == 1
     disk.is_cached = False
     assert (file.read_cached(0, 2), file.read_at(0, 2)) == (None, b"ab")
     with pytest.raises(OSError, match="No space left"):
