@@ -1,11 +1,12 @@
 # Two images from one file:
 #   docker build --target service .    the service (the default)
 #   docker build --target ingest .     the Spark job, with Java and Spark inside
-# Every package installed comes from a lock under deploy/locks, by hash.
+# Every package installed comes from a lock under deploy/locks, by hash; the base image by its digest, which is the tag's index of
+# all architectures. A new one: `docker buildx imagetools inspect python:3.12-slim`.
 
-ARG PYTHON=3.12
+ARG PYTHON=3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 
-FROM python:${PYTHON}-slim AS base
+FROM python:${PYTHON} AS base
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore \

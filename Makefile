@@ -116,6 +116,35 @@ fuzz: setup ## Hostile bytes for a parser, led by what they reach (TARGET=valida
 	@test -d build/fuzz/site || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/fuzz/site atheris==3.0.0
 	@PYTHONPATH=build/fuzz/site $(BIN)/python -m tests.fuzz $(TARGET) --seconds $(SECONDS)
 
+# -------------------------------------------------------------------------------------------------------------- release
+
+RELEASE := build/release
+RELEASE_TOOLS := $(RELEASE)/tools
+
+# An environment of their own: what checks a release is no part of it.
+$(RELEASE_TOOLS)/installed: deploy/release/tools.txt $(VENV)/locked
+	@rm -rf $(RELEASE_TOOLS)
+	@$(BIN)/python -m venv $(RELEASE_TOOLS)
+	@$(RELEASE_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement deploy/release/tools.txt
+	@touch $@
+
+.PHONY: audit
+audit: $(RELEASE_TOOLS)/installed ## Fail on a known vulnerability in any lock, or on a package without an answer (network: the advisories of PyPI)
+	@for lock in requirements.lock deploy/locks/*.txt; do \
+		echo "$$lock" && $(RELEASE_TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off --requirement $$lock || exit 1; \
+	done
+
+.PHONY: sbom
+sbom: $(RELEASE_TOOLS)/installed ## Write what each image holds as a CycloneDX document (build/release/*.cdx.json)
+	@for lock in service spark; do \
+		$(RELEASE_TOOLS)/bin/python -W ignore::UserWarning -m cyclonedx_py requirements --output-reproducible --pyproject pyproject.toml \
+			--output-file $(RELEASE)/$$lock.cdx.json deploy/locks/$$lock.txt || exit 1; \
+	done
+
+.PHONY: release
+release: test audit sbom ## Everything that goes out, checked: tests, vulnerabilities, bills of materials, the wheel (build/release)
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(RELEASE) .
+
 # --------------------------------------------------------------------------------------------------------------- upkeep
 
 .PHONY: format
@@ -141,6 +170,7 @@ lock: setup ## Resolve the locks anew from pyproject.toml (UPGRADE=1 takes the n
 	$(UV_SUBSET) deploy/locks/build.txt --group build
 	$(UV_SUBSET) deploy/locks/service.txt pyproject.toml --extra arrow
 	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml --extra spark --extra delta
+	$(UV_COMPILE) --no-annotate $(if $(UPGRADE),--upgrade) --output-file deploy/release/tools.txt deploy/release/tools.in
 
 .PHONY: hooks
 hooks: setup ## Let git run the checks before each commit

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 CHECKOUT = Path(__file__).parents[2]
 LOCK = CHECKOUT / "requirements.lock"
 SUBSETS = sorted((CHECKOUT / "deploy" / "locks").glob("*.txt"))
+RELEASE_TOOLS = CHECKOUT / "deploy" / "release" / "tools.txt"
 
 Pins = dict[str, frozenset[str]]
 
@@ -38,7 +39,7 @@ def declared() -> list[Requirement]:
     return [Requirement(entry) for entry in sorted(entries)]
 
 
-@pytest.mark.parametrize("lock", [LOCK, *SUBSETS], ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", [LOCK, *SUBSETS, RELEASE_TOOLS], ids=lambda lock: lock.name)
 def test_everything_is_pinned_by_hash(lock: Path) -> None:
     """Each entry of a lock names one version and at least one hash."""
     entries = pins(lock)
@@ -48,7 +49,7 @@ def test_everything_is_pinned_by_hash(lock: Path) -> None:
         assert hashes, requirement
 
 
-@pytest.mark.parametrize("lock", [LOCK, *SUBSETS], ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", [LOCK, *SUBSETS, RELEASE_TOOLS], ids=lambda lock: lock.name)
 def test_no_index_is_named(lock: Path) -> None:
     """A lock leaves it to the machine where packages come from."""
     text = lock.read_text(encoding="utf-8")
@@ -83,6 +84,32 @@ def test_the_image_is_built_from_every_package() -> None:
     dockerfile = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
     copied = re.findall(r"^COPY (\w+) \1$", dockerfile, flags=re.MULTILINE)
     assert sorted(copied) == sorted(packages)
+
+
+def test_images_are_pinned_by_digest() -> None:
+    """A tag can be moved to other content; only what this project builds has none but a tag."""
+    dockerfile = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, flags=re.MULTILINE))
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", dockerfile, flags=re.MULTILINE))
+    bases = set(re.findall(r"^FROM (\S+)", dockerfile, flags=re.MULTILINE)) - stages
+    bases = {re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], base) for base in bases}
+    compose = (CHECKOUT / "docker-compose.yml").read_text(encoding="utf-8")
+    images = set(re.findall(r"^ +image: (\S+)$", compose, flags=re.MULTILINE))
+    foreign = bases | {image for image in images if not image.startswith("tidelog")}
+    assert len(foreign) == 2
+    for image in foreign:
+        assert re.fullmatch(r"[a-z/]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
+
+
+def test_a_release_is_audited_and_has_its_bills_of_materials() -> None:
+    """`make release` runs the tests, the audit of every lock and the bills, and cannot skip one."""
+    makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^release: test audit sbom ##", makefile, flags=re.MULTILINE)
+    tools = {entry.partition("==")[0] for entry in pins(RELEASE_TOOLS)}
+    wanted = (RELEASE_TOOLS.with_name("tools.in")).read_text(encoding="utf-8").split()
+    assert set(wanted) == {"cyclonedx-bom", "pip-audit"}
+    assert set(wanted) <= tools
+    assert "pip-audit --strict --require-hashes" in makefile  # without an answer it fails
 
 
 def test_ci_runs_what_a_developer_runs() -> None:

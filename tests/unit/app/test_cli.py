@@ -210,6 +210,14 @@ def test_a_signal_ends_the_service_cleanly(tmp_path: Path) -> None:
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+def test_there_is_one_way_to_start(tmp_path: Path) -> None:
+    """No factory serves without the checks of `tidelog serve` and its protocol."""
+    command = [sys.executable, "-m", "uvicorn", "--factory", "app.main:create", "--port", "0"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert ran.returncode == 3
+    assert b"Could not import module" in ran.stderr
+
+
 def test_the_document_is_printed(runner: CliRunner) -> None:
     """`tidelog openapi` prints what is committed."""
     result = runner.invoke(app, ["openapi"])
