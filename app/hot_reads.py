@@ -125,7 +125,7 @@ class HotRead(HotRequest):
                 status, headers, body = get_offsets(place)
                 self._send(status, lines_of(headers), body)
                 return
-            self._media_type = self._wanted()
+            self._media_type = self._wanted(call)
             start = start_now(place, call)
             assert start is not None, "a time is no usual place to start"
             if call.max_wait_ms:
@@ -135,10 +135,10 @@ class HotRead(HotRequest):
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._start(self._explain(error))
 
-    def _wanted(self) -> bytes:
+    def _wanted(self, call: ReadCall) -> bytes:
         """Return the media type of the answer; raises NotAcceptable."""
         if self._operation == "readRecords":
-            return self._exchange.wanted_records()
+            return self._exchange.wanted_records(call.media_type)
         self._exchange.ensure_takes_batches()
         return RECORD_BATCH
 

@@ -98,7 +98,8 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
         for name in ("appendRecords", "appendBatches")
         for status in ("200", "201", "202")
     },
-    ("readRecords", "200"): _READ,
+    ("readRecords", "200"): (*_READ, "Accept-Ranges"),
+    ("readRecords", "206"): (*_READ, *_PART),
     ("readRecords", "304"): ("ETag", "Vary"),
     ("readBatches", "200"): (*_READ, "Log-First-Offset", "Accept-Ranges"),
     ("readBatches", "206"): (*_READ, "Log-First-Offset", *_PART),

@@ -11,8 +11,10 @@ from schemas.common import (
     DECIMAL,
     INT64,
     OFFSET_PATTERN,
+    Absent,
     Bytes,
     Encoding,
+    Int32,
     Int64,
     Isolation,
     LeaderEpoch,
@@ -70,6 +72,9 @@ class ReadRecordsParameters(ReadParameters):
     """Preferred encoding of keys, values and header values; a field that cannot be shown in it
     falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
     values."""
+    format: Literal["json", "ndjson", "arrow"] | None = None
+    """Media type of the answer, for clients that cannot send `Accept`. Default: what `Accept`
+    says."""
     offsets: OffsetForm = "number"
     """`string` returns offsets as JSON strings, for browsers, as the media type
     `application/json;offsets=string`. Default `number`."""
@@ -116,7 +121,7 @@ class RecordOutWithStringOffset(RecordOf[OffsetText]):
     """One record, as `offsets=string` shows it."""
 
 
-class PageOf(ResponseModel, Generic[R, N]):
+class RecordsOf(ResponseModel, Generic[R, N]):
     """Records and where to read on."""
 
     topic: TopicShown
@@ -125,6 +130,11 @@ class PageOf(ResponseModel, Generic[R, N]):
     """Records in the order of their offsets; empty if there is nothing to read."""
     next_offset: N
     """Offset to read on from; it advances past control batches and compaction gaps too."""
+
+
+class PageOf(RecordsOf[R, N], Generic[R, N]):
+    """Records, where to read on, and where the log is."""
+
     log_start_offset: N
     """First offset that can be read."""
     high_watermark: N
@@ -136,9 +146,24 @@ class PageOf(ResponseModel, Generic[R, N]):
     leader_epoch: LeaderEpoch
 
 
-class RecordPage(PageOf[RecordOut, Int64]):
+class StayingPageOf(RecordsOf[R, N], Generic[R, N]):
+    """Records and where to read on; an immutable page says nothing of where the log is."""
+
+    log_start_offset: N | Absent = None
+    """First offset that can be read; not in an immutable page."""
+    high_watermark: N | Absent = None
+    """End of what is flushed to disk, exclusive; not in an immutable page."""
+    last_stable_offset: N | Absent = None
+    """End of what `read_committed` readers see, exclusive; not in an immutable page."""
+    log_end_offset: N | Absent = None
+    """Offset that the next record gets; not in an immutable page."""
+    leader_epoch: Int32 | Absent = None
+    """Leader epoch of the log; not in an immutable page."""
+
+
+class RecordPage(StayingPageOf[RecordOut, Int64]):
     """Records and where to read on."""
 
 
-class RecordPageWithStringOffsets(PageOf[RecordOutWithStringOffset, OffsetText]):
+class RecordPageWithStringOffsets(StayingPageOf[RecordOutWithStringOffset, OffsetText]):
     """Records and where to read on, as `offsets=string` shows them."""

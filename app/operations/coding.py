@@ -19,6 +19,7 @@ from engine.records.header import Codec
 ACCEPT_ENCODING: Final = b"accept-encoding"
 
 _CODECS: Final = {b"gzip": Codec.GZIP, b"zstd": Codec.ZSTD}
+_PARTIAL: Final = 206
 _LEVEL: Final = 1
 """Of both: the fastest by far, and JSON shrinks to a tenth."""
 
@@ -31,7 +32,8 @@ async def coded(service: Service, head: Mapping[bytes, bytes], answer: Answer) -
     """
     status, headers, body = answer
     settings = service.settings
-    if len(body) < settings.min_coded_bytes or not _is_negotiable(headers):
+    is_whole = status != _PARTIAL  # a part is one of the bytes that the client knows
+    if not is_whole or len(body) < settings.min_coded_bytes or not _is_negotiable(headers):
         return answer
     headers = _varying(headers)
     coding = codings_of(head.get(ACCEPT_ENCODING))[0]

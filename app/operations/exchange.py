@@ -170,10 +170,13 @@ class Exchange:
             self._ticket.hold_body(len(unpacked))
         return unpacked
 
-    def wanted_records(self) -> bytes:
-        """Return the media type in which records are wanted; raises NotAcceptable if none is."""
+    def wanted_records(self, wanted: bytes | None) -> bytes:
+        """Return the media type in which records are wanted; raises NotAcceptable if none is.
+
+        What the URL wants, if anything, counts more than Accept.
+        """
         offered = (*RECORD_TYPES, ARROW) if has_arrow() else RECORD_TYPES
-        return negotiate(self.head.get(b"accept"), offered)
+        return negotiate(wanted or self.head.get(b"accept"), offered)
 
     def ensure_takes_batches(self) -> None:
         """Raise NotAcceptable if the client would not take record batches."""

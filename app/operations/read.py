@@ -45,10 +45,9 @@ from app.translate.receipts import (
     read_headers,
 )
 from app.translate.records_out import render_records
-from app.translate.selection import known_tag, part_of, tag_in
+from app.translate.selection import ACCEPT_RANGES, known_tag, part_of, tag_in
 from app.translate.stored import View
 from engine.log.results import Fetched
-from engine.state.watermarks import Watermarks
 from engine.types import INT64_MAX, Buffer
 
 VARY: Final = (b"vary", b"accept, accept-encoding")
@@ -66,23 +65,20 @@ async def read_batches(exchange: Exchange, place: Place, call: ReadCall) -> Answ
 
 def batches_answer(exchange: Exchange, place: Place, call: ReadCall, fetched: Fetched) -> Answer:
     """Make of what was found the answer of readBatches."""
-    etag = _etag(place, call, RECORD_BATCH)
     next_offset = fetched.next_offset
-    headers: Headers = [(b"content-type", RECORD_BATCH)]
-    headers += _caching(exchange, place, call, fetched, next_offset, etag=etag, cut_short=False)
+    etag = _fixed_etag(place, call, RECORD_BATCH, fetched, next_offset, is_cut=False)
+    headers: Headers = [(b"content-type", RECORD_BATCH), *_caching(exchange, etag)]
     headers += read_headers(place, call, fetched, next_offset, b"batches")
     if fetched.first_offset is not None:
         headers.append((b"log-first-offset", b"%d" % fetched.first_offset))
     answer = Answer(200, headers, fetched.data)
-    if etag is None or NO_STORE in headers:
-        return answer
-    return part_of(exchange.head, etag, answer)
+    return answer if etag is None else part_of(exchange.head, etag, answer)
 
 
 async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answer:
     """Read records as JSON, NDJSON or an Arrow stream."""
-    media_type = exchange.wanted_records()
-    etag = _etag(place, call, media_type, place.log.watermarks)
+    media_type = exchange.wanted_records(call.media_type)
+    etag = _etag(place, call, media_type)
     if etag is not None:
         # Each coding of JSON has a tag of its own; columns are never coded.
         accepted = None if media_type == ARROW else exchange.head.get(b"accept-encoding")
@@ -92,7 +88,9 @@ async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answ
             return _not_modified(exchange, known, VARY)
     found = await _find_or_wait(exchange, place, call)
     answer = await records_answer(exchange, place, call, found, media_type)
-    return Answer(answer.status, list(answer.headers), answer.body)
+    answer = Answer(answer.status, list(answer.headers), answer.body)
+    etag = dict(answer.headers).get(b"etag")
+    return answer if etag is None else part_of(exchange.head, etag, answer)
 
 
 async def records_answer(
@@ -137,13 +135,9 @@ def _answer(
 ) -> Answer:
     """Return a page with its headers, and share it with who asks for the same in this turn."""
     fetched = found.fetched
-    etag = _etag(place, call, media_type, fetched.watermarks)
     as_text = call.offsets_as_text and media_type == JSON
     headers: Headers = [(b"content-type", JSON_WITH_TEXT_OFFSETS if as_text else media_type)]
-    headers += _caching(
-        exchange, place, call, fetched, page.next_offset, etag=etag, cut_short=page.cut_by != ""
-    )
-    headers.append(VARY)
+    headers += [*_caching(exchange, page.etag), VARY]
     headers += read_headers(place, call, fetched, page.next_offset, b"records", cut_by=page.cut_by)
     answer = found.answers[media_type] = Answer(200, headers, page.body)
     exchange.ticket.settle_answer(len(answer.body))
@@ -157,6 +151,8 @@ class _Page(NamedTuple):
     next_offset: int
     cut_by: str
     """The bound that ended it before what was fetched; empty if none did."""
+    etag: bytes | None
+    """Of a page that stays as it is for ever."""
 
 
 def _page(service: Service, place: Place, call: ReadCall, found: Found, media_type: bytes) -> _Page:
@@ -173,25 +169,20 @@ def _page(service: Service, place: Place, call: ReadCall, found: Found, media_ty
         is_ndjson=media_type == NDJSON,
     )
     fetched = found.fetched
-    is_arrow = media_type == ARROW
-    page = _arrow_page(fetched, view) if is_arrow else _json_page(place, fetched, view)
-    if page.cut_by == "max_records" and view.max_records != call.max_records:
-        page = page._replace(cut_by="default_fetch_records")
-    return page
-
-
-def _arrow_page(fetched: Fetched, view: View) -> _Page:
-    body, stopped_at, cut_by = arrow_stream(fetched.data, view)
-    return _Page(body, fetched.next_offset if stopped_at is None else stopped_at, cut_by)
-
-
-def _json_page(place: Place, fetched: Fetched, view: View) -> _Page:
-    rendered = render_records(fetched.data, view)
-    next_offset = fetched.next_offset if rendered.next_offset is None else rendered.next_offset
-    body = rendered.text
-    if not view.is_ndjson:
-        body = page_body(place, fetched, rendered, next_offset, as_text=view.offsets_as_text)
-    return _Page(body, next_offset, rendered.stopped_by)
+    body: Buffer
+    if media_type == ARROW:
+        body, stopped_at, cut_by = arrow_stream(fetched.data, view)
+    else:
+        rendered = render_records(fetched.data, view)
+        body, stopped_at, cut_by = rendered.text, rendered.next_offset, rendered.stopped_by
+    next_offset = fetched.next_offset if stopped_at is None else stopped_at
+    if cut_by == "max_records" and view.max_records != call.max_records:
+        cut_by = "default_fetch_records"
+    etag = _fixed_etag(place, call, media_type, fetched, next_offset, is_cut=cut_by != "")
+    if media_type == JSON:
+        shown = None if etag else fetched  # the present has no place in a page that stays
+        body = page_body(place, shown, rendered, next_offset, as_text=call.offsets_as_text)
+    return _Page(body, next_offset, cut_by, etag)
 
 
 async def fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tuple[int, Fetched]:
@@ -279,13 +270,27 @@ def _max_bytes(exchange: Exchange, call: ReadCall) -> int:
     return fetch_bytes(exchange.service, call, exchange.service.settings.default_fetch_bytes)
 
 
-def _etag(
-    place: Place, call: ReadCall, media_type: bytes, marks: Watermarks | None = None
-) -> bytes | None:
-    """Return the tag of an immutable answer; `marks` are those that a body of JSON would tell."""
+def _etag(place: Place, call: ReadCall, media_type: bytes) -> bytes | None:
+    """Return the tag that an immutable answer would have; None if there cannot be one."""
     if call.log_id is None or call.log_id != place.log.log_id:
         return None
-    return immutable_etag(call, media_type, marks if media_type == JSON else None)
+    return immutable_etag(call, media_type)
+
+
+def _fixed_etag(
+    place: Place,
+    call: ReadCall,
+    media_type: bytes,
+    fetched: Fetched,
+    next_offset: int,
+    *,
+    is_cut: bool,
+) -> bytes | None:
+    """Return the tag of an answer that is immutable; None if it is not."""
+    etag = _etag(place, call, media_type)
+    if etag is None or not is_immutable(place, call, fetched, next_offset, cut_short=is_cut):
+        return None
+    return etag
 
 
 def _not_modified(exchange: Exchange, etag: bytes, *more: tuple[bytes, bytes]) -> Answer:
@@ -293,16 +298,7 @@ def _not_modified(exchange: Exchange, etag: bytes, *more: tuple[bytes, bytes]) -
     return Answer(304, [(b"etag", etag), FOREVER[visibility], *more], b"")
 
 
-def _caching(
-    exchange: Exchange,
-    place: Place,
-    call: ReadCall,
-    fetched: Fetched,
-    next_offset: int,
-    *,
-    etag: bytes | None,
-    cut_short: bool,
-) -> Headers:
-    if etag is None or not is_immutable(place, call, fetched, next_offset, cut_short=cut_short):
+def _caching(exchange: Exchange, etag: bytes | None) -> Headers:
+    if etag is None:
         return [NO_STORE]
-    return [FOREVER[exchange.service.settings.cache_visibility], (b"etag", etag)]
+    return [FOREVER[exchange.service.settings.cache_visibility], (b"etag", etag), ACCEPT_RANGES]

@@ -131,6 +131,17 @@ async def append_records(
                 },
             },
         },
+        206: {
+            "description": "The part of an immutable page that Range asks for",
+            "content": {
+                media_type: {"schema": {"type": "string", "format": "binary"}, "example": part}
+                for media_type, part in (
+                    ("application/json", '{"topic":"flights"'),
+                    ("application/x-ndjson", '{"offset":0'),
+                    ("application/vnd.apache.arrow.stream", "a part of the bytes"),
+                )
+            },
+        },
         304: {"description": "An immutable page that the client has"},
         **problems(404, 406, 409, 410, 413, 416),
     },

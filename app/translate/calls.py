@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, get_args
 from urllib.parse import urlencode
 
+from app.answers import ARROW, JSON, NDJSON
 from app.problems import MalformedRequest
 from app.translate.conditions import ensure_defined
 from engine.log.results import LogTag
@@ -63,6 +64,8 @@ class ReadCall(NamedTuple):
     max_records: int | None = None
     encoding: str | None = None
     offsets_as_text: bool = False
+    media_type: bytes | None = None
+    """What the URL wants, whatever Accept says."""
     query: bytes = b""
     """As it came, for the link to the next page and for the tag of an immutable answer."""
 
@@ -127,6 +130,7 @@ def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
             max_records=parameters.max_records,
             encoding=parameters.encoding,
             offsets_as_text=parameters.offsets == "string",
+            media_type=_FORMATS.get(parameters.format) if parameters.format else None,
         )
     return call
 
@@ -205,6 +209,8 @@ _ISOLATIONS: Final = {
 }
 _ENCODINGS: Final = {encoding.encode(): encoding for encoding in get_args(Encoding)}
 
+_FORMATS: Final[Mapping[str, bytes]] = {"json": JSON, "ndjson": NDJSON, "arrow": ARROW}
+
 _OF_TAILS: Final[Mapping[bytes, tuple[str, Callable[[bytes], object]]]] = {
     b"offset": ("start", _fast_start),
     b"max_bytes": ("max_bytes", _fast_number),
@@ -219,8 +225,9 @@ _OF_RECORDS: Final = {
     b"max_wait_ms": ("max_wait_ms", _fast_number),
     b"end_offset": ("end_offset", _fast_number),
     b"max_records": ("max_records", _fast_count),
+    b"format": ("media_type", lambda text: _FORMATS.get(text.decode("latin-1"))),
 }
-_SHOWN_ONLY: Final = frozenset({b"encoding", b"offsets", b"max_records"})
+_SHOWN_ONLY: Final = frozenset({b"encoding", b"offsets", b"max_records", b"format"})
 _FAST_PARAMETERS: Final = {
     "tail": _OF_TAILS,
     "records": _OF_RECORDS,

@@ -169,26 +169,30 @@ def offsets_headers(place: Place, marks: Watermarks, tag: LogTag) -> Headers:
 
 
 def page_body(
-    place: Place, fetched: Fetched, rendered: Rendered, next_offset: int, *, as_text: bool
+    place: Place, fetched: Fetched | None, rendered: Rendered, next_offset: int, *, as_text: bool
 ) -> bytearray:
-    """Return a page of records as one JSON object: what was rendered, with the rest around it."""
-    marks = fetched.watermarks
+    """Return a page of records as one JSON object: what was rendered, with the rest around it.
+
+    That says where the log is, by what was `fetched`; None leaves it out.
+    """
     number = b'"%d"' if as_text else b"%d"
-    template = (
-        b',"next_offset":N,"log_start_offset":N,"high_watermark":N,'
-        b'"last_stable_offset":N,"log_end_offset":N,"leader_epoch":%d}'
-    ).replace(b"N", number)
-    suffix = template % (
-        next_offset,
-        marks.log_start_offset,
-        marks.high_watermark,
-        marks.last_stable_offset,
-        marks.log_end_offset,
-        fetched.leader_epoch,
-    )
     text = rendered.text
     text[:0] = place.page_prefix
-    text += suffix
+    text += b',"next_offset":' + number % next_offset
+    if fetched is not None:
+        marks = fetched.watermarks
+        template = (
+            b',"log_start_offset":N,"high_watermark":N,'
+            b'"last_stable_offset":N,"log_end_offset":N,"leader_epoch":%d'
+        ).replace(b"N", number)
+        text += template % (
+            marks.log_start_offset,
+            marks.high_watermark,
+            marks.last_stable_offset,
+            marks.log_end_offset,
+            fetched.leader_epoch,
+        )
+    text += b"}"
     return text
 
 
@@ -282,20 +286,16 @@ def is_immutable(
     return next_offset <= bound
 
 
-def immutable_etag(
-    call: ReadCall, media_type: bytes, marks: Watermarks | None = None
-) -> bytes | None:
+def immutable_etag(call: ReadCall, media_type: bytes) -> bytes | None:
     """Return the strong tag that an immutable answer to this call has; None if it can have none.
 
-    It is made of the question, so that a 304 needs no look at the data, and of the marks if the
-    answer tells them: equal strong tags mean equal bytes.
+    It is made of the question, so that a 304 needs no look at the data.
     """
     if call.log_id is None or call.start.offset is None or call.explain:
         return None
     if call.on_out_of_range != "error":  # then the log start decides, and it moves
         return None
-    told = b"" if marks is None else str(marks).encode()
-    question = b"\n".join((call.query, media_type, told))
+    question = b"\n".join((call.query, media_type))
     digest = hashlib.blake2s(question, digest_size=12).hexdigest()
     return b'"%b.%d.%b"' % (call.log_id.encode(), call.start.offset, digest.encode())
 

@@ -87,12 +87,11 @@ def span_of(head: Head, etag: bytes, size_bytes: int) -> Span | None:
 
 def part_of(head: Head, etag: bytes, answer: Answer) -> Answer:
     """Return the part that Range asks for of an answer that has `etag`, as 206, or all of it."""
-    status, headers, body = answer
-    headers = [*headers, ACCEPT_RANGES]
+    _, headers, body = answer
     span = span_of(head, etag, len(body))
     if span is None:
-        return Answer(status, headers, body)
-    headers.append(content_range(span, len(body)))
+        return answer
+    headers = [*headers, content_range(span, len(body))]
     return Answer(206, headers, memoryview(body)[span.start : span.end])
 
 

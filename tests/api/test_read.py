@@ -358,3 +358,22 @@ async def test_traceparent_is_echoed(api: Api) -> None:
         assert answer.headers["traceparent"] == trace
     lost = await api.client.get("/v1/nothing", headers={"traceparent": trace})
     assert lost.json()["trace_id"] == "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type"),
+    [
+        ("json", "application/json"),
+        ("ndjson", "application/x-ndjson"),
+        ("arrow", "application/vnd.apache.arrow.stream"),
+    ],
+)
+async def test_the_url_can_say_the_media_type(api: Api, name: str, media_type: str) -> None:
+    """For programs that cannot send Accept, and it wins over what they send (R15)."""
+    await api.append(1)
+    for accept in ("*/*", "application/json", "image/png"):
+        answer = await api.client.get(f"{RECORDS}?format={name}", headers={"accept": accept})
+        assert (answer.status_code, answer.headers["content-type"]) == (200, media_type)
+        assert f"format={name}" in answer.links["next"]["url"]
+    assert (await api.client.get(f"{RECORDS}?format=xml")).status_code == 400
+    assert (await api.client.get(f"{BATCHES}?format={name}")).status_code == 400

@@ -29,17 +29,29 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return document
 
 
-UNDOCUMENTED = {
+MARKS = (
+    "log_start_offset",
+    "high_watermark",
+    "last_stable_offset",
+    "log_end_offset",
+    "leader_epoch",
+)
+CHANGED = {
+    # An immutable page cannot know the present: of two equal ETags one told what had changed since.
+    *(
+        f"GET {RECORDS} 200 answers application/json.{mark} is now not always there"
+        for mark in MARKS
+    ),
     # It made two schemas of one answer. getOffsetAt took its place; the service still takes it, and
     # tests/api/test_offsets.py says so.
-    f"GET {LOG}/offsets no longer takes the query parameter timestamp"
+    f"GET {LOG}/offsets no longer takes the query parameter timestamp",
 }
 
 
 def test_nothing_that_was_released_is_gone() -> None:
     """A client made from the released document works with the present service."""
     released = json.loads((FOLDER / "released.json").read_text())
-    assert set(breaking_changes(released, CURRENT)) == UNDOCUMENTED
+    assert set(breaking_changes(released, CURRENT)) == CHANGED
 
 
 def test_a_document_does_not_break_itself() -> None:
