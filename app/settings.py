@@ -254,6 +254,10 @@ class Settings(BaseSettings):
     max_waiting_moves: Positive = _ENGINE.max_waiting_moves
     """Moves of partitions between data directories that wait at once; beyond it 503."""
 
+    max_producers_per_partition: Positive = _ENGINE.max_producers_per_partition
+    """Producer ids that a partition remembers, of 600 bytes each. Beyond it the one that has been
+    idle for longest is forgotten, and its retries are not recognised any more."""
+
     max_topics: Positive = _ENGINE.max_topics
     """Topics of one data directory."""
 
@@ -378,6 +382,7 @@ class Settings(BaseSettings):
             max_decompressed_batch_bytes=self.max_decompressed_batch_bytes,
             max_index_check_bytes=self.max_index_check_bytes,
             max_partitions_per_topic=self.max_partitions_per_topic,
+            max_producers_per_partition=self.max_producers_per_partition,
             max_topics=self.max_topics,
             default_topic_config=canonical(self.default_topic_config),
             gone_directories=self.gone_directories,

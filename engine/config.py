@@ -135,6 +135,10 @@ class EngineConfig:
     producer_id_expiration_ms: int = DAY_MS
     """Idle producers are forgotten after this; their retries are then no longer recognised."""
 
+    max_producers_per_partition: int = 10_000
+    """Producer ids that one log remembers, some 6 MB; beyond it the one that has been idle for
+    longest is forgotten."""
+
     producer_id_expiration_check_interval_ms: int = 600_000
     """How often idle producers are looked for."""
 

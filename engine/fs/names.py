@@ -39,6 +39,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 SEGMENT_GAPS: Final = "tidelog-segment-gaps"
+PRODUCER_WINDOWS: Final = "tidelog-producer-windows"
 
 # In a data directory.
 LOCK_FILE: Final = ".lock"
@@ -67,7 +68,7 @@ MAX_NAME_LENGTH: Final = 255
 
 _SMALL_FILES: Final = frozenset(
     name + suffix
-    for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SEGMENT_GAPS)
+    for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SEGMENT_GAPS, PRODUCER_WINDOWS)
     for suffix in ("", TEMPORARY_SUFFIX)
 )
 _SUFFIXES: Final = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX, *LEFTOVER_SUFFIXES)

@@ -137,7 +137,10 @@ class DurableLog(LogReader):
                 if snapshot is not None:
                     with snapshot, health.syncing():
                         snapshot.sync_all()
+            with self._lock:
+                producers = state.producers.recent()
             with health.appending():
+                state.producers.write_windows(producers)
                 state.epochs.flush()
                 directory = context.fs.open_directory(state.local.directory)
         with directory, health.syncing():

@@ -212,6 +212,7 @@ class Loader:
             self._request.directory,
             clock=self._context.clock,
             expiration_ms=self._context.config.producer_id_expiration_ms,
+            max_producers=self._context.config.max_producers_per_partition,
             transaction_verification=self._context.config.transaction_verification,
             snapshots=self._found.snapshots,
         )

@@ -386,7 +386,9 @@ class Log(DurableLog):
             self._ensure_open()
             self._is_closed = True
             with self._context.health.trying():  # a start recovers what was not closed well
-                self._state.producers.take_snapshot(sync=True)
+                producers = self._state.producers
+                producers.take_snapshot(sync=True)
+                producers.write_windows(producers.recent())
                 self._state.epochs.flush()
                 self._state.local.close()
 

@@ -17,5 +17,7 @@ class Standstill(NamedTuple):
     epochs: Sequence[EpochOffset]
     snapshot: bytes
     """The producer state at the end, as in a file."""
+    windows: bytes
+    """The last batches of the producers, as in a file; empty if no producer has several."""
     read: Callable[[int, int], Fetched]
     """Return whole batches from an offset on, up to so many bytes, to the end of the log."""

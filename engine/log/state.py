@@ -25,6 +25,7 @@ from engine.log.view import LogView
 from engine.records.header import MAGIC_2, BatchHeader
 from engine.segment.roll_params import RollParams
 from engine.segment.segment import Segment, locate_surely
+from engine.state.producer_windows import encode_windows
 from engine.state.verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
 from engine.types import (
@@ -409,6 +410,7 @@ class LogState:
             marks.log_end_offset,
             self.epochs.entries,
             self.producers.encoded(),  # not a file: this disk may be left for want of space
+            encode_windows(self.producers.recent()),
             read,
         )
 

@@ -220,6 +220,8 @@ class Move:
         with self._target.health.trying():
             path = self._path / names.snapshot_name(still.end_offset)
             replace_atomically(fs, path, still.snapshot)
+            if still.windows:
+                replace_atomically(fs, self._path / names.PRODUCER_WINDOWS, still.windows)
             write_epochs(fs, self._path / names.LEADER_EPOCH_CHECKPOINT, still.epochs)
         self._copy = there = self._open_complete(still)
         self._is_decided = True  # from here on only a start can tell which one is the log

@@ -14,13 +14,14 @@ Not thread-safe: the log's lock guards everything but `open_snapshot`.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from engine.clock import Clock
-from engine.errors import CorruptSnapshot, InvalidTransactionState
+from engine.errors import CorruptSnapshot, InvalidTransactionState, Overloaded
 from engine.fs.port import File, FileSystem
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
@@ -31,6 +32,8 @@ from engine.state.producer_snapshot import (
     ensure_below,
     in_table_order,
 )
+from engine.state.producer_table import ProducerTable
+from engine.state.producer_windows import with_windows
 from engine.state.snapshot_files import SnapshotFiles
 from engine.state.transactions import OpenTransaction, Transactions
 from engine.state.verdict import (
@@ -39,6 +42,7 @@ from engine.state.verdict import (
     Staging,
     Verdict,
     duplicate_of,
+    ensure_repeatable,
 )
 from engine.state.verification import VerificationGuard, Verifications
 from engine.types import (
@@ -69,10 +73,14 @@ class ProducerStates:
         *,
         clock: Clock,
         expiration_ms: int,
+        max_producers: int = sys.maxsize,
         transaction_verification: bool = False,
         snapshots: Iterable[int] | None = None,
     ) -> None:
-        """Begin with the snapshots that were just found, ascending; without, look for them."""
+        """Begin with the snapshots that were just found, ascending; without, look for them.
+
+        Beyond `max_producers` the one that has been idle for longest is forgotten.
+        """
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
         self.expiration_ms = expiration_ms
@@ -81,7 +89,8 @@ class ProducerStates:
         self._directory = directory
         self._clock = clock
         self._files = SnapshotFiles(fs, directory, snapshots)
-        self._entries: dict[int, ProducerEntry] = {}
+        self._max_producers = max_producers
+        self._entries = ProducerTable(max_producers)
         self._transactions = Transactions()
         self._verifications = Verifications()
 
@@ -105,7 +114,9 @@ class ProducerStates:
         A client's append is a Duplicate if all its batches are remembered and adjoin. (In Kafka the
         first one found decides, which is the same for the single batch it allows.)
 
-        Raises SequenceGap, ProducerFenced, CoordinatorFenced or InvalidTransactionState.
+        Raises SequenceGap, ProducerFenced, CoordinatorFenced or InvalidTransactionState; for a
+        client's append InvalidRequestValue if more batches are one producer's than are remembered,
+        Overloaded if more transactions would be open than producers may be known.
         """
         for header in headers:
             if header.producer_id > NO_PRODUCER_ID:
@@ -113,6 +124,7 @@ class ProducerStates:
         else:
             return NOTHING_TO_APPLY
         if origin is AppendOrigin.CLIENT:
+            ensure_repeatable(headers)
             duplicate = duplicate_of(self._entries, headers)
             if duplicate is not None:
                 return duplicate
@@ -127,7 +139,10 @@ class ProducerStates:
                     lowest_sequence = self._verifications.lowest_sequence(header.producer_id)
                     staging.stage_data(header, lowest_sequence)
             staging.bytes_before += header.size_bytes
-        return staging.accepted()
+        accepted = staging.accepted()
+        if origin is AppendOrigin.CLIENT and accepted.opened:
+            self._ensure_room(len(accepted.opened))
+        return accepted
 
     def is_repetition(self, headers: Sequence[BatchHeader]) -> bool:
         """Whether `judge` will find that a client's append is a Duplicate."""
@@ -139,8 +154,8 @@ class ProducerStates:
         Returns the transactions that their markers ended, in order, each for `decide`.
         """
         if accepted.entries:
-            self._entries.update(accepted.entries)
             self._note_ids(accepted.entries)
+            self._entries.publish(accepted.entries)
             for transaction in accepted.opened:
                 self._transactions.open(transaction)
             for producer_id in accepted.transactional_ids:
@@ -270,7 +285,8 @@ class ProducerStates:
                 _logger.warning("%s: dropping snapshot %d: %s", self._directory, offset, error)
                 self._files.delete(offset)
                 continue
-            self._adopt(entries)
+            windows = self._files.read_windows()
+            self._adopt([with_windows(entry, windows) for entry in entries])
             self.map_end_offset = self.last_snapshot_offset = offset
             return
         self.map_end_offset = self.last_snapshot_offset = log_start_offset
@@ -288,6 +304,17 @@ class ProducerStates:
         self._files.write(self.map_end_offset, self.encoded(), sync=sync)
         self.last_snapshot_offset = self.map_end_offset
         return self.last_snapshot_offset
+
+    def recent(self) -> tuple[ProducerEntry, ...]:
+        """Return all that is known of every producer, for `write_windows` and `encode_windows`."""
+        return tuple(self._entries.values())
+
+    def write_windows(self, entries: Iterable[ProducerEntry]) -> None:
+        """Make the last batches of these producers durable: a snapshot holds one of each.
+
+        Needs no lock; one thread at a time.
+        """
+        self._files.write_windows(entries)
 
     def encoded(self) -> bytes:
         """Return the state as a snapshot has it."""
@@ -415,10 +442,20 @@ class ProducerStates:
                 producer_id=entry.producer_id,
             )
 
+    def _ensure_room(self, opened: int) -> None:
+        """Refuse transactions for which other producers would have to be forgotten amid theirs."""
+        if self._transactions.open_count + opened > self._max_producers:
+            raise Overloaded(
+                f"{self._max_producers} producers have open transactions in this log",
+                limit="max_producers_per_partition",
+            )
+
     def _adopt(self, entries: Sequence[ProducerEntry]) -> None:
         """Make what a snapshot held the live state; open transactions know their offset only."""
-        self._entries = {entry.producer_id: entry for entry in entries}
-        self._note_ids(self._entries)
+        by_age = sorted(entries, key=lambda entry: entry.last_timestamp)
+        self._note_ids([entry.producer_id for entry in entries])
+        self._entries.clear()
+        self._entries.publish({entry.producer_id: entry for entry in by_age})
         for entry in self._entries.values():
             if entry.transaction_first_offset is not None:
                 first = OffsetMetadata(entry.transaction_first_offset)

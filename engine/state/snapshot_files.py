@@ -7,12 +7,24 @@ snapshot taken out of it is never loaded again, whenever its file goes. Not thre
 
 from __future__ import annotations
 
+import logging
 from bisect import insort
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from engine.fs.names import DELETED_SUFFIX, base_offset_of, snapshot_name
+from engine.errors import CorruptSnapshot
+from engine.fs.atomic import replace_atomically
+from engine.fs.names import DELETED_SUFFIX, PRODUCER_WINDOWS, base_offset_of, snapshot_name
 from engine.fs.port import File, FileSystem
+from engine.state.producer_entry import ProducerEntry
+from engine.state.producer_windows import (
+    WINDOWS_HEADER_BYTES,
+    Windows,
+    decode_windows,
+    encode_windows,
+)
+
+_LOG = logging.getLogger(__name__)
 
 
 class SnapshotFiles:
@@ -23,6 +35,7 @@ class SnapshotFiles:
         self.fs = fs
         self._directory = directory
         self._offsets: list[int] = []
+        self._windows_digest = b""
         if found is None:
             self.rescan()
         else:
@@ -71,6 +84,27 @@ class SnapshotFiles:
             self.fs.sync_directory(self._directory)
         if offset not in self._offsets:
             insort(self._offsets, offset)
+
+    def read_windows(self) -> Windows:
+        """Return what the file of duplicate windows holds: nothing if it is missing or damaged."""
+        try:
+            return decode_windows(self._fs.read_bytes(self._directory / PRODUCER_WINDOWS))
+        except FileNotFoundError:
+            return {}
+        except CorruptSnapshot as error:
+            _LOG.warning("%s: older repetitions are not recognised: %s", self._directory, error)
+            return {}
+
+    def write_windows(self, entries: Iterable[ProducerEntry]) -> None:
+        """Replace the file of duplicate windows, durably, if it would be another one.
+
+        Needs no lock; one thread at a time.
+        """
+        content = encode_windows(entries)
+        digest = content[:WINDOWS_HEADER_BYTES]  # the checksum is in it
+        if content and digest != self._windows_digest:
+            replace_atomically(self._fs, self._directory / PRODUCER_WINDOWS, content)
+            self._windows_digest = digest
 
     def open(self, offset: int) -> File | None:
         """Open a snapshot to sync it; None if it is gone. Its name is the directory's to sync.

@@ -89,6 +89,11 @@ class Transactions:
         return tuple(self._ongoing)
 
     @property
+    def open_count(self) -> int:
+        """How many transactions are open."""
+        return len(self._ongoing)
+
+    @property
     def oldest(self) -> OpenTransaction | None:
         """The open transaction that began first."""
         return self._ongoing[0] if self._ongoing else None

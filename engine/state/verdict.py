@@ -6,13 +6,15 @@ batches before it staged. Mirrors the use of `ProducerAppendInfo` in Kafka's `Un
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from engine.errors import InvalidRequestValue
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.state.producer_append import Step, judge_data, judge_marker
-from engine.state.producer_entry import BatchMetadata, ProducerEntry
+from engine.state.producer_entry import CACHED_BATCHES, BatchMetadata, ProducerEntry
 from engine.state.transactions import OpenTransaction
 from engine.types import AppendOrigin, CompletedTransaction, OffsetMetadata
 
@@ -57,6 +59,20 @@ def duplicate_of(
         remembered.append(batch)
     newest = remembered[-1]
     return Duplicate(remembered[0].first_offset, newest.last_offset, newest.timestamp)
+
+
+def ensure_repeatable(headers: Sequence[BatchHeader]) -> None:
+    """Raise InvalidRequestValue if one producer has more batches here than a retry may repeat."""
+    if len(headers) <= CACHED_BATCHES:
+        return
+    counts = Counter(header.producer_id for header in headers if header.has_producer_id)
+    for producer_id, count in counts.items():
+        if count > CACHED_BATCHES:
+            raise InvalidRequestValue(
+                f"an append holds at most {CACHED_BATCHES} batches of one producer, not {count}: "
+                "a repetition of more would not be recognised",
+                producer_id=producer_id,
+            )
 
 
 class Staging:

@@ -18,6 +18,7 @@ from engine.clock import SystemClock
 from engine.errors import (
     CorruptBatch,
     CorruptCheckpoint,
+    CorruptSnapshot,
     InvalidRecord,
     InvalidRequest,
     StoredDataCorrupt,
@@ -28,6 +29,7 @@ from engine.records.batch import BatchView
 from engine.records.control import EndMarker, parse_end_marker
 from engine.records.header import UP_TO_MAGIC_BYTES, BatchHeader, frame_size
 from engine.segment.file_records import FileRecords
+from engine.state.producer_windows import decode_windows
 from engine.state.producers import ProducerStates
 from engine.tools.findings import Checked, Finding, Findings, Severity
 from engine.tools.verify_indexes import SegmentIndexChecks
@@ -145,7 +147,12 @@ class PartitionCheck:
         except CorruptCheckpoint as error:
             self._are_epochs_wrong = True
             yield Finding(Severity.DERIVED, path, str(error), stale_files=(path,))
-
+        path = self._directory / names.PRODUCER_WINDOWS
+        try:
+            if path.name in self._files:
+                decode_windows(self._fs.read_bytes(path))
+        except CorruptSnapshot as error:
+            yield Finding(Severity.DERIVED, path, str(error), stale_files=(path,))
         path = self._directory / names.SEGMENT_GAPS
         try:
             if not self._is_odd(path):

@@ -183,6 +183,7 @@ def test_topic_names_are_those_kafka_accepts(topic: str, *, valid: bool) -> None
         ("leader-epoch-checkpoint", True),
         ("partition.metadata.tmp", True),
         ("tidelog-segment-gaps", True),
+        ("tidelog-producer-windows", True),
         ("00000000000000000030-0000000003.checkpoint.deleted", False),
         ("00000000000000000030.checkpoint.deleted", False),
         ("00000000000000000030.log.orig", False),
