@@ -254,6 +254,7 @@ class ProducerStates:
             self._directory,
             clock=self._clock,
             expiration_ms=self.expiration_ms,
+            max_producers=self._max_producers,
             snapshots=[one for one in self._files.offsets if above < one <= end_offset],
         )
 

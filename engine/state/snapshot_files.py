@@ -88,7 +88,7 @@ class SnapshotFiles:
     def read_windows(self) -> Windows:
         """Return what the file of duplicate windows holds: nothing if it is missing or damaged."""
         try:
-            return decode_windows(self._fs.read_bytes(self._directory / PRODUCER_WINDOWS))
+            return decode_windows(self.fs.read_bytes(self._directory / PRODUCER_WINDOWS))
         except FileNotFoundError:
             return {}
         except CorruptSnapshot as error:
@@ -103,7 +103,7 @@ class SnapshotFiles:
         content = encode_windows(entries)
         digest = content[:WINDOWS_HEADER_BYTES]  # the checksum is in it
         if content and digest != self._windows_digest:
-            replace_atomically(self._fs, self._directory / PRODUCER_WINDOWS, content)
+            replace_atomically(self.fs, self._directory / PRODUCER_WINDOWS, content)
             self._windows_digest = digest
 
     def open(self, offset: int) -> File | None:
