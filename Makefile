@@ -104,6 +104,10 @@ interleavings: setup ## Threads of the engine beside each other, interrupted whe
 	@$(BIN)/python -m tests.support.interleavings $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) \
 		$(if $(WORKS),--works '$(WORKS)') $(if $(WITHOUT),--without $(WITHOUT)) $(if $(ATTEMPT),--attempt $(ATTEMPT))
 
+.PHONY: mutants
+mutants: setup ## Each sync, rename and lock left out or moved: the tests must notice (ONLY=engine/log; hours)
+	@$(BIN)/python -m tests.support.mutants $(if $(ONLY),--only '$(ONLY)')
+
 .PHONY: damage
 damage: setup ## Data directories with a file of each damaged at random, judged, from seeds (SEED=1 CASES=1000)
 	@$(BIN)/python -m tests.support.damaged $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
