@@ -48,11 +48,12 @@ class Readiness(ResponseModel):
     recovery: Recovery | Absent = None
     """Progress; only while `status` is `recovering`."""
     detail: str | Absent = None
-    """What failed; only if a data directory is offline."""
+    """What failed; only if a data directory is offline, and for callers who may read `/metrics`."""
     offline_logs_count: Count | Absent = None
     """Number of logs that could not be opened; absent if all are open. The others are served."""
     offline_logs: list[OfflineLog] | Absent = None
-    """The first 100 of these logs; `tidelog repair` says what can be repaired."""
+    """The first 100 of these logs, for callers who may read `/metrics`; `tidelog repair` says what
+    can be repaired."""
 
 
 class Limits(ResponseModel):

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from app.admission import Phase
 from app.answers import NO_STORE, Answer, AnswerResponse, json_answer
+from app.auth.security import peer_of
+from app.operations.service import Service
+from app.problems import ServiceError
 from app.routes.shared import IDENTIFIED, ServiceDep, answers, problems
 from app.system_limits import system_limits
 from app.translate.receipts import to_json
+from engine.errors import EngineError
 from schemas.health import Limits, Liveness, Readiness
 
 router = APIRouter(tags=["service"], dependencies=[IDENTIFIED])
+
+_NAMING: Final = frozenset({"detail", "offline_logs"})
+"""Members of a readiness report that name topics, directories or files."""
 
 _METRICS: Final = """\
 # HELP tidelog_log_end_offset End of the log, exclusive (Kafka's LogEndOffset)
@@ -39,11 +46,28 @@ async def get_liveness() -> AnswerResponse:
         **answers(503, Readiness, "Recovering, draining, or the disk is offline"),
     },
 )
-async def get_readiness(service: ServiceDep) -> AnswerResponse:
+async def get_readiness(request: Request, service: ServiceDep) -> AnswerResponse:
     """Tell whether requests are served, and while recovering how far it has come."""
     report = service.readiness()
+    if not _may_see_names(request, service):
+        report = {name: value for name, value in report.items() if name not in _NAMING}
     status = 200 if report["status"] == Phase.READY.value else 503
     return AnswerResponse(json_answer(to_json(report), status=status))
+
+
+def _may_see_names(request: Request, service: Service) -> bool:
+    """Whether the caller may see names of topics and directories: who may read `/metrics`."""
+    scope = request.scope
+    server = scope.get("server")
+    host = dict(scope["headers"]).get(b"host", b"")
+    if not service.sites.accepts(host, server[0] if server else ""):
+        return False
+    try:
+        return service.security.identify(
+            "getMetrics", scope["headers"], peer_of(scope)
+        ).grants.metrics
+    except (EngineError, ServiceError):
+        return False
 
 
 @router.get(

@@ -225,6 +225,23 @@ async def test_a_probe_may_use_any_name(tmp_path: Path, path: str) -> None:
         assert reply.status == 200
 
 
+async def test_a_probe_is_told_no_names(tmp_path: Path) -> None:
+    """What failed is for who may read /metrics: neither for a foreign host, nor without a key."""
+    probe = request("GET", "/readyz", headers={"host": "10.2.3.4:8080"})
+    async with connected(tmp_path) as (service, connection):
+        service.manager.health.fail(OSError(5, "Input/output error", str(tmp_path)))
+        told = json.loads((await connection.ask(request("GET", "/readyz"))).body)
+        assert str(tmp_path) in told["detail"]
+        assert (await connection.ask(probe)).body == b'{"status":"offline"}'
+        key = create_key(tmp_path, "scraper", "metrics")
+        await service.security.refresh_keys()
+        ready = request("GET", "/readyz")
+        assert (await connection.ask(ready)).body == b'{"status":"offline"}'
+        for token, has_detail in ((key, True), (f"{key[:-1]}!", False)):
+            sent = request("GET", "/readyz", headers=bearer(token))
+            assert ("detail" in json.loads((await connection.ask(sent)).body)) is has_detail
+
+
 async def test_a_client_of_http_1_0_need_not_name_a_host(tmp_path: Path) -> None:
     """No browser leaves it out."""
     async with connected(tmp_path) as (_, connection):
