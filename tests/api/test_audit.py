@@ -120,6 +120,17 @@ async def test_without_credentials_the_action_is_told_all_the_same(
     assert vars(caplog.records[-1])["client"] == "127.0.0.1"
 
 
+async def test_a_forwarded_address_is_not_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever sends the request could write there what they like."""
+    caplog.set_level(logging.INFO, "tidelog.audit")
+    forged = {"x-forwarded-for": "10.9.8.7", "forwarded": "for=10.9.8.7", "x-real-ip": "10.9.8.7"}
+    async with running(tmp_path) as api:
+        await api.client.put("/v1/topics/events", json={}, headers=forged)
+    assert vars(caplog.records[-1])["client"] == "127.0.0.1"
+
+
 async def test_no_secret_is_in_any_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With everything logged, whatever becomes of the requests, no log has a key in it."""
     caplog.set_level(logging.DEBUG)

@@ -95,6 +95,18 @@ async def test_requests_are_counted_for_each_principal(tmp_path: Path) -> None:
         assert (await api.client.get("/livez")).status_code == 200
 
 
+async def test_without_credentials_all_clients_share_a_quota(tmp_path: Path) -> None:
+    """Nobody is known, so nobody has a quota of their own."""
+    async with (
+        running(tmp_path, clock=ManualClock(), quota_requests_per_second=2) as api,
+        client_of(fast(api.service)) as another,
+    ):
+        for client in (api.client, another):
+            assert (await client.get("/v1/topics")).status_code == 200
+        for client in (api.client, another):
+            refused(await client.get("/v1/topics"), 1, "quota_requests_per_second")
+
+
 async def test_a_refused_request_leaves_nothing_behind(tmp_path: Path) -> None:
     """It holds nothing, and what it asked for is not done."""
     async with running(tmp_path, clock=ManualClock(), quota_requests_per_second=1) as api:
