@@ -17,7 +17,7 @@ DIRECT_BYTES: Final = 32 * 1024
 FIRST_BYTES: Final = 128 * 1024
 """The first buffer for a body; most bodies need no other."""
 
-GROWTH: Final = 4
+GROWTH: Final = 8
 """A buffer that is full is replaced by one so many times as large: few are copied, and what is
 allocated stays in proportion to what came."""
 
