@@ -251,6 +251,12 @@ class Settings(BaseSettings):
     max_partitions_per_topic: Positive = _ENGINE.max_partitions_per_topic
     """Each partition costs file descriptors and memory."""
 
+    max_segments_per_partition: Positive = _ENGINE.max_segments_per_partition
+    """Segments of one partition; beyond it an append that needs a new one is 503."""
+
+    min_segment_bytes: Annotated[int, Field(ge=14)] = 1024 * 1024
+    """The least `segment.bytes` that a topic may be given, as at a broker; less is for tests."""
+
     max_waiting_moves: Positive = _ENGINE.max_waiting_moves
     """Moves of partitions between data directories that wait at once; beyond it 503."""
 
@@ -383,6 +389,8 @@ class Settings(BaseSettings):
             max_index_check_bytes=self.max_index_check_bytes,
             max_partitions_per_topic=self.max_partitions_per_topic,
             max_producers_per_partition=self.max_producers_per_partition,
+            max_segments_per_partition=self.max_segments_per_partition,
+            min_segment_bytes=self.min_segment_bytes,
             max_topics=self.max_topics,
             default_topic_config=canonical(self.default_topic_config),
             gone_directories=self.gone_directories,
@@ -405,6 +413,8 @@ class Settings(BaseSettings):
 _LIMITS: Final = tuple(
     name
     for name in Settings.model_fields
-    if name.startswith(("max_", "min_body_", "min_free_", "default_fetch_", "quota_", "tail_"))
+    if name.startswith(
+        ("max_", "min_body_", "min_free_", "min_segment_", "default_fetch_", "quota_", "tail_")
+    )
     or name.endswith("_timeout_ms")
 )

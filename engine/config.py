@@ -166,6 +166,12 @@ class EngineConfig:
     max_partitions_per_topic: int = 10_000
     """Each partition costs file descriptors and memory."""
 
+    max_segments_per_partition: int = 10_000
+    """Each segment costs memory and time at a start; an append that needs one more is refused."""
+
+    min_segment_bytes: int = 14
+    """The least segment.bytes of a topic, and the least that its indexes must have room for."""
+
     max_topics: int = 100_000
     """Topics of one data directory."""
 

@@ -2,9 +2,10 @@
 
 Values arrive as strings or as JSON numbers and booleans; they are stored and compared in one
 spelling, that of Kafka's tools. Names, defaults and ranges are those of Kafka 4.3, except that
-segments may be smaller than a mebibyte, and indexes of less than one entry are refused. What is for
-a cluster or for tiered storage is read as Kafka reads it, so that a topic's configuration can come
-from a cluster and go back to one, and does nothing.
+segments may be smaller than a mebibyte (`EngineConfig.min_segment_bytes` says how small), and
+indexes of less than one entry are refused. What is for a cluster or for tiered storage is read as
+Kafka reads it, so that a topic's configuration can come from a cluster and go back to one, and does
+nothing.
 """
 
 from __future__ import annotations

@@ -187,6 +187,7 @@ class Log(DurableLog):
             old = state.local.active.base_offset
             if state.local.active.size_bytes == 0 and base_offset <= old:
                 return RollResult(False, old, old)
+            state.ensure_room()
             state.roll(base_offset)
             new = state.local.active.base_offset
         self._flush_soon()

@@ -184,8 +184,20 @@ class LogState:
         """Open a new segment for these batches; with `at_once` raise WouldWait instead."""
         if at_once:
             raise WouldWait
+        self.ensure_room()
         is_old = headers[0].magic < MAGIC_2  # Kafka does not look inside for the true first offset
         self.roll(headers[-1].last_offset - INT32_MAX if is_old else headers[0].base_offset)
+
+    def ensure_room(self) -> None:
+        """Raise Overloaded unless there may be one more segment."""
+        limit = self._context.config.max_segments_per_partition
+        if len(self.local.segments) >= limit:
+            raise Overloaded(
+                f"{self.topic_partition} has {limit} segments; it takes more when old ones are "
+                "removed, and fewer are needed with a larger segment.bytes",
+                limit="max_segments_per_partition",
+                limit_value=limit,
+            )
 
     def write(
         self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted

@@ -246,7 +246,7 @@ class LogManager(Catalog):
                     topic=name,
                     partitions=before.partitions,
                 )
-            config = legal_config(after, self._config)
+            config = legal_config(after, self._config, before)
             if after != before:
                 logs = self.logs_of(name)
                 if after.was_compacted and not before.was_compacted:

@@ -26,6 +26,7 @@ from engine.errors import (
     TopicConflict,
 )
 from engine.fs.names import MAX_TOPIC_LENGTH, is_valid_topic_name
+from engine.records.header import HEADER_BYTES
 from engine.topic_keys import ADOPTED_DEFAULTS, TOPIC_KEYS, canonical
 from engine.topic_values import ConfigValue
 from engine.types import TopicPartition
@@ -33,6 +34,10 @@ from engine.types import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 INTERNAL_PREFIX: Final = "__"
+
+_SIZES_OF_SEGMENTS: Final = ("segment.bytes", "segment.index.bytes", "index.interval.bytes")
+_LARGEST_ENTRY_BYTES: Final = 12
+"""Of an index: that of times."""
 
 Overrides: TypeAlias = Mapping[str, ConfigValue]
 """Configuration as it comes in, by Kafka's names."""
@@ -151,8 +156,11 @@ def ensure_same(existing: Topic, wanted: Topic) -> Topic:
     )
 
 
-def legal_config(topic: Topic, config: EngineConfig) -> LogConfig:
-    """Return what the topic's logs would work with; raise if the topic may not be like that."""
+def legal_config(topic: Topic, config: EngineConfig, before: Topic | None = None) -> LogConfig:
+    """Return what the topic's logs would work with; raise if the topic may not be like that.
+
+    What it was `before` it may stay, whatever the limits are by now.
+    """
     limit = config.max_partitions_per_topic
     if not 1 <= topic.partitions <= limit:
         raise InvalidRequestValue(
@@ -160,7 +168,26 @@ def legal_config(topic: Topic, config: EngineConfig) -> LogConfig:
             limit="max_partitions_per_topic",
             partitions=topic.partitions,
         )
-    return topic.log_config(config.default_topic_config)
+    wanted = topic.log_config(config.default_topic_config)
+    overrides = {} if before is None else before.overrides
+    if any(topic.overrides.get(key) != overrides.get(key) for key in _SIZES_OF_SEGMENTS):
+        _ensure_large_segments(wanted, config.min_segment_bytes)
+    return wanted
+
+
+def _ensure_large_segments(config: LogConfig, min_bytes: int) -> None:
+    """Raise PolicyViolation if a segment may be full before it has `min_bytes`."""
+    entries = config.segment_index_bytes // _LARGEST_ENTRY_BYTES
+    indexed_bytes = entries * max(config.index_interval_bytes, HEADER_BYTES)
+    for value, what in (
+        (config.segment_bytes, "segment.bytes"),
+        (indexed_bytes, "the bytes that segment.index.bytes and index.interval.bytes allow"),
+    ):
+        if value < min_bytes:
+            raise PolicyViolation(
+                f"{what}: {value} in a segment, and min_segment_bytes is {min_bytes}",
+                limit="min_segment_bytes",
+            )
 
 
 @dataclass(frozen=True, slots=True)

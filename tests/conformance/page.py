@@ -32,7 +32,7 @@ applies:
 | `message.format.version` | deprecated | an unknown name |
 | `message.downconversion.enable` | for old clients | an unknown name |
 | appends in the formats 0 and 1 | converted | refused |
-| `segment.bytes` | at least 14 | a broker wants a mebibyte; here it is still 14 |
+| `segment.bytes` | at least 14 | a mebibyte over HTTP (`min_segment_bytes`), else 14 |
 """
 
 PREFIXES = {

@@ -40,6 +40,7 @@ class Process:
 def launched(directory: Path, **settings: int) -> Iterator[Process]:
     """Start to serve a directory; it has an address when the block begins, and is killed."""
     command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
+    settings = {"min_segment_bytes": 14, **settings}
     env = {f"TIDELOG_{name.upper()}": str(value) for name, value in settings.items()}
     with subprocess.Popen(
         [*command, "--data-dir", str(directory)],

@@ -78,6 +78,7 @@ async def open_service(
     **settings: Any,
 ) -> AsyncIterator[Service]:
     """A service with its logs open, closed at the end."""
+    settings = {"min_segment_bytes": 14, **settings}
     service = Service(Settings(data_directory=directory, **settings), clock=clock, fs=fs)
     await service.open()
     try:
