@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from engine.errors import StorageOffline
 from engine.log.log import Log
 
 SWEEP_SECONDS = 1.0
@@ -71,7 +72,7 @@ class Commits:
         loop = self._loop
         assert loop is not None, "whoever waits was let in after `attach`"
         if log.health.is_offline:  # the flush that failed has told only who waited by then
-            loop.call_soon(settle, log.health.offline_error())
+            loop.call_soon(settle, _after_append(log.health.offline_error()))
             return True
         waiters = self._waiters.get(log)
         if waiters is None:
@@ -103,7 +104,7 @@ class Commits:
         """Fail everyone who waits on these logs and wake their readers."""
         for log in logs:
             for _, _, settle in self._waiters.pop(log, ()):
-                settle(error)
+                settle(_after_append(error))
             self._on_moved(log)
 
     def _call(self, work: Callable[..., None], *arguments: object) -> None:
@@ -135,6 +136,13 @@ class Commits:
                 del self._waiters[log]
         again = bool(self._waiters)
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep) if again else None
+
+
+def _after_append(error: Exception) -> Exception:
+    """Return the error as one who waits gets it: what it appended may be on disk."""
+    if isinstance(error, StorageOffline):
+        error.has_begun = True
+    return error
 
 
 def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:

@@ -17,7 +17,14 @@ from app.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
 from app.commits import CommitTimedOut
 from app.disk_paths import without_paths
 from engine import errors as engine_errors
-from engine.errors import EngineError, ErrorCode, InvalidRecord, TooLarge, leaf_errors
+from engine.errors import (
+    EngineError,
+    ErrorCode,
+    InvalidRecord,
+    StorageOffline,
+    TooLarge,
+    leaf_errors,
+)
 from engine.log.results import LogTag
 from engine.types import Buffer
 
@@ -230,9 +237,8 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
         503, "recovering", "The logs are being opened", retryable=True, headers=_RETRY
     ),
     _E.StorageOffline: Kind(
-        503, "storage_offline", "The disk failed; no more writes until a restart",
-        retryable=True, side_effects="unknown", headers=_RETRY,
-    ),
+        503, "storage_offline", "The disk failed; no more writes until a restart"
+    ),  # side effects are unknown if the write had begun
     _E.LogOffline: Kind(503, "storage_offline", "The log could not be opened"),
     _E.StorageFull: Kind(507, "storage_full", "No space is left", retryable=True),
     _E.StoredDataCorrupt: Kind(500, "stored_data_corrupt", "Stored data is damaged"),
@@ -285,6 +291,8 @@ def problem_members(error: Exception) -> dict[str, object]:
         "retryable": kind.retryable,
         "side_effects": kind.side_effects,
     }
+    if isinstance(error, StorageOffline) and error.has_begun:
+        members["side_effects"] = "unknown"
     kafka_code = (
         error.kafka_code if isinstance(error, EngineError) else _KAFKA_CODES.get(type(error))
     )

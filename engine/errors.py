@@ -303,7 +303,15 @@ class StorageError(_FactualError):
 
 
 class StorageOffline(StorageError):
-    """A write failed: the directory takes no more writes until restart."""
+    """A write failed: the directory takes no more writes until restart.
+
+    `has_begun` says whether the failure came after the write began, so that some of it may be
+    there; otherwise nothing was written.
+    """
+
+    def __init__(self, message: str, *, has_begun: bool = False, **facts: object) -> None:
+        super().__init__(message, **facts)
+        self.has_begun = has_begun
 
 
 class LogOffline(StorageError):

@@ -123,7 +123,8 @@ class TransactionEnd(Marks):
     producer_epoch: ProducerEpochShown
     action: Literal["commit", "abort"]
     """How the transaction ended."""
-    first_offset: Count
-    """First offset of the transaction."""
+    first_offset: Count | None
+    """First offset of the transaction; null in the answer to a repeated request if the service
+    does not remember it, after a restart for example."""
     marker_offset: Count
     """Offset of the marker."""

@@ -9,16 +9,23 @@ from app.operations.service import Service
 from app.translate.receipts import Place, log_answer, to_json
 from engine.errors import InvalidTransactionState, ProducerNotFound
 from engine.log.log import Log
-from engine.log.results import Appended
-from engine.records.control import ControlType, build_end_marker
+from engine.log.results import LogTag
+from engine.records.batch import BatchView
+from engine.records.control import ControlType, build_end_marker, parse_end_marker
 from engine.records.header import increment_sequence
+from engine.records.scan import iter_headers
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
 from engine.state.watermarks import Watermarks
-from engine.types import INT32_MAX, NO_SEQUENCE, AppendOrigin
+from engine.types import INT32_MAX, INT64_MAX, NO_SEQUENCE, AppendOrigin, FetchIsolation
 from schemas.producers import EndTransaction
 
 SEQUENCES: Final = INT32_MAX + 1
 """Sequences go round after so many."""
+MAX_ENDED: Final = 1_000
+"""Transactions whose first offset is remembered, for requests that are repeated."""
+MAX_SOUGHT_OFFSETS: Final = 100_000
+"""How far the marker of a repeated request is looked for."""
+PIECE_BYTES: Final = 256 * 1024
 
 _MARKERS: Final = {"commit": ControlType.COMMIT, "abort": ControlType.ABORT}
 
@@ -72,19 +79,18 @@ async def get_append_outcome(
 async def end_transaction(service: Service, place: Place, wanted: EndTransaction) -> Answer:
     """Write the marker that ends a producer's open transaction; answer when it is on disk.
 
-    Only here are markers written, one at a time: no transaction ends twice. Raises
-    ProducerNotFound, ProducerFenced, and InvalidTransactionState if no transaction is open.
+    Only here are markers written, one at a time: no transaction ends twice. A repeated request is
+    answered as the first one, from the marker that is there. Raises ProducerNotFound,
+    ProducerFenced, and InvalidTransactionState if no transaction is open and none ended so.
     """
     log = place.log
 
-    def end() -> tuple[int, Appended]:
+    def end() -> tuple[int | None, int, LogTag]:
         entry = _entry_of(log, wanted.producer_id)
         first_offset = entry.transaction_first_offset
         if first_offset is None:
-            raise InvalidTransactionState(
-                f"producer {wanted.producer_id} has no transaction open here",
-                producer_id=wanted.producer_id,
-            )
+            marker_offset, tag = _marker_of(log, entry, wanted)
+            return service.ended_transactions.get((log.log_id, marker_offset)), marker_offset, tag
         marker = build_end_marker(
             _MARKERS[wanted.action],
             producer_id=wanted.producer_id,
@@ -95,11 +101,13 @@ async def end_transaction(service: Service, place: Place, wanted: EndTransaction
         appended = service.runtime.committer.append(
             log, marker, acks_all=True, origin=AppendOrigin.COORDINATOR
         )
-        return first_offset, appended
+        return first_offset, appended.base_offset, appended.tag
 
     async with service.ending:
-        first_offset, appended = await service.workers.write(end)
-    await service.on_disk(log, appended.last_offset + 1)
+        first_offset, marker_offset, tag = await service.workers.write(end)
+        if first_offset is not None:
+            _remember(service.ended_transactions, (log.log_id, marker_offset), first_offset)
+    await service.on_disk(log, marker_offset + 1)
     body = {
         "topic": place.topic,
         "partition": place.partition,
@@ -107,9 +115,43 @@ async def end_transaction(service: Service, place: Place, wanted: EndTransaction
         "producer_epoch": wanted.producer_epoch,
         "action": wanted.action,
         "first_offset": first_offset,
-        "marker_offset": appended.base_offset,
+        "marker_offset": marker_offset,
     }
-    return log_answer(place, body, etag=appended.tag)
+    return log_answer(place, body, etag=tag)
+
+
+def _remember(ended: dict[tuple[str, int], int], key: tuple[str, int], first_offset: int) -> None:
+    ended[key] = first_offset
+    if len(ended) > MAX_ENDED:
+        del ended[next(iter(ended))]
+
+
+def _marker_of(log: Log, entry: ProducerEntry, wanted: EndTransaction) -> tuple[int, LogTag]:
+    """Return the marker that ended a producer's last transaction, and the log's end after it.
+
+    Raises InvalidTransactionState if there is none of this epoch and kind within reach: the log is
+    searched from the producer's last batch on.
+    """
+    marks = log.watermarks
+    offset = entry.batches[-1].last_offset + 1 if entry.batches else INT64_MAX
+    offset = max(offset, marks.log_start_offset)
+    end = min(marks.log_end_offset, offset + MAX_SOUGHT_OFFSETS)
+    while offset < end:
+        fetched = log.read(offset, max_bytes=PIECE_BYTES, isolation=FetchIsolation.LOG_END)
+        assert fetched is not None, "only a read of cached bytes may find nothing"
+        for position, header in iter_headers(fetched.data):
+            if header.is_control and header.producer_id == wanted.producer_id:
+                marker = parse_end_marker(BatchView(fetched.data, position))
+                is_same = marker is not None and marker.control_type is _MARKERS[wanted.action]
+                if is_same and header.producer_epoch == wanted.producer_epoch:
+                    tag = LogTag(fetched.leader_epoch, header.next_offset, header.crc)
+                    return header.base_offset, tag
+                end = offset  # it ended, and otherwise
+        offset = fetched.next_offset
+    raise InvalidTransactionState(
+        f"producer {wanted.producer_id} has no transaction open here",
+        producer_id=wanted.producer_id,
+    )
 
 
 def _entry_of(log: Log, producer_id: int) -> ProducerEntry:

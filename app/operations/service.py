@@ -84,6 +84,8 @@ class Service:
         self.workers = Workers(settings)
         self.idempotency = IdempotencyWindow(settings, self.clock)
         self.ending = asyncio.Lock()
+        self.ended_transactions: dict[tuple[str, int], int] = {}
+        """First offsets of transactions that ended, by `log_id` and the offset of their marker."""
         self.changing_topics = asyncio.Lock()
         """Held from the look at a topic's ETag to the change that depends on it."""
         """Held while a transaction is ended: from the look at its producer to its marker."""

@@ -173,7 +173,9 @@ class Committer:
     def _ensure_not_finished(self) -> None:
         """Raise for the append that lost the race against `stop`: written, not committed."""
         if self._finished:
-            raise StorageOffline("the log was closed before what was appended could be committed")
+            raise StorageOffline(
+                "the log was closed before what was appended could be committed", has_begun=True
+            )
 
     def _run(self) -> None:
         while (logs := self._next_round()) is not None:

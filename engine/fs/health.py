@@ -186,11 +186,12 @@ class DirectoryHealth:
         if is_first:
             _LOG.error("%s takes no more writes until restart: %s", self.directory, error)
             self._recorder.directory_offline(str(self.directory))
-        return self._offline(cause)
+        return self._offline(cause, has_begun=can_read)
 
-    def _offline(self, cause: OSError) -> StorageOffline:
+    def _offline(self, cause: OSError, *, has_begun: bool = False) -> StorageOffline:
         return StorageOffline(
             f"{self.directory} is offline until restart: {cause}{permission_advice(cause)}",
+            has_begun=has_begun,
             directory=str(self.directory),
         )
 

@@ -81,9 +81,31 @@ async def test_a_failed_disk_is_told(api: Api) -> None:
     assert (ready.status_code, ready.json()["status"]) == (503, "offline")
     assert "Input/output" in ready.json()["detail"]
     refused = await api.client.post(RECORDS, json={"records": [{"value": 1}]})
-    assert (refused.status_code, refused.json()["code"]) == (503, "storage_offline")
-    assert refused.json()["kafka_error_code"] == 56
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (503, "storage_offline")
+    assert (problem["retryable"], problem["side_effects"]) == (False, "none")
+    assert "retry-after" not in refused.headers
+    assert problem["kafka_error_code"] == 56
     assert len((await api.client.get(RECORDS)).json()["records"]) == 1
+
+
+async def test_an_append_that_the_disk_did_not_confirm_may_be_there(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write went well and its sync failed: side effects are unknown, afterwards none."""
+    await api.append(1)
+    health = api.service.manager.health
+
+    def failing() -> int:
+        raise health.fail(OSError(5, "Input/output error"))
+
+    monkeypatch.setattr(api.log(), "commit", failing)
+    effects = []
+    for _ in range(2):
+        refused = await api.client.post(RECORDS, json={"records": [{"value": 1}]})
+        assert (refused.status_code, refused.json()["code"]) == (503, "storage_offline")
+        effects.append(refused.json()["side_effects"])
+    assert effects == ["unknown", "none"]
 
 
 async def test_a_log_that_cannot_be_opened_is_named_and_the_others_are_served(

@@ -319,7 +319,7 @@ async def test_a_partition_that_fails_costs_its_own_records(tmp_path: Path) -> N
         assert both.status_code == 200
         written, failed = both.json()["offsets"]
         assert written == {"partition": 0, "offset": 0, "error_code": None, "error": None}
-        assert (failed["partition"], failed["offset"], failed["error_code"]) == (None, None, 50003)
+        assert (failed["partition"], failed["offset"], failed["error_code"]) == (None, None, 50002)
         assert "offline" in failed["error"]
         alone = await produce(api, {"value": 1, "partition": 1})
         assert refusal(alone) == (503, 503)

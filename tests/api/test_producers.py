@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.operations import producers
 from engine.records.builder import build_batch
 from engine.types import INT32_MAX
 from tests.support.builders import new_batch
@@ -155,14 +156,58 @@ async def test_a_transaction_is_aborted_and_the_next_one_open(api: Api) -> None:
     assert [one["offset"] for one in page["records"]] == [2]
 
 
+@pytest.mark.parametrize("action", ["commit", "abort"])
+async def test_a_repeated_end_is_answered_as_the_first(tmp_path: Path, action: str) -> None:
+    """The answer may have been lost: also after other appends, and after a restart (P4)."""
+    async with running(tmp_path) as api:
+        await api.create()
+        await begin(api)
+        first = await api.client.post(f"{LOG}/transactions", json=ending(action))
+        await api.append(1, 2)
+        again = await api.client.post(f"{LOG}/transactions", json=ending(action))
+        assert (again.status_code, again.headers["etag"]) == (200, first.headers["etag"])
+        for name in ("first_offset", "marker_offset", "action", "producer_epoch"):
+            assert again.json()[name] == first.json()[name]
+        assert again.json()["log_end_offset"] == 4
+    async with running(tmp_path) as api:
+        last = await api.client.post(f"{LOG}/transactions", json=ending(action))
+        assert (last.status_code, last.json()["marker_offset"]) == (200, 1)
+        assert last.json()["first_offset"] is None
+        other = "abort" if action == "commit" else "commit"
+        refused = await api.client.post(f"{LOG}/transactions", json=ending(other))
+        assert refused.status_code == 409
+        await begin(api, sequence=1)
+        ended = await api.client.post(f"{LOG}/transactions", json=ending(other))
+        assert (ended.json()["first_offset"], ended.json()["marker_offset"]) == (4, 5)
+
+
+async def test_no_end_is_found_that_is_out_of_reach(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search is bounded, and neither begins below the log start nor before a batch."""
+    monkeypatch.setattr(producers, "MAX_SOUGHT_OFFSETS", 1)
+    monkeypatch.setattr(producers, "PIECE_BYTES", 1)
+    monkeypatch.setattr(producers, "MAX_ENDED", 0)
+    await begin(api)
+    await api.append(1)
+    await api.client.post(f"{LOG}/transactions", json=ending("commit"))
+    assert api.service.ended_transactions == {}
+    again = await api.client.post(f"{LOG}/transactions", json=ending("commit"))
+    assert again.status_code == 409
+    await api.client.post(f"{LOG}/delete-records", json={"before_offset": -1})
+    again = await api.client.post(f"{LOG}/transactions", json=ending("commit"))
+    assert again.status_code == 409
+
+
 async def test_only_an_open_transaction_ends(api: Api) -> None:
-    """A second end is 409, an older epoch 403, and neither writes a marker (P4)."""
+    """Another end is 409, an older epoch 403, and neither writes a marker (P4)."""
     await begin(api)
     fenced = await api.client.post(f"{LOG}/transactions", json=ending("commit", epoch=0))
     assert (fenced.status_code, fenced.json()["code"]) == (403, "producer_fenced")
     await api.client.post(f"{LOG}/transactions", json=ending("commit"))
-    again = await api.client.post(f"{LOG}/transactions", json=ending("commit"))
-    assert (again.status_code, again.json()["code"]) == (409, "invalid_transaction_state")
+    for other in (ending("abort"), ending("commit", epoch=2)):
+        again = await api.client.post(f"{LOG}/transactions", json=other)
+        assert (again.status_code, again.json()["code"]) == (409, "invalid_transaction_state")
     assert api.log().watermarks.log_end_offset == 2
     wrong = await api.client.post(f"{LOG}/transactions", json=ending("forget"))
     assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "action")

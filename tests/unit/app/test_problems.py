@@ -59,7 +59,7 @@ TABLE: list[tuple[Exception, int, str, bool, int | None]] = [
     (errors.Recovering("x"), 503, "recovering", True, None),
     (CommitTimedOut("x"), 504, "append_outcome_unknown", True, 7),
     (errors.StorageFull("x"), 507, "storage_full", True, 56),
-    (errors.StorageOffline("x"), 503, "storage_offline", True, 56),
+    (errors.StorageOffline("x"), 503, "storage_offline", False, 56),
 ]
 
 
@@ -83,7 +83,8 @@ def test_each_error_has_its_row(
     assert (answer.status, problem["status"], problem["code"]) == (status, status, code)
     assert (problem["retryable"], problem.get("kafka_error_code")) == (retryable, kafka)
     assert problem["instance"] == "/v1/x"
-    assert (b"retry-after", b"1") in answer.headers or status != 503
+    has_time = (b"retry-after", b"1") in answer.headers
+    assert has_time == (retryable and status == 503)
 
 
 def test_every_engine_error_has_a_row() -> None:
@@ -94,7 +95,10 @@ def test_every_engine_error_has_a_row() -> None:
 def test_only_what_may_have_been_written_is_unknown() -> None:
     """Side effects are unknown where the outcome is, and nowhere else."""
     unknown = {error.__name__ for error, kind in KINDS.items() if kind.side_effects == "unknown"}
-    assert unknown == {"CommitTimedOut", "StorageOffline"}
+    assert unknown == {"CommitTimedOut"}
+    for has_begun, effects in ((True, "unknown"), (False, "none")):
+        error = errors.StorageOffline("x", has_begun=has_begun)
+        assert document_of(error)["side_effects"] == effects
 
 
 def test_an_unexpected_error_tells_nothing_of_the_inside() -> None:
