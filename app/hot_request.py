@@ -54,6 +54,7 @@ class Lane:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.varies_by_origin = bool(service.settings.cors_origins)
+        self._accepted_hosts = service.sites.accepted
         self._defaults: Headers = []
         self._preambles: dict[int, bytes] = {}
 
@@ -70,6 +71,8 @@ class Lane:
     def is_named(self, connection: HttpToolsProtocol, fields: Mapping[bytes, bytes]) -> bool:
         """Whether the request has a `Host` under which the service answers."""
         host, server = fields.get(b"host"), connection.server
+        if host in self._accepted_hosts:
+            return True
         return host is not None and self.service.sites.accepts(host, server[0] if server else "")
 
     def let_in(

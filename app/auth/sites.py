@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.problems import CrossSiteRequest, MisdirectedRequest
 from app.settings import Settings
@@ -33,6 +33,9 @@ _NAME: Final = re.compile(r"[^\s\[\]/@]+")
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared with, not bound to
 
 
+H = TypeVar("H", bound=Hashable)
+
+
 class Sites:
     """Checks each request before a route sees it. Belongs to the event loop.
 
@@ -46,7 +49,10 @@ class Sites:
         self._origins = frozenset(settings.cors_origins)
         self._is_listed = bool(settings.allowed_hosts)
         self._names = {name.lower().removesuffix(".") for name in settings.allowed_hosts}
-        self._accepted: set[tuple[bytes, str]] = set()
+        self.accepted: set[bytes] = set()
+        """Values of `Host` that are accepted at every address: for hot requests, which need not ask
+        again. What is accepted once stays so: credentials that are asked for are asked for ever."""
+        self._accepted_here: set[tuple[bytes, str]] = set()
         for name in settings.allowed_hosts:
             if _NAME.fullmatch(name) is None or (":" in name and not _is_address(name)):
                 raise InvalidConfig(
@@ -60,21 +66,23 @@ class Sites:
 
     def accepts(self, host: bytes, local_address: str) -> bool:
         """Whether a request may carry this `Host`; the address is this end of its connection."""
-        if not self._is_checked:
+        if host in self.accepted or (host, local_address) in self._accepted_here:
             return True
-        shown = (host, local_address)
-        if shown in self._accepted:
+        if not self._is_checked:
+            if self._security.asks:
+                _remember(self.accepted, host)
             return True
         match = _HOST.fullmatch(host.decode("latin-1").lower())
         if match is None:
             return False
         name = match[1] or match[2]
-        if not (name in self._names or name == local_address or is_loopback(name)):
-            return False
-        if len(self._accepted) >= MAX_NAMES:
-            self._accepted.clear()
-        self._accepted.add(shown)
-        return True
+        if name in self._names or is_loopback(name):
+            _remember(self.accepted, host)
+            return True
+        if name == local_address:
+            _remember(self._accepted_here, (host, local_address))
+            return True
+        return False
 
     def ensure_admitted(
         self,
@@ -120,6 +128,12 @@ class Sites:
     @property
     def _is_checked(self) -> bool:
         return self._is_listed or self._security.is_open_to_all
+
+
+def _remember(accepted: set[H], shown: H) -> None:
+    if len(accepted) >= MAX_NAMES:
+        accepted.clear()
+    accepted.add(shown)
 
 
 def is_loopback(host: str) -> bool:
