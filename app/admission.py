@@ -215,6 +215,11 @@ class Ticket:
         self._admission.answer_bytes_pool.add(self.holder, size_bytes - self._answer_bytes)
         self._answer_bytes = size_bytes
 
+    def exchange_answer(self, size_bytes: int) -> None:
+        """Count an answer instead of what it was made of; raises Overloaded, as `hold_answer`."""
+        self.settle_answer(0)
+        self.hold_answer(size_bytes)
+
     def park(self) -> None:
         """Become a waiting reader instead of a request at work; raises Overloaded."""
         if not self._waits:

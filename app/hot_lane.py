@@ -308,13 +308,13 @@ class HotAppend(HotRequest):
             self._timer.cancel()
 
     async def _run_on_worker(self) -> None:
-        append, body, budget = self._append, self._body, self._exchange.budget
+        append, body, exchange = self._append, self._body, self._exchange
 
         def work() -> None:
-            append.run(body, at_once=False, budget=budget)
+            append.run(body, at_once=False, budget=exchange.budget)
 
         try:
-            await self._exchange.write(lambda: budget.run(work, self._ensure_wanted))
+            await exchange.decode(exchange.write, work, self._ensure_wanted)
         except Exception as error:  # noqa: BLE001  # as above
             await self._explain(error)
         else:

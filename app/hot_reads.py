@@ -248,7 +248,14 @@ class HotRead(HotRequest):
         exchange = self._exchange
         try:
             if answer is None:
-                answer = await records_answer(exchange, self._place, call, found, self._media_type)
+                answer = await records_answer(
+                    exchange,
+                    self._place,
+                    call,
+                    found,
+                    self._media_type,
+                    ensure_wanted=self._ensure_wanted,
+                )
             answer = await coded(exchange.service, exchange.head, answer)
         except Exception as error:  # noqa: BLE001  # as above
             await self._explain(error)

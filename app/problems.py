@@ -148,6 +148,23 @@ class AppendBrokeOff(ServiceError):
         self.has_written = has_written
 
 
+class RecordTooLarge(ServiceError):
+    """A record that alone is larger than an answer may be; a reader can go on behind it."""
+
+    def __init__(self, offset: int, *, size_bytes: int, limit: tuple[str, int]) -> None:
+        name, limit_bytes = limit
+        super().__init__(
+            f"the record at offset {offset} takes at least {size_bytes} bytes in an answer, more "
+            f"than {name} allows ({limit_bytes}): read its batch as stored (readBatches), or skip "
+            f"it by reading from offset {offset + 1}",
+            limit=name,
+            limit_bytes=limit_bytes,
+            actual_bytes=size_bytes,
+            offset=offset,
+            next_offset=offset + 1,
+        )
+
+
 class Draining(ServiceError):
     """The service is stopping."""
 
@@ -203,6 +220,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.UnsupportedCompression: Kind(415, "unsupported_media_type", "Unsupported compression"),
     _E.TooLarge: Kind(413, "too_large", "A limit is passed"),
     _E.BatchSetTooLarge: Kind(413, "too_large", "A limit is passed"),
+    RecordTooLarge: Kind(413, "too_large", "A record is larger than an answer may be"),
     _E.DecodeBudgetSpent: Kind(413, "too_large", "A limit is passed"),
     _E.InvalidConfig: Kind(422, "invalid_config", "The configuration is not valid"),
     _E.InvalidTopicName: Kind(422, "invalid_topic_name", "The topic name is not valid"),
@@ -362,6 +380,7 @@ _KAFKA_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
     Forbidden: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     DigestMismatch: ErrorCode.CORRUPT_MESSAGE,
+    RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     CommitTimedOut: ErrorCode.REQUEST_TIMED_OUT,
     AppendOutcomeUnknown: ErrorCode.REQUEST_TIMED_OUT,
 }

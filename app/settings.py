@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     """A larger `max_bytes` is lowered to this."""
 
     max_answer_bytes: Positive = 32 * MIB
-    """A JSON answer ends with the record that passes this."""
+    """No answer with records is larger: it ends before the record that would pass this."""
 
     default_fetch_records: Positive = 100_000
     """`max_records` of a JSON read that names none, and the most it may ask for."""
@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     credentials are looked at anew."""
 
     max_tail_event_bytes: Positive = MIB
-    """An event of a tail ends with the record that passes this."""
+    """An event of a tail ends before the record that would pass this, unless it is the first."""
 
     max_fetch_partitions: Positive = 1_000
     """Partitions of one fetchMany; each costs a look at its log for every wake-up of the wait."""
@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     """Larger appends, and compressed ones, are taken apart on a worker thread."""
 
     inline_read_bytes: Annotated[int, Field(ge=0)] = 32 * 1024
-    """JSON reads of more stored bytes are rendered on a worker thread."""
+    """JSON reads of more stored bytes, or of compressed batches, are rendered by worker threads."""
 
     min_coded_bytes: Positive = 1024
     """Shorter JSON answers are never compressed, whatever Accept-Encoding says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from app.answers import NO_STORE, Answer
 from app.kafka_rest_v2.media import Embedded, wanted_records
@@ -11,7 +12,10 @@ from app.operations.exchange import Exchange
 from app.operations.read import fetch_or_wait
 from app.translate.calls import OffsetSpec, ReadCall
 from app.translate.receipts import Place, mark_headers
+from app.translate.stored import View
+from engine.guard import WouldWait
 from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
 from schemas.kafka_rest_v2 import KafkaRestReadParameters
 
 
@@ -34,8 +38,8 @@ async def read_records(
         shown = await _show(exchange, place, fetched, start, embedded)
         if shown.records or not fetched.data:
             break
-        start = fetched.next_offset
-    exchange.ticket.settle_answer(shown.size_bytes)
+        start = fetched.next_offset if shown.next_offset is None else shown.next_offset
+    exchange.ticket.exchange_answer(shown.size_bytes)
     next_offset = fetched.next_offset if shown.next_offset is None else shown.next_offset
     headers = [
         (b"content-type", embedded.media_type),
@@ -49,19 +53,22 @@ async def _show(
     exchange: Exchange, place: Place, fetched: Fetched, start: int, embedded: Embedded
 ) -> Shown:
     settings = exchange.service.settings
+    topic, partition = place.topic.encode(), place.partition
+    template = b'{"topic":"%b","key":%%b,"value":%%b,"partition":%d,"offset":%%d}'
 
-    def show() -> Shown:
-        return show_records(
-            fetched.data,
-            start,
-            b'{"topic":"%b","key":%%b,"value":%%b,"partition":%d,"offset":%%d}'
-            % (place.topic.encode(), place.partition),
-            embedded,
+    def show(budget: DecodeBudget | None) -> Shown:
+        view = View(
+            start=start,
             max_records=settings.default_fetch_records,
             max_answer_bytes=settings.max_answer_bytes,
+            max_record_bytes=settings.max_answer_bytes,
             limit_bytes=settings.max_decompressed_batch_bytes,
+            budget=budget,
+            at_once=budget is None,
         )
+        return show_records(fetched.data, view, template % (topic, partition), embedded)
 
     if len(fetched.data) <= settings.inline_read_bytes:
-        return show()
-    return await exchange.read(show)
+        with suppress(WouldWait):
+            return show(None)
+    return await exchange.decode(exchange.read, lambda: show(exchange.budget))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -17,10 +17,9 @@ from app.operations.append_topic import Spread
 from app.problems import InvalidBody, MalformedRequest, malformed_json
 from app.translate.partitioner import partition_of
 from app.translate.records_in import HeaderIn, RecordIn, ensure_count, new_records
+from app.translate.stored import StoredRecords, View
 from engine.config import LogConfig
-from engine.records.batch import BatchView
 from engine.records.builder import NewRecord
-from engine.records.scan import iter_headers
 from engine.types import INT32_MAX, INT64_MAX, Buffer
 
 _ABSENT: Final = Raw()
@@ -128,6 +127,10 @@ def _native(record: _Record, embedded: Embedded) -> RecordIn:
     return RecordIn(record.value, key, record.timestamp, headers, embedded.value, embedded.value)
 
 
+OFFSET_BYTES: Final = 20
+"""More than the digits of an offset."""
+
+
 class Shown(NamedTuple):
     """Records as JSON objects, and where to go on if not all of them were shown."""
 
@@ -136,44 +139,36 @@ class Shown(NamedTuple):
     next_offset: int | None
 
 
-def show_records(
-    data: Buffer,
-    start: int,
-    template: bytes,
-    embedded: Embedded,
-    *,
-    max_records: int,
-    max_answer_bytes: int,
-    limit_bytes: int,
-) -> Shown:
-    """Return the records of whole batches from `start` on, control batches left out.
+def show_records(data: Buffer, view: View, template: bytes, embedded: Embedded) -> Shown:
+    """Return the records of whole batches that the view wants.
 
     `template` takes key, value and offset. Raises FormatMismatch for a record that is no JSON
-    where JSON is wanted, and CorruptBatch.
+    where JSON is wanted, as `StoredRecords`, and RecordTooLarge.
     """
     show = _SHOWN[embedded]
+    stored = StoredRecords(data, view)
     shown: list[bytes] = []
-    size_bytes = 0
-    for offset, key, value in _records(data, start, limit_bytes):
-        if len(shown) >= max_records or size_bytes >= max_answer_bytes:
-            return Shown(shown, size_bytes, offset)
-        line = template % (show(key, offset), show(value, offset), offset)
-        shown.append(line)
-        size_bytes += len(line)
-    return Shown(shown, size_bytes, None)
+    size_bytes = len(b"[]")
+    for _, records in stored:
+        for index, record in enumerate(records):
+            more = len(template) + OFFSET_BYTES
+            more += _bytes_of(record.key, embedded) + _bytes_of(record.value, embedded)
+            if not stored.has_room(record, more, size_bytes, len(records) - index):
+                break
+            offset = record.offset
+            line = template % (show(record.key, offset), show(record.value, offset), offset)
+            shown.append(line)
+            size_bytes += len(line) + 1
+    return Shown(shown, size_bytes, stored.stopped_at)
 
 
-def _records(
-    data: Buffer, start: int, limit_bytes: int
-) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    for position, header in iter_headers(data):
-        if header.is_control or header.next_offset <= start:
-            continue
-        batch = BatchView(data, position)
-        batch.ensure_intact()
-        for record in batch.records(limit_bytes=limit_bytes):
-            if record.offset >= start:
-                yield record.offset, record.key, record.value
+def _bytes_of(content: bytes | None, embedded: Embedded) -> int:
+    """Return how many bytes a field takes at most."""
+    if content is None:
+        return len(b"null")
+    if embedded is Embedded.JSON:
+        return max(len(content), len(b"null"))
+    return (len(content) + 2) // 3 * 4 + 2
 
 
 def _as_base64(content: bytes | None, _offset: int) -> bytes:

@@ -220,7 +220,7 @@ async def get_offsets(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
         BINARY_V2,
         JSON_V2,
     )
-    | _errors(404),
+    | _errors(404, 413),
 )
 async def read_partition(
     exchange: ExchangeDep,

@@ -9,7 +9,7 @@ flush round that carries it; no thread waits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import ClassVar, Final, NamedTuple, Self
@@ -27,7 +27,7 @@ from app.translate.records_in import read_records
 from engine.errors import CorruptBatch, InvalidRecord, UnsupportedMagic
 from engine.guard import WouldWait
 from engine.log.results import Appended
-from engine.records.budget import DecodeBudget
+from engine.records.budget import DecodeBudget, always_wanted
 from engine.records.builder import NewRecord, RecordColumns, build_batch
 from engine.records.header import (
     ATTRIBUTES_POSITION,
@@ -312,7 +312,7 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
 
     async def begin() -> Finish:
         # A repetition of the request may wait for this one, even if its client hangs up.
-        await _run(append, exchange, body, outlives_client=True)
+        await _run(append, exchange, body, always_wanted)
         return lambda: _answer(append, service)
 
     place = append.place
@@ -323,7 +323,10 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
 
 
 async def _run(
-    append: Append, exchange: Exchange, body: Body, *, outlives_client: bool = False
+    append: Append,
+    exchange: Exchange,
+    body: Body,
+    ensure_wanted: Callable[[], None] | None = None,
 ) -> None:
     if append.is_light(body):
         with suppress(WouldWait):
@@ -332,7 +335,7 @@ async def _run(
     await exchange.decode(
         exchange.write,
         lambda: append.run(body, at_once=False, budget=exchange.budget),
-        outlives_client=outlives_client,
+        ensure_wanted,
     )
 
 

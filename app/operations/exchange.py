@@ -71,22 +71,23 @@ class Exchange:
         self,
         run: Callable[[Callable[[], T]], Awaitable[T]],
         work: Callable[[], T],
-        *,
-        outlives_client: bool = False,
+        ensure_wanted: Callable[[], None] | None = None,
     ) -> T:
-        """Run work that decodes on a worker; raises ClientGone soon after the client hangs up.
+        """Run work that spends the budget on a worker: `run` is `write` or `read`.
 
-        The body must have been received. `run` is one of the doors to the worker threads.
+        `ensure_wanted` raises to end it. Without one, ClientGone ends it soon after the client
+        hangs up; then the body must have been received.
         """
-        if outlives_client:
-            return await run(lambda: self.budget.run(work))
+        if ensure_wanted is not None:
+            wanted = ensure_wanted
+            return await run(lambda: self.budget.run(work, wanted))
         with Departure(self.receive) as departure:
 
-            def ensure_wanted() -> None:
+            def ensure_connected() -> None:
                 if departure.is_gone:
                     raise ClientGone
 
-            return await run(lambda: self.budget.run(work, ensure_wanted))
+            return await run(lambda: self.budget.run(work, ensure_connected))
 
     @property
     def ticket(self) -> Ticket:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -26,15 +27,24 @@ from app.operations.fetching import (
     moved_since,
     start_offset,
 )
-from app.problems import ServiceError, problem_answer
+from app.problems import RecordTooLarge, ServiceError, problem_answer
 from app.tail import ClientGone, Departure
 from app.translate.calls import ReadCall, fetch_call
-from app.translate.parts import MULTIPART, MixedParts, entries_body, failed_entry, read_entry
+from app.translate.parts import (
+    MULTIPART,
+    MixedParts,
+    entries_body,
+    entry_frame_bytes,
+    failed_entry,
+    read_entry,
+)
 from app.translate.receipts import Place, page_body
 from app.translate.records_out import render_records
 from app.translate.stored import View
 from engine.errors import EngineError, StoredDataCorrupt, TooLarge
+from engine.guard import WouldWait
 from engine.log.results import Fetched, ReadEnd
+from engine.records.budget import DecodeBudget
 from engine.types import INT64_MAX, Buffer
 from schemas.fetch_many import FetchRequest, PartitionFetch
 
@@ -91,7 +101,7 @@ async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
     else:
         mixed = fetch.as_batches()
         body, content_type = mixed.body(), mixed.content_type
-    exchange.ticket.settle_answer(len(body))
+    exchange.ticket.exchange_answer(len(body))
     return Answer(200, [(b"content-type", content_type), NO_STORE, VARY], body)
 
 
@@ -214,15 +224,21 @@ class _Fetch:
         """Return the records of all partitions."""
         is_small = self._size_bytes <= self._service.settings.inline_read_bytes
         if is_small and len(self._parts) <= INLINE_PARTITIONS:
-            return self._as_json_now()
-        return await self._exchange.read(self._as_json_now)
+            with suppress(WouldWait):
+                return self._as_json_now(None)
+        exchange = self._exchange
+        return await exchange.decode(exchange.read, lambda: self._as_json_now(exchange.budget))
 
-    def _as_json_now(self) -> bytes:
+    def _as_json_now(self, budget: DecodeBudget | None) -> bytes:
+        """Return the records of all partitions; without a budget WouldWait may be raised."""
         settings = self._service.settings
         left_records = settings.default_fetch_records
         if self._wanted.max_records is not None:
             left_records = min(left_records, self._wanted.max_records)
-        left_bytes = settings.max_answer_bytes
+        frames = [entry_frame_bytes(part.place) for part in self._parts if part.place is not None]
+        left_bytes = settings.max_answer_bytes - len(entries_body(())) - sum(frames)
+        max_record_bytes = left_bytes
+        is_first = True
         entries: dict[int, bytes] = {}
         for part in self._drawn:
             if part.fetched is not None:
@@ -231,23 +247,28 @@ class _Fetch:
                     end=INT64_MAX if part.call.end_offset is None else part.call.end_offset,
                     max_records=left_records,
                     max_answer_bytes=left_bytes,
+                    max_record_bytes=max_record_bytes,
+                    minimum_one=is_first,
                     limit_bytes=settings.max_decompressed_batch_bytes,
+                    budget=budget,
+                    at_once=budget is None,
                     encoding=self._wanted.encoding,
                     offsets_as_text=self._wanted.offsets == "string",
                 )
                 try:
-                    entry, count = _read_entry(part, view)
-                except StoredDataCorrupt as error:
+                    entry, records_count, records_bytes = _read_entry(part, view)
+                except (StoredDataCorrupt, RecordTooLarge) as error:
                     part.fail(error)
                 else:
-                    left_records -= count
-                    left_bytes = max(0, left_bytes - len(entry))
+                    left_records -= records_count
+                    left_bytes -= records_bytes
+                    is_first = is_first and not records_count
                     entries[id(part)] = entry
             if part.fetched is None:
                 wanted = part.wanted
-                entries[id(part)] = failed_entry(
-                    wanted.topic, wanted.partition, self._problem_of(part)
-                )
+                entry = failed_entry(wanted.topic, wanted.partition, self._problem_of(part))
+                left_bytes -= len(entry)
+                entries[id(part)] = entry
         return entries_body(entries[id(part)] for part in self._parts)
 
     def as_batches(self) -> MixedParts:
@@ -267,11 +288,12 @@ class _Fetch:
         return problem_answer(part.error, path=part.path, trace=trace).body
 
 
-def _read_entry(part: _Part, view: View) -> tuple[bytes, int]:
-    """Return the entry of a partition that was read, and how many records it has."""
+def _read_entry(part: _Part, view: View) -> tuple[bytes, int, int]:
+    """Return the entry of a partition that was read, how many records it has, and their bytes."""
     assert part.place is not None
     assert part.fetched is not None
     rendered = render_records(part.fetched.data, view)
+    records_bytes = len(rendered.text)  # before it becomes the page
     next_offset = part.fetched.next_offset if rendered.next_offset is None else rendered.next_offset
     page = page_body(part.place, part.fetched, rendered, next_offset, as_text=view.offsets_as_text)
-    return read_entry(part.place, page), rendered.count
+    return read_entry(part.place, page), rendered.count, records_bytes

@@ -6,6 +6,7 @@ A reader at the end waits for the commit that moves it, and looks again; nothing
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -33,7 +34,6 @@ from app.operations.fetching import (
     start_offset,
 )
 from app.operations.found import Found
-from app.operations.service import Service
 from app.tail import ClientGone, Departure
 from app.translate.arrow_out import arrow_stream
 from app.translate.calls import ReadCall
@@ -42,12 +42,15 @@ from app.translate.receipts import (
     immutable_etag,
     is_immutable,
     page_body,
+    page_frame_bytes,
     read_headers,
 )
 from app.translate.records_out import render_records
 from app.translate.selection import ACCEPT_RANGES, known_tag, part_of, tag_in
 from app.translate.stored import View
+from engine.guard import WouldWait
 from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
 from engine.types import INT64_MAX, Buffer
 
 VARY: Final = (b"vary", b"accept, accept-encoding")
@@ -94,13 +97,20 @@ async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answ
 
 
 async def records_answer(
-    exchange: Exchange, place: Place, call: ReadCall, found: Found, media_type: bytes
+    exchange: Exchange,
+    place: Place,
+    call: ReadCall,
+    found: Found,
+    media_type: bytes,
+    *,
+    ensure_wanted: Callable[[], None] | None = None,
 ) -> Answer:
-    """Return what `records_now` does, however long it takes."""
+    """Return what `records_now` does, however long it takes; `ensure_wanted` as in `decode`."""
     answer = records_now(exchange, place, call, found, media_type)
     if answer is None:
-        work = partial(_page, exchange.service, place, call, found, media_type)
-        page = await exchange.read(work)
+        work = partial(_page, exchange, place, call, found, media_type, budget=exchange.budget)
+        page = await exchange.decode(exchange.read, work, ensure_wanted)
+        exchange.ticket.exchange_answer(len(page.body))
         answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
     return answer
 
@@ -118,7 +128,10 @@ def records_now(
         is_large = len(found.fetched.data) > service.settings.inline_read_bytes
         if is_large or media_type == ARROW:  # PyArrow takes long to import
             return None
-        page = _page(service, place, call, found, media_type)
+        try:
+            page = _page(exchange, place, call, found, media_type, budget=None)
+        except WouldWait:
+            return None
         answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
     exchange.ticket.settle_answer(len(answer.body))
     return answer
@@ -155,15 +168,30 @@ class _Page(NamedTuple):
     """Of a page that stays as it is for ever."""
 
 
-def _page(service: Service, place: Place, call: ReadCall, found: Found, media_type: bytes) -> _Page:
-    settings = service.settings
+def _page(
+    exchange: Exchange,
+    place: Place,
+    call: ReadCall,
+    found: Found,
+    media_type: bytes,
+    *,
+    budget: DecodeBudget | None,
+) -> _Page:
+    """Return the records as a page. Without a budget, on the event loop, WouldWait is raised."""
+    settings = exchange.service.settings
+    max_answer_bytes = settings.max_answer_bytes
+    if media_type == JSON:
+        max_answer_bytes -= page_frame_bytes(place)
     limit = settings.default_fetch_records
     view = View(
         start=found.start,
         end=INT64_MAX if call.end_offset is None else call.end_offset,
         max_records=limit if call.max_records is None else min(call.max_records, limit),
-        max_answer_bytes=settings.max_answer_bytes,
+        max_answer_bytes=max_answer_bytes,
+        max_record_bytes=max_answer_bytes,
         limit_bytes=settings.max_decompressed_batch_bytes,
+        budget=budget,
+        at_once=budget is None,
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
         is_ndjson=media_type == NDJSON,
@@ -178,7 +206,9 @@ def _page(service: Service, place: Place, call: ReadCall, found: Found, media_ty
     next_offset = fetched.next_offset if stopped_at is None else stopped_at
     if cut_by == "max_records" and view.max_records != call.max_records:
         cut_by = "default_fetch_records"
-    etag = _fixed_etag(place, call, media_type, fetched, next_offset, is_cut=cut_by != "")
+    etag = None  # where its time ends a page, it may end elsewhere the next time
+    if cut_by != "max_decode_cpu_ms":
+        etag = _fixed_etag(place, call, media_type, fetched, next_offset, is_cut=cut_by != "")
     if media_type == JSON:
         shown = None if etag else fetched  # the present has no place in a page that stays
         body = page_body(place, shown, rendered, next_offset, as_text=call.offsets_as_text)

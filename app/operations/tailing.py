@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -46,8 +47,10 @@ from app.translate.receipts import Place, page_body, read_headers
 from app.translate.records_out import render_records
 from app.translate.stored import View
 from engine.errors import EngineError
+from engine.guard import WouldWait
 from engine.log.log import Log
 from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
 
 EVENT_STREAM: Final = b"text/event-stream"
 
@@ -328,15 +331,18 @@ def _page_now(service: Service, place: Place, key: PageKey) -> Page | None:
     max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
     found = fetch_now(place, call, offset, max_bytes=max_bytes, cached_only=True)
     if found is not None and len(found[1].data) <= settings.inline_read_bytes:
-        page = _rendered(service, place, call, *found)
-        shared.put(key, page)
-        return page
+        with suppress(WouldWait):
+            page = _rendered(service, place, call, *found, budget=None)
+            shared.put(key, page)
+            return page
 
     async def make() -> Page:
         start, fetched = found or await fetch_from_disk(
             service.workers.read, place, call, offset, max_bytes=max_bytes
         )
-        return await service.workers.read(lambda: _rendered(service, place, call, start, fetched))
+        budget = DecodeBudget(settings.decode_limits())
+        render = partial(_rendered, service, place, call, start, fetched, budget=budget)
+        return await service.workers.read(lambda: budget.run(render))
 
     shared.begin(key, make())
     return None
@@ -347,15 +353,27 @@ def _key_of(place: Place, call: ReadCall, offset: int) -> PageKey:
     return (place.log, place.log.watermarks.bound(call.isolation).offset, offset, call)
 
 
-def _rendered(service: Service, place: Place, call: ReadCall, start: int, fetched: Fetched) -> Page:
+def _rendered(
+    service: Service,
+    place: Place,
+    call: ReadCall,
+    start: int,
+    fetched: Fetched,
+    *,
+    budget: DecodeBudget | None,
+) -> Page:
+    """Return the page of what was fetched. Without a budget, on the loop, WouldWait is raised."""
     settings = service.settings
     view = View(
         start=start,
         max_records=settings.default_fetch_records,
         max_answer_bytes=settings.max_tail_event_bytes,
+        max_record_bytes=settings.max_answer_bytes,
         limit_bytes=settings.max_decompressed_batch_bytes,
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
+        budget=budget,
+        at_once=budget is None,
     )
     rendered = render_records(fetched.data, view)
     stopped_at = rendered.next_offset

@@ -60,7 +60,7 @@ async def _tail_headers(
             "nothing comes, and `end` (TailEnd) as the last; the id of each is the next offset",
             "content": {"text/event-stream": {"schema": ref(TailEvent), "example": EXAMPLE}},
         },
-        **problems(404, 406, 409, 410, 416),
+        **problems(404, 406, 409, 410, 413, 416),
     },
 )
 async def tail_records(

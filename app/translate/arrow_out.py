@@ -24,6 +24,15 @@ BATCH_ROWS: Final = 4_096
 ROW_BYTES: Final = 32
 """What a row takes besides its key, value and headers: two numbers and four positions."""
 
+HEADER_BYTES: Final = 9
+"""What a header takes besides its name and value: two positions, and whether the value is null."""
+
+BATCH_BYTES: Final = 2_048
+"""More than an Arrow batch takes besides its rows: its description, and padding."""
+
+STREAM_BYTES: Final = 2_048
+"""More than a stream takes besides its batches: its schema, and its end."""
+
 SHORTEST_RECORD_BYTES: Final = 7
 """Of a record without key, value and headers, as stored; without compression no row is larger than
 this makes it."""
@@ -52,30 +61,37 @@ class Columns(NamedTuple):
 def arrow_stream(data: Buffer, view: View) -> Columns:
     """Return the records that the view wants as a stream.
 
-    The record that passes `max_answer_bytes` is the last. Blocks for the import the first time.
-    Raises as `StoredRecords`.
+    It never exceeds `max_answer_bytes`, but for one record alone. Blocks for the import the first
+    time. Raises as `StoredRecords`, and RecordTooLarge.
     """
     stored = StoredRecords(data, view)
-    table = _Table(view.max_answer_bytes if _may_pass(data, view.max_answer_bytes) else None)
+    table = _Table()
+    is_measured = _may_pass(data, view.max_answer_bytes)
     for _, records in stored:
-        taken = table.add(records)
-        if taken < len(records):
-            stored.stop_at(records[taken].offset, len(records) - taken)
-            break
+        size_bytes = _rows_bytes(records) if is_measured else 0
+        if table.size_bytes + size_bytes <= view.max_answer_bytes:
+            table.add(records, size_bytes)
+            continue
+        for index, record in enumerate(records):
+            size_bytes = _rows_bytes([record])
+            if not stored.has_room(record, size_bytes, table.size_bytes, len(records) - index):
+                break
+            table.add([record], size_bytes)
     return Columns(table.close(), stored.stopped_at, stored.stopped_by)
 
 
 def _may_pass(data: Buffer, max_answer_bytes: int) -> bool:
     """Whether rows have to be measured, which takes a tenth of all: not those of a short read."""
-    if len(data) // SHORTEST_RECORD_BYTES * ROW_BYTES + len(data) >= max_answer_bytes:
+    most_bytes = len(data) // SHORTEST_RECORD_BYTES * (ROW_BYTES + BATCH_BYTES // BATCH_ROWS)
+    if STREAM_BYTES + BATCH_BYTES + most_bytes + len(data) >= max_answer_bytes:
         return True
     return any(header.codec is not Codec.NONE for _, header in iter_headers(data))
 
 
 class _Table:
-    """Collects columns, as far as there is room for them, and writes them a batch at a time."""
+    """Collects columns, and writes them a batch at a time."""
 
-    def __init__(self, room_bytes: int | None) -> None:
+    def __init__(self) -> None:
         import pyarrow as pa  # noqa: PLC0415  # an extra, loaded when somebody wants it
 
         header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -91,32 +107,24 @@ class _Table:
         self._pa: Any = pa
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, self._schema)
-        self._room_bytes = room_bytes
+        self.size_bytes = STREAM_BYTES + BATCH_BYTES
+        """No less than the stream will have, if its rows were measured."""
         self._columns: tuple[list[Any], ...] = ([], [], [], [], [])
 
-    def add(self, records: Records) -> int:
-        """Take the records as far as there is room, and return how many that were."""
-        keys = list(map(_KEY, records))
-        values = list(map(_VALUE, records))
+    def add(self, records: Records, size_bytes: int = 0) -> None:
+        """Take the records, which take so many bytes as rows."""
+        self.size_bytes += size_bytes
         headers: Sequence[Headers] = list(map(_HEADERS, records))
         if not any(headers):
             headers = [()] * len(records)
-        if self._room_bytes is not None:
-            if self._room_bytes <= 0:
-                return 0
-            size_bytes = len(records) * ROW_BYTES
-            size_bytes += sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
-            size_bytes += sum(map(_headers_bytes, headers))
-            if size_bytes > self._room_bytes and len(records) > 1:
-                return self._add_one_by_one(records)
-            self._room_bytes -= size_bytes
+        keys, values = map(_KEY, records), map(_VALUE, records)
         timestamps = map(_TIMESTAMP, records)
         parts: Sequence[Iterable[Any]] = (_offsets(records), timestamps, keys, values, headers)
         for column, part in zip(self._columns, parts, strict=True):
             column.extend(part)
         if len(self._columns[0]) >= BATCH_ROWS:
             self._write()
-        return len(records)
+            self.size_bytes += BATCH_BYTES
 
     def close(self) -> memoryview:
         """Write what is left, and return the whole stream."""
@@ -124,12 +132,6 @@ class _Table:
             self._write()
         self._writer.close()
         return memoryview(self._sink.getvalue())
-
-    def _add_one_by_one(self, records: Records) -> int:
-        for taken in range(len(records)):
-            if not self.add(records[taken : taken + 1]):
-                return taken
-        return len(records)
 
     def _write(self) -> None:
         array, types = self._pa.array, self._schema.types
@@ -161,5 +163,14 @@ def _offsets(records: Records) -> Sequence[int]:
     return [record.offset for record in records]
 
 
+def _rows_bytes(records: Records) -> int:
+    """Return how many bytes the rows take at most."""
+    size_bytes = len(records) * ROW_BYTES
+    size_bytes += sum(map(len, filter(None, map(_KEY, records))))
+    size_bytes += sum(map(len, filter(None, map(_VALUE, records))))
+    return size_bytes + sum(map(_headers_bytes, filter(None, map(_HEADERS, records))))
+
+
 def _headers_bytes(headers: Headers) -> int:
-    return sum(len(name) + len(value or b"") for name, value in headers)
+    content_bytes = sum(len(name.encode()) + len(value or b"") for name, value in headers)
+    return len(headers) * HEADER_BYTES + content_bytes

@@ -10,11 +10,16 @@ import msgspec
 
 from app.answers import PROBLEM, RECORD_BATCH, Headers
 from app.translate.calls import ReadCall
-from app.translate.receipts import Place, read_headers, to_json
+from app.translate.receipts import Place, page_frame_bytes, read_headers, to_json
 from engine.log.results import Fetched
 from engine.types import Buffer
 
 MULTIPART: Final = b"multipart/mixed"
+
+
+def entry_frame_bytes(place: Place) -> int:
+    """Return how many bytes an entry and its comma take besides the records, or some more."""
+    return len(read_entry(place, b"{")) + page_frame_bytes(place)
 
 
 def read_entry(place: Place, page: Buffer) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,9 @@ from engine.log.log import Log
 from engine.log.results import Appended, Fetched, LogTag, ReadEnd, ReadPath
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation
+
+MARKS_BYTES: Final = 256
+"""More than the marks of a log take in a page, with their names."""
 
 
 class Place:
@@ -166,6 +170,11 @@ def offsets_headers(place: Place, marks: Watermarks, tag: LogTag) -> Headers:
         *mark_headers(place.log, marks, end, tag.leader_epoch),
         (b"link", b'<%b>; rel="next"' % url),
     ]
+
+
+def page_frame_bytes(place: Place) -> int:
+    """Return how many bytes `page_body` puts around the records, or some more."""
+    return len(place.page_prefix) + MARKS_BYTES
 
 
 def page_body(

@@ -11,14 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw
 
 from app.translate.stored import Records, StoredRecords, View
+from engine.records.compiled import CompiledRecord
 from engine.records.header import BatchHeader, TimestampType
-from engine.records.record import Headers
+from engine.records.record import Headers, Record
 from engine.types import Buffer
 
 Content: TypeAlias = Raw | str | bytes | None
@@ -36,6 +37,26 @@ _COMMA: Final = ord(",")
 _BLANKS: Final = bytes.maketrans(b"\r\n", b"  ")
 _NOT_PLAIN: Final = frozenset(b"n \t\r\n")
 _NO_HEADERS: Final[list[_HeaderOut]] = []
+_NULL_BYTES: Final = len(b"null")
+_EMPTY_BYTES: Final = len(b'""') + _NULL_BYTES
+_ESCAPED_SHORT: Final = b'"\\\b\t\n\f\r'
+_ESCAPED_LONG: Final = bytes(set(range(0x20)) - set(_ESCAPED_SHORT))
+
+SPARE_BYTES: Final = 1024 * 1024
+"""Records are shown first and measured afterwards if they cannot take more than this."""
+
+RECORD_BYTES: Final = 256
+"""More than a record takes in JSON besides its fields and headers."""
+
+HEADER_BYTES: Final = 48
+"""More than a header takes besides its name and value, and `SHORTEST_HEADER_BYTES` as stored."""
+
+SHORTEST_HEADER_BYTES: Final = 2
+
+WIDEST_BYTE: Final = 6
+"""No stored byte takes more in JSON: it may be escaped."""
+
+assert HEADER_BYTES // SHORTEST_HEADER_BYTES > WIDEST_BYTE, "no part grows more than by headers"
 
 
 class _HeaderOut(msgspec.Struct, gc=False):
@@ -73,26 +94,50 @@ class Rendered:
 
 
 def render_records(data: Buffer, view: View) -> Rendered:
-    """Return the records of whole batches that the view wants; raises as `StoredRecords`."""
+    """Return the records of whole batches that the view wants.
+
+    The text never exceeds `max_answer_bytes`, but for one record alone. Raises as `StoredRecords`,
+    and RecordTooLarge.
+    """
     stored = StoredRecords(data, view)
     renderer = _LinesRenderer(view) if view.is_ndjson else _ArrayRenderer(view)
+    room_bytes = view.max_answer_bytes - renderer.frame_bytes
     for header, records in stored:
         size_before = renderer.size_bytes
-        renderer.add(header, records)
-        if renderer.size_bytes < view.max_answer_bytes:
-            continue
-        # The record that passes the bound is the last one: from here on they are counted singly.
-        renderer.take_back(size_before)
+        if _is_small(records, stored.part_bytes, max(room_bytes - size_before, SPARE_BYTES)):
+            renderer.add(header, records)
+            if renderer.size_bytes <= room_bytes:
+                continue
+            renderer.take_back(size_before)
         for index, record in enumerate(records):
-            if renderer.size_bytes >= view.max_answer_bytes:
-                stored.stop_at(record.offset, len(records) - index)
+            size_bytes = renderer.measure(header, record)
+            answer_bytes = renderer.frame_bytes + renderer.size_bytes
+            if not stored.has_room(record, size_bytes, answer_bytes, len(records) - index):
                 break
             renderer.add(header, [record])
     return Rendered(renderer.close(), stored.count, stored.stopped_at, stored.stopped_by)
 
 
+def _is_small(records: Records, part_bytes: int, room_bytes: int) -> bool:
+    """Whether the records take no more than this, whatever is in them.
+
+    Their fields are looked at only if the part that they come from could hold more.
+    """
+    least_room = len(records) * RECORD_BYTES
+    if least_room + part_bytes * HEADER_BYTES // SHORTEST_HEADER_BYTES <= room_bytes:
+        return True
+    for record in records:
+        least_room += WIDEST_BYTE * (len(record.key or b"") + len(record.value or b""))
+        for name, value in record.headers:
+            least_room += HEADER_BYTES + WIDEST_BYTE * (len(name) + len(value or b""))
+    return least_room <= room_bytes
+
+
 class _Renderer(ABC):
     """Renders the records of one batch after the other as the view wants them."""
+
+    frame_bytes: ClassVar[int]
+    """What is around all records."""
 
     def __init__(self, view: View) -> None:
         self.text = bytearray()
@@ -116,6 +161,24 @@ class _Renderer(ABC):
     @abstractmethod
     def close(self) -> bytearray:
         """Return everything."""
+
+    def measure(self, header: BatchHeader, record: CompiledRecord | Record) -> int:
+        """Return how many bytes a record takes, without writing it.
+
+        Of one that cannot be shown, the bytes of its fields: it takes more than that.
+        """
+        raw_bytes = len(record.key or b"") + len(record.value or b"")
+        if raw_bytes > self._view.max_record_bytes:
+            return raw_bytes
+        [shown] = self._shown(header, [record])
+        size_bytes = _field_bytes(shown.key, record.key) + _field_bytes(shown.value, record.value)
+        for one, (name, value) in zip(shown.headers, record.headers, strict=True):
+            size_bytes += _string_bytes(name.encode()) + _field_bytes(one.value, value)
+            size_bytes += len(_ENCODER.encode(_HeaderOut("", None, one.encoding))) - _EMPTY_BYTES
+        size_bytes += max(0, len(shown.headers) - 1)  # commas
+        shown.key = shown.value = None
+        shown.headers = _NO_HEADERS
+        return size_bytes + len(_ENCODER.encode(shown)) - 2 * _NULL_BYTES + 1  # and what separates
 
     def _shown(self, header: BatchHeader, records: Records) -> list[_RecordOut]:
         appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -149,6 +212,8 @@ class _Renderer(ABC):
 class _ArrayRenderer(_Renderer):
     """Writes one JSON array, a chunk of records at a time, into one buffer."""
 
+    frame_bytes = 1
+
     @property
     def size_bytes(self) -> int:
         return max(0, len(self.text) - 1)  # a comma or bracket a record, and one more
@@ -174,6 +239,8 @@ class _ArrayRenderer(_Renderer):
 class _LinesRenderer(_Renderer):
     """Writes one record a line; a line break inside stored JSON becomes a space."""
 
+    frame_bytes = 0
+
     @property
     def size_bytes(self) -> int:
         return len(self.text)
@@ -191,6 +258,22 @@ class _LinesRenderer(_Renderer):
 
     def close(self) -> bytearray:
         return self.text
+
+
+def _field_bytes(shown: Content, stored: bytes | None) -> int:
+    """Return how many bytes a field takes that was made of what is stored."""
+    if stored is None:
+        return _NULL_BYTES
+    if isinstance(shown, str):
+        return _string_bytes(stored)
+    return len(stored) if isinstance(shown, Raw) else (len(stored) + 2) // 3 * 4 + 2  # base64
+
+
+def _string_bytes(text: bytes) -> int:
+    """Return how many bytes UTF-8 takes as a JSON string; characters are escaped by 2 or 6."""
+    short = len(text) - len(text.translate(None, _ESCAPED_SHORT))
+    long = len(text) - len(text.translate(None, _ESCAPED_LONG))
+    return len(text) + 2 + short + (WIDEST_BYTE - 1) * long
 
 
 def _as_json(content: bytes | None) -> Shown:

@@ -26,7 +26,7 @@ class DecodeLimits(NamedTuple):
     max_decode_cpu_ms: int
 
 
-def _is_wanted() -> None:
+def always_wanted() -> None:
     """Raise nothing: the work goes on to its end."""
 
 
@@ -46,11 +46,11 @@ class DecodeBudget:
         """How many more bytes of content may be decoded."""
         self._limits = limits
         self._cpu_ns = cpu_ns
-        self._ensure_wanted = _is_wanted
+        self._ensure_wanted = always_wanted
         self._spent_ns = 0
         self._mark_ns = cpu_ns()
 
-    def run(self, work: Callable[[], T], ensure_wanted: Callable[[], None] = _is_wanted) -> T:
+    def run(self, work: Callable[[], T], ensure_wanted: Callable[[], None] = always_wanted) -> T:
         """Do a part of the request's work on this thread, whose processor time counts from now on.
 
         Once the result is not needed any more, `ensure_wanted` raises to end the work.
@@ -60,7 +60,7 @@ class DecodeBudget:
         try:
             return work()
         finally:
-            self._ensure_wanted = _is_wanted  # what it refers to may refer to the budget
+            self._ensure_wanted = always_wanted  # what it refers to may refer to the budget
 
     def spend(self, size_bytes: int) -> None:
         """Count bytes that were decoded, and the time so far."""

@@ -83,22 +83,28 @@ def whole_records(data: Buffer, position: int, max_count: int) -> tuple[int, int
     Only lengths are read: what is in a record is not looked at.
     """
     size = len(data)
-    stop = position + PART_BYTES
-    count = 0
-    while count < max_count and position < size:
-        first = data[position]
-        if first < 0x80:  # the length in one byte, as most have it; the others are decoded apart
-            end = position + 1 + (first >> 1)
-        else:
-            try:
-                length, start = decode_varint(data, position)
-            except InvalidRecord:
-                break
-            if length < 0:
-                break
-            end = start + length
-        if end > size or (end > stop and count):
-            break
-        position = end
+    part_end = position + PART_BYTES
+    stop = min(part_end, size)
+    before, count = position, 0
+    while count < max_count and position < stop:
+        before = position
         count += 1
+        first = data[position]
+        if first < 0x80:  # lengths of one and two bytes, as most records have them, in place
+            position += 1 + (first >> 1)
+        elif position + 1 < size and (second := data[position + 1]) < 0x80:
+            position += 2 + ((first & 0x7F | second << 7) >> 1)
+        else:
+            position = _long_record_end(data, position)
+    if position > size or (position > part_end and count > 1):
+        return before, count - 1
     return position, count
+
+
+def _long_record_end(data: Buffer, position: int) -> int:
+    """Return where a record ends; behind the data if there is no length."""
+    try:
+        length, start = decode_varint(data, position)
+    except InvalidRecord:
+        return len(data) + 1
+    return start + length if length >= 0 else len(data) + 1

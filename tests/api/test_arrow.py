@@ -8,8 +8,16 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from app.translate.arrow_out import BATCH_ROWS, arrow_stream, has_arrow
+from app.translate.arrow_out import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    STREAM_BYTES,
+    arrow_stream,
+    has_arrow,
+)
 from app.translate.stored import View
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch, encode_batch
@@ -136,13 +144,17 @@ async def test_parameters_bound_it_as_any_read(
 
 
 @pytest.mark.anyio
-async def test_the_record_that_passes_the_answer_bound_is_the_last(tmp_path: Path) -> None:
-    """max_answer_bytes ends a stream after at least one record, and the next read goes on there."""
-    async with running(tmp_path, max_answer_bytes=1000) as api:
+async def test_a_stream_ends_before_the_record_that_would_pass_the_answer_bound(
+    tmp_path: Path,
+) -> None:
+    """max_answer_bytes is never passed, and the next read goes on with that record (R7)."""
+    limit = STREAM_BYTES + BATCH_BYTES + 1500
+    async with running(tmp_path, max_answer_bytes=limit) as api:
         await api.create()
         await api.append(*["x" * 400] * 7, headers=[{"key": "h", "value": "y" * 30}])
         seen, offset, reads = [], 0, 0
         while found := column(answer := await read(api, offset=offset), "offset"):
+            assert len(answer.content) <= limit
             seen += found
             offset = int(answer.headers["log-next-offset"])
             reads += 1
@@ -215,14 +227,49 @@ def test_messages_of_old_formats_are_rows() -> None:
     assert found["headers"].to_pylist() == [[], [], []]
 
 
-@pytest.mark.parametrize(("bound", "rows"), [(1, 1), (133, 2), (264, 2), (265, 3), (10_000, 3)])
-def test_a_bound_inside_a_batch_ends_the_stream_there(bound: int, rows: int) -> None:
-    """Rows of 132 bytes: the one that reaches the bound is the last, and all fit in a wide one."""
+@pytest.mark.parametrize(("room", "rows"), [(1, 1), (263, 1), (264, 2), (395, 2), (396, 3)])
+def test_a_bound_inside_a_batch_ends_the_stream_there(room: int, rows: int) -> None:
+    """Rows of 132 bytes: as many as there is room for besides the frame, and one at least."""
     batch = build_batch([(1, None, b"x" * 100, ())] * 3)
+    bound = STREAM_BYTES + BATCH_BYTES + room
     body, stopped_at, _ = arrow_stream(batch, View(start=0, max_answer_bytes=bound))
     with pa.ipc.open_stream(body) as stream:
         assert stream.read_all().num_rows == rows
     assert stopped_at == (rows if rows < 3 else None)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=3),
+            st.none() | st.integers(0, 3_000).map(bytes),
+            st.lists(
+                st.tuples(st.text(max_size=2), st.none() | st.binary(max_size=9)), max_size=30
+            ),
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    st.sampled_from([1, 150]),
+    st.sampled_from([8_000, 12_000, 100_000, 400_000]),
+)
+@settings(deadline=None)
+def test_no_stream_passes_its_bound(
+    rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    times: int,
+    bound: int,
+) -> None:
+    """Whatever the records: what a stream is estimated to take is no less than what it takes."""
+    records = [(1, key, value, headers) for key, value, headers in rows] * times
+    for codec in (Codec.NONE, Codec.ZSTD):
+        batch = build_batch(records, codec=codec)
+        view = View(start=0, max_answer_bytes=bound, max_record_bytes=bound)
+        body, stopped_at, stopped_by = arrow_stream(batch, view)
+        assert len(body) <= bound
+        with pa.ipc.open_stream(body) as stream:
+            count = stream.read_all().num_rows
+        assert stopped_at == (count if count < len(records) else None)
+        assert stopped_by == ("" if stopped_at is None else "max_answer_bytes")
 
 
 def test_damage_is_never_a_row() -> None:
