@@ -31,6 +31,13 @@ class PlainSchemas(GenerateJsonSchema):
         inner = self.generate_inner(schema["schema"])
         return _or_null(inner)
 
+    def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
+        """What is one type or another is exactly one of them: of `anyOf` Rust makes no type."""
+        described = super().union_schema(schema)
+        if "anyOf" in described:
+            described["oneOf"] = described.pop("anyOf")
+        return described
+
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """Only a value of one type has its default in the schema; others are described in words."""
         described = super().default_schema(schema)

@@ -3,7 +3,6 @@
 import importlib
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,43 +12,15 @@ from typing import Any
 import pytest
 
 from tests.support.builders import new_batch
+from tests.support.generators import DOCUMENT, generate
 from tests.support.server import serving
-
-DOCUMENT = Path(__file__).parents[2] / "openapi" / "openapi.json"
-
-CONFIG = {
-    # What the generator shall treat as bytes, text or JSON; docs/clients/python.md tells users.
-    "content_type_overrides": {
-        "application/vnd.kafka.recordbatch.v2": "application/octet-stream",
-        "application/vnd.apache.arrow.stream": "application/octet-stream",
-        "application/vnd.kafka.json.v2+json": "application/json",
-        "application/vnd.kafka.binary.v2+json": "application/json",
-        "text/event-stream": "text/plain",
-    }
-}
 
 
 @pytest.fixture
 def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The package `tidelog_client`, importable until the test ends; what the generator said."""
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG))
-    program = Path(sys.executable).with_name("openapi-python-client")
-    command: list[str | Path] = [
-        program,
-        "generate",
-        "--path",
-        DOCUMENT,
-        "--meta",
-        "none",
-        "--config",
-        config,
-    ]
-    target = tmp_path / "tidelog_client"
     told = tmp_path / "told.txt"
-    with told.open("w") as output:
-        command += ["--output-path", target]
-        subprocess.run(command, check=True, stdout=output, stderr=output, timeout=120)
+    told.write_text(generate(tmp_path, "openapi-python-client"))
     monkeypatch.syspath_prepend(tmp_path)
     yield told
     for name in [name for name in sys.modules if name.startswith("tidelog_client")]:

@@ -1,26 +1,16 @@
 """Tools from npm accept the committed document: a linter, and a generator of TypeScript clients."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support.generators import DOCUMENT, fresh, generate, run
 from tests.support.server import serving
 
-DOCUMENT = Path(__file__).parents[2] / "openapi" / "openapi.json"
 PROGRAM = Path(__file__).parent / "typescript"
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("npm", "node")]
-
-
-def run(directory: Path, *command: str | Path) -> str:
-    """Run a program in the folder; return what it prints."""
-    ended = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +30,16 @@ def test_spectral_finds_nothing_to_complain_about(installed: Path) -> None:
     assert "No results" in told
 
 
-def test_a_generated_typescript_client_appends_reads_and_follows(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_a_generated_typescript_client_appends_reads_and_follows(tmp_path: Path) -> None:
     """Generated, compiled under `strict`, and run by Node against the service."""
-    tools = installed / "node_modules" / ".bin"
-    run(installed, tools / "openapi-ts", "-i", DOCUMENT, "-o", "client")
-    run(installed, tools / "tsc", "-p", ".")
+    directory = fresh("hey-api")
+    for name in ("main.ts", "tsconfig.json"):
+        shutil.copy(PROGRAM / name, directory)
+    (directory / "package.json").write_text('{"private": true, "type": "module"}')
+    generate(directory, "hey-api")
+    run(directory, "npx", "tsc", "-p", ".")
     with serving(tmp_path) as served:
-        printed = run(installed, "node", "js/main.js", served.url)
+        printed = run(directory, "node", "js/main.js", served.url)
     assert printed.splitlines() == [
         "created 201",
         "appended 0 1",

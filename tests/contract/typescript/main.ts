@@ -2,6 +2,8 @@
 import { appendRecords, putTopic, readRecords, tailRecords } from "./client/index.js";
 import { client } from "./client/client.gen.js";
 
+declare const process: { argv: string[]; exit(code: number): never };
+
 client.setConfig({ baseUrl: process.argv[2] as string });
 const path = { topic: "events", partition: 0 };
 
