@@ -44,7 +44,7 @@ PROMISED = {
     "putGroupOffset": {"ETag"},
 }
 ROOTS: tuple[type[Exception], ...] = (EngineError, ServiceError)
-NO_FACTS = {None, "errors", "has_written", "headers", "tag"}
+NO_FACTS = {None, "errors", "has_begun", "has_written", "headers", "tag"}
 """What errors are constructed with besides facts; `tag` is shown as `etag`."""
 
 
