@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from engine.cleaner.report import CleaningReport
 from engine.log.log import Log
 from engine.types import INT64_MAX
@@ -29,11 +31,11 @@ def adopt_cleaned(
     first_base = log.first_segment_base_offset
     sealed_end = log.segments[-1].base_offset if report is None else report.end_offset
     if before is not None:
-        sealed_end = before.end
-    newest = newest_of_keys(before or model, 0, sealed_end)
+        sealed_end = max(before.end, model.end)
+    newest = newest_of_keys((model, before or model), 0, sealed_end)
     aborted = {batch.base_offset for batch in (before or model).batches if batch.is_aborted}
     replaced = (
-        {} if report is None else newest_of_keys(model, report.first_dirty_offset, sealed_end)
+        {} if report is None else newest_of_keys((model,), report.first_dirty_offset, sealed_end)
     )
     stays: list[Stored] = []
     for batch in model.batches:  # first of all: what stays below takes over how it ended
@@ -114,15 +116,16 @@ def _raw_batches(log: Log) -> dict[int, bytes]:
     }
 
 
-def newest_of_keys(model: LogModel, start: int, end: int) -> dict[bytes | None, int]:
+def newest_of_keys(models: Iterable[LogModel], start: int, end: int) -> dict[bytes | None, int]:
     """Return the last offset of each key in a range, as readers of what is committed see it."""
-    return {
-        key: offset
-        for batch in model.batches
-        if not batch.header.is_control and not batch.is_aborted
-        for offset, _, key, _ in batch.records
-        if start <= offset < end
-    }
+    newest: dict[bytes | None, int] = {}
+    for model in models:
+        for batch in model.batches:
+            if not batch.header.is_control and not batch.is_aborted:
+                for offset, _, key, _ in batch.records:
+                    if start <= offset < end:
+                        newest[key] = max(offset, newest.get(key, 0))
+    return newest
 
 
 def _ensure_may_go(model: LogModel, batch: Stored) -> None:

@@ -65,6 +65,8 @@ class History:
             self.models[model.leader_epoch] = model
             self._take(model, model.leader_epoch)
             driven.saved_log_start = min(driven.saved_log_start, model.log_start)
+        else:
+            driven.saved_log_start = max(driven.saved_log_start, self.deleted_below)
         assert sum(len(one) for one in self._by_epoch().values()) == len(self.appended)
         self._take_start(model)
         assert model.high_watermark <= log.watermarks.high_watermark <= model.end

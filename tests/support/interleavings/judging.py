@@ -22,7 +22,7 @@ from engine.log.files import SegmentFile
 from engine.log.results import Fetched, SegmentInfo
 from engine.log.splits import Split
 from engine.state.watermarks import Watermarks
-from engine.types import FetchIsolation, TimestampAndOffset
+from engine.types import INT64_MAX, FetchIsolation, TimestampAndOffset
 from tests.support.compacted_model import newest_of_keys
 from tests.support.interleavings.history import History
 from tests.support.interleavings.outcome import Outcome
@@ -129,8 +129,9 @@ def _ensure_compacted(
             content = (record.offset, record.timestamp, record.key, record.value)
             assert known.get(record.offset) == content, "a record that nobody appended"
             found.add(record.offset)
-    newest = newest_of_keys(history.whole, 0, history.whole.end)
-    aborted = {batch.base_offset for batch in history.whole.batches if batch.is_aborted}
+    models = history.models.values()
+    newest = newest_of_keys(models, 0, INT64_MAX)
+    aborted = {one.base_offset for model in models for one in model.batches if one.is_aborted}
     for stored in due:
         if stored.header.is_control or stored.is_aborted or stored.base_offset in aborted:
             continue

@@ -164,13 +164,16 @@ def retention(history: History, random: Random) -> Work:
 
 @planned(3)
 def delete_records(history: History, random: Random) -> Work:
-    log, model = history.scene.log, history.scene.driven.model
+    scene, model = history.scene, history.scene.driven.model
     offset = random.randint(model.log_start, max(model.log_start, model.high_watermark))
     history.changes_start = True
-    history.deleted_below = max(history.deleted_below, offset)
-    return Work(
-        f"delete below {offset}", lambda: log.delete_records(offset), judging.possible_unless_cut
-    )
+
+    def act() -> int:
+        start = scene.manager.delete_records(scene.log, offset)
+        history.deleted_below = max(history.deleted_below, offset)
+        return start
+
+    return Work(f"delete below {offset}", act, judging.possible_unless_cut)
 
 
 @planned(5)
