@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=time.time_ns() // 1_000_000_000)
     parser.add_argument("--runs", type=int, default=5_000)
     parser.add_argument("--keep-going", action="store_true", help="report all failures")
+    parser.add_argument("--whole", action="store_true", help="do not shorten what fails")
     parser.add_argument("--works", default="", help="names of works to draw from; default all")
     parser.add_argument("--without", default="", help="numbers of works to leave out")
     parser.add_argument("--attempt", type=int, default=0, help="other interruptions of a seed")
@@ -33,7 +34,8 @@ def main() -> int:
             took = time.perf_counter() - started
             if played.error is not None:
                 failures += 1
-                tell(f"after {took:.1f} s: {shortened(played)}")
+                told = played if options.whole else shortened(played)
+                tell(f"after {took:.1f} s: {told}")
                 if not options.keep_going:
                     break
             if (done + 1) % PROGRESS_EVERY == 0:

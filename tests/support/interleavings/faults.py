@@ -32,7 +32,7 @@ class Fault:
     edits: tuple[Edit, ...]
     works: tuple[str, ...]
     seed: int
-    """From here on it shows soon with these works alone."""
+    """From here on it shows soon with these works alone; see `make interleavings`."""
 
 
 FAULTS: Final = (
@@ -49,7 +49,63 @@ FAULTS: Final = (
             ),
         ),
         ("append", "roll", "listing", "look up time"),
-        1,
+        95,
+    ),
+    Fault(
+        "readers are told of damage while a truncation takes the bytes away",
+        (
+            Edit(
+                "engine/log/reader.py",
+                "if state is not self._state or view.truncations != state.truncations:",
+                "if state is not self._state:",
+            ),
+            Edit("engine/log/state.py", "        if truncations % 2:\n", "        if False:\n"),
+        ),
+        ("append", "truncate", "look up time", "read", "download"),
+        120,
+    ),
+    Fault(
+        "a commit shows what was appended after its sync began",
+        (
+            Edit(
+                "engine/log/flushing.py",
+                "                state.raise_high_watermark(target)\n",
+                "                state.raise_high_watermark(state.watermarks.end)\n",
+            ),
+        ),
+        ("append", "commit"),
+        250,
+    ),
+    Fault(
+        "what is to be cleaned is chosen before the segments of the round are taken",
+        (
+            Edit(
+                "engine/cleaner/cleaner.py",
+                "        compaction = log.compaction()"
+                "  # first: a change from here on makes it stale\n"
+                "        try:\n"
+                "            with log.health.reading():\n"
+                "                dirty = self._range(log, compaction.segments, marks)\n",
+                "        dirty = self._range(log, log.segments, marks)\n"
+                "        compaction = log.compaction()\n"
+                "        try:\n"
+                "            with log.health.reading():\n",
+            ),
+        ),
+        ("append", "compact", "move", "truncate"),
+        180,
+    ),
+    Fault(
+        "a compacted segment is put in place while another thread takes its sources away",
+        (
+            Edit(
+                "engine/log/compaction.py",
+                "        with self._reshaping:\n            self.ensure_current()\n",
+                "        if True:\n            self.ensure_current()\n",
+            ),
+        ),
+        ("append", "compact", "retention", "delete records", "truncate", "roll"),
+        1030,
     ),
 )
 

@@ -50,6 +50,9 @@ class Played:
     variant: Variant
     error: BaseException | None
     works: Sequence[str]
+    """What each thread does."""
+    numbers: Sequence[int]
+    """Those of the works."""
     switches: Sequence[str]
 
     @property
@@ -93,13 +96,13 @@ def play(variant: Variant) -> Played:
         except (Exception, pytest.fail.Exception) as found:  # noqa: BLE001 - what was looked for
             error = found
     switches = [switch.told(schedule.names) for switch in turns.switches]
-    return Played(variant, error, schedule.told(), switches)
+    return Played(variant, error, schedule.told(), schedule.numbers, switches)
 
 
 def shortened(failure: Played) -> Played:
     """Leave out works, and look for a schedule that fails in the same place without them."""
     best = failure
-    for number in range(9):
+    for number in failure.numbers:
         fewer = best.variant.leaves_out | {number}
         for attempt in range(SHORTENINGS):
             found = play(replace(best.variant, leaves_out=fewer, attempt=attempt))

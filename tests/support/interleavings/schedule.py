@@ -21,6 +21,7 @@ class Schedule:
 
     history: History
     threads: list[list[Work]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
 
     @classmethod
     def drawn(cls, random: Random, names: Sequence[str], leaves_out: frozenset[int]) -> Schedule:
@@ -35,6 +36,7 @@ class Schedule:
                 work = PLANS[random.choices(names, weights)[0]](history, random)
                 if work is not None and number not in leaves_out:
                     work.name = f"{number} {work.name}"
+                    schedule.numbers.append(number)
                     works.append(work)
                 number += work is not None
             schedule.threads.append(works)
