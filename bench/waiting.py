@@ -35,9 +35,10 @@ def waiting(bench: Bench) -> list[Figure]:
 
 
 def figures_of(result: CrowdResult) -> list[Figure]:
-    """Return what a crowd takes, and how soon the middle one of its readers has a commit."""
+    """Return what a crowd takes, and how soon the last one of its readers has a commit."""
     both = zip(result.polls_s, result.tails_s, strict=True)
     commits = [[*polls, *tails] for polls, tails in both]
+    middle_ms = _median_ms([statistics.median(commit) for commit in commits])
     count = len(commits[0])
     tails_ms = _median_ms([max(commit) for commit in result.tails_s])
     polls_ms = _median_ms([max(commit) for commit in result.polls_s])
@@ -51,15 +52,16 @@ def figures_of(result: CrowdResult) -> list[Figure]:
             note=f"{result.grown_bytes / count / 1024:.1f} KiB each, socket and all",
         ),
         Figure(
-            "a commit is with a reader, median",
-            _median_ms([statistics.median(commit) for commit in commits]),
+            "a commit is with all readers",
+            _median_ms([max(commit) for commit in commits]),
             "ms",
             target=50,
             is_ceiling=True,
             note=(
                 "from the append on, its flush included; "
-                f"acknowledged after {_median_ms(result.acknowledged_s):.1f} ms, with all tails "
-                f"after {tails_ms:.1f} ms, with all polls after {polls_ms:.1f} ms; "
+                f"acknowledged after {_median_ms(result.acknowledged_s):.1f} ms, with the median "
+                f"reader after {middle_ms:.1f} ms, with all tails after {tails_ms:.1f} ms, with "
+                f"all polls after {polls_ms:.1f} ms; "
                 f"medians of {len(commits)} commits"
             ),
         ),

@@ -32,8 +32,8 @@ def test_every_reader_of_a_crowd_is_timed(tmp_path: Path) -> None:
     assert all(0 < seconds < 60 for times in result.polls_s for seconds in times)
 
 
-def test_the_figures_are_medians() -> None:
-    """Of the readers of one commit, then of the commits; memory is told for each reader."""
+def test_the_last_reader_counts() -> None:
+    """Of each commit the last reader, then the median of the commits; memory for each reader."""
     result = CrowdResult(
         grown_bytes=4 << 20,
         acknowledged_s=[0.001, 0.002, 0.003],
@@ -43,5 +43,6 @@ def test_the_figures_are_medians() -> None:
     memory, latency = figures_of(result)
     assert (memory.value, memory.name) == (4.0, "4 idle readers: long polls and tails")
     assert "1024.0 KiB each" in memory.note
-    assert latency.value == 25.0
+    assert (latency.name, latency.value) == ("a commit is with all readers", 40.0)
+    assert "with the median reader after 25.0 ms" in latency.note
     assert "with all tails after 20.0 ms, with all polls after 40.0 ms" in latency.note
