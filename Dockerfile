@@ -22,9 +22,11 @@ RUN /build/bin/pip install --require-hashes --requirement deploy/locks/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY engine engine
-COPY pyspark_tidelog pyspark_tidelog
 COPY schemas schemas
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
+COPY distributions distributions
+COPY pyspark_tidelog pyspark_tidelog
+RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /spark-wheels ./distributions/pyspark-tidelog
 
 FROM base AS service-environment
 COPY deploy/locks/service.txt /locks/
@@ -38,7 +40,7 @@ COPY deploy/locks/build.txt deploy/locks/spark.txt /locks/
 RUN python -m venv /opt/tidelog \
     && /opt/tidelog/bin/pip install --require-hashes --requirement /locks/build.txt \
     && /opt/tidelog/bin/pip install --require-hashes --no-build-isolation --requirement /locks/spark.txt
-COPY --from=wheel /wheels /wheels
+COPY --from=wheel /wheels /spark-wheels /wheels/
 RUN /opt/tidelog/bin/pip install --no-deps --no-index /wheels/*.whl
 
 # What both images share: nobody's privileges, one folder to write to; and a standard library that is compiled, which the base

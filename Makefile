@@ -44,8 +44,22 @@ $(VENV)/installed: $(VENV)/locked pyproject.toml
 demo: setup ## 336,776 flights through the log into a Parquet lake, each exactly once
 	@$(BIN)/python -m demo
 
+# The service alone: an environment that has everything serves as well.
+.PHONY: service
+service:
+	@test -f $(VENV)/installed || $(MAKE) --no-print-directory $(VENV)/service
+
+$(VENV)/service: deploy/locks/run.txt deploy/locks/build.txt pyproject.toml
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" LOCK=deploy/locks/run.txt sh scripts/create_venv.sh
+	@touch $(VENV)/unfinished
+	@$(PIP_INSTALL) --require-hashes --requirement deploy/locks/build.txt
+	@$(PIP_INSTALL) --require-hashes --requirement deploy/locks/run.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@rm $(VENV)/unfinished
+	@touch $@
+
 .PHONY: run
-run: setup ## The service in the foreground (DATA_DIR=data HOST=127.0.0.1 PORT=8080)
+run: service ## The service in the foreground (DATA_DIR=data HOST=127.0.0.1 PORT=8080)
 	$(BIN)/tidelog serve --data-dir $(DATA_DIR) --host $(HOST) --port $(PORT)
 
 .PHONY: bench
@@ -146,8 +160,12 @@ sbom: $(RELEASE_TOOLS)/installed ## Write what each image holds as a CycloneDX d
 	done
 
 .PHONY: release
-release: test audit sbom ## Everything that goes out, checked: tests, vulnerabilities, bills of materials, the wheel (build/release)
-	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(RELEASE) .
+release: test audit sbom dist ## Everything that goes out, checked: tests, vulnerabilities, bills of materials, the wheels
+
+.PHONY: dist
+dist: setup ## Build both wheels, of the service and of the Spark source, into dist/
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . ./distributions/pyspark-tidelog
+	@ls dist/*.whl
 
 # --------------------------------------------------------------------------------------------------------------- upkeep
 
@@ -166,14 +184,16 @@ conformance: setup ## Regenerate docs/conformance.md from the rows and the tests
 
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+SPARK_PROJECT := distributions/pyspark-tidelog/pyproject.toml
 UV_SUBSET := $(UV_COMPILE) --no-annotate --constraint requirements.lock --output-file
 
 .PHONY: lock
 lock: setup ## Resolve the locks anew from pyproject.toml (UPGRADE=1 takes the newest of everything)
-	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml --extra arrow --extra delta --extra otel --extra spark --group dev
+	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml $(SPARK_PROJECT) --extra arrow --extra otel --extra delta --extra java --group dev
 	$(UV_SUBSET) deploy/locks/build.txt --group build
+	$(UV_SUBSET) deploy/locks/run.txt pyproject.toml
 	$(UV_SUBSET) deploy/locks/service.txt pyproject.toml --extra arrow
-	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml --extra spark --extra delta
+	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml $(SPARK_PROJECT) --extra delta --extra java
 	$(UV_COMPILE) --no-annotate $(if $(UPGRADE),--upgrade) --output-file deploy/release/tools.txt deploy/release/tools.in
 
 .PHONY: hooks

@@ -87,7 +87,9 @@ def require_delta() -> None:
     try:
         import deltalake  # noqa: F401, PLC0415 -- whether it is there is the question
     except ImportError as error:
-        raise OptionError("delta: needs delta-rs: run pip install 'tidelog[delta]'") from error
+        raise OptionError(
+            "delta: needs delta-rs: run pip install 'pyspark-tidelog[delta]'"
+        ) from error
 
 
 def _values(

@@ -29,5 +29,5 @@ if ! "$chosen" -c 'import ensurepip, venv' 2>/dev/null; then
     exit 1
 fi
 
-echo "creating $VENV with $("$chosen" --version), then installing what requirements.lock names: a few minutes the first time"
+echo "creating $VENV with $("$chosen" --version), then installing what ${LOCK:-requirements.lock} names"
 "$chosen" -m venv --clear "$VENV"

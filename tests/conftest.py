@@ -1,6 +1,7 @@
 """What every test shares: hypothesis profiles, the event loop, tests that need a foreign tool."""
 
 import shutil
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci")  # `--hypothesis-profile=long` is read later and wins
+
+# A job of a shell, `make test &`, ignores these two, and a child inherits what is ignored: the
+# services that tests start could not be stopped.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,22 @@ def test_the_closing_sentence_tells_how_it_ended() -> None:
     assert finished(job, report) == (
         "stopped: 1,000 new rows in parquet:lake, 3 of them in quarantine, in 2 micro-batch(es)"
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ingest", "--topic", "t", "--to", "json:lake", "--checkpoint", "state"),
+        ("lake", "verify", "lake"),
+        ("lake", "compact", "lake"),
+    ],
+    ids=lambda command: command[-2],
+)
+def test_without_the_spark_source_its_commands_say_what_to_install(
+    command: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service's distribution comes without it."""
+    monkeypatch.setitem(sys.modules, "pyspark_tidelog", None)
+    refused = run(*command)
+    assert refused.exit_code == 3
+    assert "pip install pyspark-tidelog" in refused.stderr

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SPARK_HOME = Path(pyspark.__file__).parent
-ROOT = Path(__file__).parents[2]
+SPARK_SOURCE = Path(__file__).parents[2] / "distributions" / "pyspark-tidelog"
 
 # What a user submits: it copies a topic by batch and by stream, and tells where it found the wheel.
 JOB = """
@@ -69,7 +69,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder into which the wheel is installed: what a cluster's machines have of it."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    build = [
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(folder),
+        str(SPARK_SOURCE),
+    ]
     subprocess.run([*pip, *build], check=True)
     (wheel,) = folder.glob("*.whl")
     site = folder / "site"
@@ -132,7 +139,7 @@ def environment(installed: Path) -> dict[str, str]:
 @pytest.fixture
 def master(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
     """A standalone cluster: a master and two workers of one core each."""
-    node = str(ROOT / "deploy" / "spark-node.sh")
+    node = str(Path(__file__).parents[2] / "deploy" / "spark-node.sh")
     ports = ["--port", "0", "--webui-port", "0"]
     with ExitStack() as stack:
         found = stack.enter_context(

@@ -13,6 +13,7 @@ from app.client.commands.session import (
     JsonOption,
     ServerOption,
     key_value,
+    require_spark_source,
     terminal_session,
 )
 from app.client.connection import DEFAULT_SERVER
@@ -138,6 +139,7 @@ def ingest(
     The exit code is 0 if all is in the lake or the job was told to stop, 1 if
     it failed and may be run again, 3 if something has to be changed first.
     """
+    require_spark_source(as_json=as_json)
     from pyspark_tidelog.job import IngestJob  # noqa: PLC0415 - Spark takes a second to load
 
     job = IngestJob(

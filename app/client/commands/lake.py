@@ -11,6 +11,7 @@ from app.client.commands.session import (
     EXIT_REFUSED,
     JsonOption,
     ServerOption,
+    require_spark_source,
     terminal_session,
 )
 from app.client.connection import DEFAULT_SERVER
@@ -50,6 +51,7 @@ def verify_lake(
     are counted, not compared. The exit code is 0 if both agree, 3 if they
     differ, 1 if they cannot be compared.
     """
+    require_spark_source(as_json=as_json)
     from pyspark_tidelog.errors import TidelogError  # noqa: PLC0415 - it loads Spark
     from pyspark_tidelog.lake.opening import Lake  # noqa: PLC0415 - the same
 
@@ -84,6 +86,7 @@ def compact_lake(
     Readers and the job may go on meanwhile; of Parquet and JSON lines the
     newest thousand micro-batches wait until no job runs.
     """
+    require_spark_source(as_json=as_json)
     from pyspark_tidelog.errors import TidelogError  # noqa: PLC0415 - it loads Spark
     from pyspark_tidelog.lake.opening import Lake  # noqa: PLC0415 - the same
 

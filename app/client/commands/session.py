@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
@@ -40,6 +41,15 @@ def terminal_session(*, as_json: bool) -> Iterator[Terminal]:
         raise typer.Exit(failure.exit_code) from failure
     except KeyboardInterrupt as stop:
         raise typer.Exit(EXIT_STOPPED) from stop
+
+
+def require_spark_source(*, as_json: bool) -> None:
+    """End the program with the command to run, unless the Spark source is installed."""
+    with terminal_session(as_json=as_json):
+        if find_spec("pyspark_tidelog") is None:
+            raise Failure(
+                "this command needs the Spark source: run pip install pyspark-tidelog", EXIT_REFUSED
+            )
 
 
 @contextmanager
