@@ -141,6 +141,8 @@ class Problem(ResponseModel):
 
     offset: Int64 | Absent = None
     """Offset concerned."""
+    next_offset: Int64 | Absent = None
+    """Offset at which a reader goes on that skips the record concerned."""
     log_start_offset: Count | Absent = None
     """First offset that can be read."""
     high_watermark: Count | Absent = None

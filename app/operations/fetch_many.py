@@ -236,8 +236,8 @@ class _Fetch:
         if self._wanted.max_records is not None:
             left_records = min(left_records, self._wanted.max_records)
         frames = [entry_frame_bytes(part.place) for part in self._parts if part.place is not None]
-        left_bytes = settings.max_answer_bytes - len(entries_body(())) - sum(frames)
-        max_record_bytes = left_bytes
+        frame_bytes = len(entries_body(())) + sum(frames)
+        left_bytes = settings.max_answer_bytes
         is_first = True
         entries: dict[int, bytes] = {}
         for part in self._drawn:
@@ -247,7 +247,8 @@ class _Fetch:
                     end=INT64_MAX if part.call.end_offset is None else part.call.end_offset,
                     max_records=left_records,
                     max_answer_bytes=left_bytes,
-                    max_record_bytes=max_record_bytes,
+                    max_record_bytes=settings.max_answer_bytes,
+                    frame_bytes=frame_bytes,
                     minimum_one=is_first,
                     limit_bytes=settings.max_decompressed_batch_bytes,
                     budget=budget,

@@ -179,16 +179,14 @@ def _page(
 ) -> _Page:
     """Return the records as a page. Without a budget, on the event loop, WouldWait is raised."""
     settings = exchange.service.settings
-    max_answer_bytes = settings.max_answer_bytes
-    if media_type == JSON:
-        max_answer_bytes -= page_frame_bytes(place)
     limit = settings.default_fetch_records
     view = View(
         start=found.start,
         end=INT64_MAX if call.end_offset is None else call.end_offset,
         max_records=limit if call.max_records is None else min(call.max_records, limit),
-        max_answer_bytes=max_answer_bytes,
-        max_record_bytes=max_answer_bytes,
+        max_answer_bytes=settings.max_answer_bytes,
+        max_record_bytes=settings.max_answer_bytes,
+        frame_bytes=page_frame_bytes(place) if media_type == JSON else 0,
         limit_bytes=settings.max_decompressed_batch_bytes,
         budget=budget,
         at_once=budget is None,

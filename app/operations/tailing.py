@@ -43,7 +43,7 @@ from app.translate.events import (
     records_event,
     retry_line,
 )
-from app.translate.receipts import Place, page_body, read_headers
+from app.translate.receipts import Place, page_body, page_frame_bytes, read_headers
 from app.translate.records_out import render_records
 from app.translate.stored import View
 from engine.errors import EngineError
@@ -369,6 +369,7 @@ def _rendered(
         max_records=settings.default_fetch_records,
         max_answer_bytes=settings.max_tail_event_bytes,
         max_record_bytes=settings.max_answer_bytes,
+        frame_bytes=page_frame_bytes(place),
         limit_bytes=settings.max_decompressed_batch_bytes,
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,

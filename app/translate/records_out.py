@@ -96,12 +96,12 @@ class Rendered:
 def render_records(data: Buffer, view: View) -> Rendered:
     """Return the records of whole batches that the view wants.
 
-    The text never exceeds `max_answer_bytes`, but for one record alone. Raises as `StoredRecords`,
-    and RecordTooLarge.
+    Text and frame never exceed `max_answer_bytes`, but for one record alone. Raises as
+    `StoredRecords`, and RecordTooLarge.
     """
     stored = StoredRecords(data, view)
     renderer = _LinesRenderer(view) if view.is_ndjson else _ArrayRenderer(view)
-    room_bytes = view.max_answer_bytes - renderer.frame_bytes
+    room_bytes = view.max_answer_bytes - view.frame_bytes - renderer.frame_bytes
     for header, records in stored:
         size_before = renderer.size_bytes
         if _is_small(records, stored.part_bytes, max(room_bytes - size_before, SPARE_BYTES)):

@@ -36,6 +36,8 @@ class View:
     """The answer ends before the record that would pass this."""
     max_record_bytes: int = INT64_MAX
     """An answer of one record alone never passes this."""
+    frame_bytes: int = 0
+    """What an answer has around its records."""
     minimum_one: bool = True
     """Whether the first record is shown even if it passes `max_answer_bytes` or the budget: a
     reader never stalls."""
@@ -102,10 +104,11 @@ class StoredRecords:
     ) -> bool:
         """Return whether to show a record that takes so many bytes; if not, end before it.
 
-        The answer has `answer_bytes` without it. It is the first of the last `untaken` that were
-        given out. Raises RecordTooLarge for the first record of an answer if none can show it.
+        The answer has `answer_bytes` without it and without its frame. The record is the first of
+        the last `untaken` that were given out. Raises RecordTooLarge for the first record of an
+        answer if none can show it.
         """
-        size_bytes += answer_bytes
+        size_bytes += answer_bytes + self._view.frame_bytes
         if size_bytes <= self._view.max_answer_bytes:
             return True
         if self.count == untaken:

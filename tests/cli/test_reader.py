@@ -1,13 +1,19 @@
 """Pages of one partition against scripted answers: ends, gaps, and what is asked for next."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from app.client.connection import Connection
 from app.client.failures import Unreachable
 from app.client.reader import follow, read_to_end
+from engine.records.header import Codec
+from tests.support.builders import values_of
+from tests.support.server import serving
+from tests.support.service import RAW
 
 Asked = list[dict[str, str]]
 
@@ -78,3 +84,22 @@ def test_an_answer_without_marks_is_not_tidelog() -> None:
         pages = read_to_end(connection, "t", 0, "0", max_records=None)
         with pytest.raises(Unreachable, match="lacks Log-Next-Offset"):
             next(pages)
+
+
+def test_pages_that_end_inside_a_batch_are_read_on(tmp_path: Path) -> None:
+    """A batch of 2 MB in a few KB comes in many small answers; no record is lost or repeated."""
+    values = [b'{"number":%d,"text":"%b"}' % (n, b"x" * 2_000) for n in range(1_000)]
+    with serving(tmp_path, max_answer_bytes=100_000) as served:
+        httpx.put(f"{served.url}/v1/topics/t", json={}).raise_for_status()
+        batch = bytes(values_of(values, codec=Codec.ZSTD))
+        path = f"{served.url}/v1/topics/t/partitions/0/batches"
+        httpx.post(path, content=batch, headers=RAW).raise_for_status()
+        with Connection(served.url) as connection:
+            pages = list(read_to_end(connection, "t", 0, "earliest", max_records=None))
+            following = follow(connection, "t", 0, "earliest")
+            followed = [next(following) for _ in pages]
+    for read in (pages, followed):
+        lines = [msgspec.json.decode(line) for page in read for line in page.lines]
+        assert [line["offset"] for line in lines] == list(range(1_000))
+        assert [line["value"]["number"] for line in lines] == list(range(1_000))
+    assert len(pages) > 20
