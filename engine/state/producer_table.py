@@ -8,9 +8,11 @@ producer, and only a repetition is no longer recognised.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from engine.state.producer_entry import ProducerEntry
+from engine.state.producer_windows import Windows, with_windows
+from engine.state.transactions import OpenTransaction
 
 
 class ProducerTable(OrderedDict[int, ProducerEntry]):
@@ -27,6 +29,25 @@ class ProducerTable(OrderedDict[int, ProducerEntry]):
             self.move_to_end(producer_id)
         if len(self) > self._max_producers:
             self._evict()
+
+    def reach_back(self, windows: Windows) -> None:
+        """Know of older batches again, as far as `windows` tells of the same producers."""
+        for producer_id, entry in self.items():
+            self[producer_id] = with_windows(entry, windows)
+
+    def check_invariants(self, ongoing: Sequence[OpenTransaction], highest_id: int) -> None:
+        """Fail unless entries and open transactions tell the same story."""
+        by_entries = {
+            (entry.transaction_first_offset, entry.producer_id)
+            for entry in self.values()
+            if entry.transaction_first_offset is not None
+        }
+        by_transactions = {(open_.first.offset, open_.producer_id) for open_ in ongoing}
+        assert by_entries == by_transactions, (by_entries, by_transactions)
+        assert list(ongoing) == sorted(ongoing), ongoing
+        for producer_id, entry in self.items():
+            assert entry.producer_id == producer_id, (producer_id, entry)
+            assert producer_id <= highest_id, (producer_id, highest_id)
 
     def _evict(self) -> None:
         """Forget the idle; a producer with an open transaction is needed until that ends."""

@@ -10,7 +10,7 @@ files is newer. Ours; Kafka leaves files that it does not know alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from crc32c import crc32c
@@ -41,7 +41,7 @@ _COUNT = struct.Struct(">i")
 
 assert HEADER.size == CHECKED_POSITION + _COUNT.size, "the checksum covers the count"
 
-Windows: TypeAlias = Mapping[tuple[int, int], list[BatchMetadata]]
+Windows: TypeAlias = Mapping[tuple[int, int], Sequence[BatchMetadata]]
 """The batches by producer id and epoch, in append order."""
 
 
@@ -74,14 +74,18 @@ def decode_windows(content: bytes) -> Windows:
     return windows
 
 
+def windows_of(entries: Iterable[ProducerEntry]) -> Windows:
+    """Return what is known of the last batches of these producers."""
+    return {(entry.producer_id, entry.producer_epoch): entry.batches for entry in entries}
+
+
 def with_windows(entry: ProducerEntry, windows: Windows) -> ProducerEntry:
-    """Return what a snapshot says of a producer, with the batches before the one it has."""
-    if not entry.batches:
-        return entry
-    newest = entry.batches[-1]
-    window = windows.get((entry.producer_id, entry.producer_epoch), [])
-    for index, batch in enumerate(window):
-        if batch[:3] == newest[:3]:  # a snapshot may have another time: that of a marker
-            kept = window[max(0, index + 1 - CACHED_BATCHES) : index + 1]
-            return entry._replace(batches=tuple(kept))
+    """Return what is known of a producer, with the batches before those that it has."""
+    window = windows.get((entry.producer_id, entry.producer_epoch), ())
+    if entry.batches and len(entry.batches) < CACHED_BATCHES:
+        oldest = entry.batches[0]
+        for index, batch in enumerate(window):
+            if batch[:3] == oldest[:3]:  # a snapshot may have another time: that of a marker
+                batches = (*window[: index + 1], *entry.batches[1:])
+                return entry._replace(batches=batches[-CACHED_BATCHES:])
     return entry

@@ -21,19 +21,17 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.clock import Clock
-from engine.errors import CorruptSnapshot, InvalidTransactionState, Overloaded
+from engine.errors import Overloaded
 from engine.fs.port import File, FileSystem
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.state.producer_entry import ProducerEntry
 from engine.state.producer_snapshot import (
-    decode_snapshot,
     encode_snapshot,
-    ensure_below,
     in_table_order,
 )
 from engine.state.producer_table import ProducerTable
-from engine.state.producer_windows import with_windows
+from engine.state.producer_windows import windows_of
 from engine.state.snapshot_files import SnapshotFiles
 from engine.state.transactions import OpenTransaction, Transactions
 from engine.state.verdict import (
@@ -135,7 +133,9 @@ class ProducerStates:
                     staging.stage_marker(header, markers.get(index))
                 else:
                     if self.transaction_verification and origin is not AppendOrigin.REPLICATION:
-                        self._ensure_verified(staging.entry(header.producer_id), header, guard)
+                        self._verifications.ensure_proved(
+                            staging.entry(header.producer_id), header, guard
+                        )
                     lowest_sequence = self._verifications.lowest_sequence(header.producer_id)
                     staging.stage_data(header, lowest_sequence)
             staging.bytes_before += header.size_bytes
@@ -241,8 +241,10 @@ class ProducerStates:
         if self.map_end_offset == end_offset:
             self.on_log_start(log_start_offset)
         else:
+            before = self.recent()
             self._clear()
             self.load_from_snapshot(log_start_offset, now_ms)
+            self._entries.reach_back(windows_of(before))
 
     def at_most(self, end_offset: int, *, above: int) -> ProducerStates:
         """Return a state beside this one, to be rebuilt; it knows the snapshots up to an offset.
@@ -267,6 +269,7 @@ class ProducerStates:
             if snapshot not in rebuilt.snapshots:
                 self._files.delete(snapshot)
         self._files = rebuilt._files
+        rebuilt._entries.reach_back(windows_of(self.recent()))
         self._entries = rebuilt._entries
         self._transactions = rebuilt._transactions
         self._note_ids(self._entries)
@@ -278,19 +281,13 @@ class ProducerStates:
 
         A snapshot that is damaged is reported, removed, and the one before it tried.
         """
-        while (offset := self._files.newest) is not None:
-            try:
-                entries = decode_snapshot(self._files.read(offset), loaded_ms=now_ms)
-                ensure_below(entries, offset)
-            except (CorruptSnapshot, FileNotFoundError) as error:
-                _logger.warning("%s: dropping snapshot %d: %s", self._directory, offset, error)
-                self._files.delete(offset)
-                continue
-            windows = self._files.read_windows()
-            self._adopt([with_windows(entry, windows) for entry in entries])
-            self.map_end_offset = self.last_snapshot_offset = offset
-            return
-        self.map_end_offset = self.last_snapshot_offset = log_start_offset
+        loaded = self._files.load(now_ms)
+        if loaded is None:
+            self.map_end_offset = self.last_snapshot_offset = log_start_offset
+        else:
+            self.map_end_offset, entries = loaded
+            self.last_snapshot_offset = self.map_end_offset
+            self._adopt(entries)
 
     # Snapshots on disk.
 
@@ -413,35 +410,7 @@ class ProducerStates:
 
     def check_invariants(self) -> None:
         """Fail unless entries and open transactions tell the same story."""
-        by_entries = {
-            (entry.transaction_first_offset, entry.producer_id)
-            for entry in self._entries.values()
-            if entry.transaction_first_offset is not None
-        }
-        ongoing = self._transactions.ongoing
-        by_transactions = {(open_.first.offset, open_.producer_id) for open_ in ongoing}
-        assert by_entries == by_transactions, (by_entries, by_transactions)
-        assert list(ongoing) == sorted(ongoing), ongoing
-        for producer_id, entry in self._entries.items():
-            assert entry.producer_id == producer_id, (producer_id, entry)
-            assert producer_id <= self.highest_producer_id, (producer_id, self.highest_producer_id)
-
-    def _ensure_verified(
-        self,
-        entry: ProducerEntry,
-        header: BatchHeader,
-        guard: VerificationGuard | None,
-    ) -> None:
-        """Refuse the first batch of a transaction that nobody verified."""
-        if (
-            header.is_transactional
-            and entry.transaction_first_offset is None
-            and not self._verifications.is_proved_by(entry.producer_id, guard)
-        ):
-            raise InvalidTransactionState(
-                f"producer {entry.producer_id} begins a transaction that was not verified",
-                producer_id=entry.producer_id,
-            )
+        self._entries.check_invariants(self._transactions.ongoing, self.highest_producer_id)
 
     def _ensure_room(self, opened: int) -> None:
         """Refuse transactions for which other producers would have to be forgotten amid theirs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import insort
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from engine.errors import CorruptSnapshot
@@ -17,11 +17,13 @@ from engine.fs.atomic import replace_atomically
 from engine.fs.names import DELETED_SUFFIX, PRODUCER_WINDOWS, base_offset_of, snapshot_name
 from engine.fs.port import File, FileSystem
 from engine.state.producer_entry import ProducerEntry
+from engine.state.producer_snapshot import decode_snapshot, ensure_below
 from engine.state.producer_windows import (
     WINDOWS_HEADER_BYTES,
     Windows,
     decode_windows,
     encode_windows,
+    with_windows,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -85,7 +87,24 @@ class SnapshotFiles:
         if offset not in self._offsets:
             insort(self._offsets, offset)
 
-    def read_windows(self) -> Windows:
+    def load(self, now_ms: int) -> tuple[int, Sequence[ProducerEntry]] | None:
+        """Return the newest readable snapshot, with the batches before those it has.
+
+        A snapshot that is damaged is reported, removed, and the one before it tried.
+        """
+        while (offset := self.newest) is not None:
+            try:
+                entries = decode_snapshot(self.read(offset), loaded_ms=now_ms)
+                ensure_below(entries, offset)
+            except (CorruptSnapshot, FileNotFoundError) as error:
+                _LOG.warning("%s: dropping snapshot %d: %s", self._directory, offset, error)
+                self.delete(offset)
+                continue
+            windows = self._read_windows()
+            return offset, [with_windows(entry, windows) for entry in entries]
+        return None
+
+    def _read_windows(self) -> Windows:
         """Return what the file of duplicate windows holds: nothing if it is missing or damaged."""
         try:
             return decode_windows(self.fs.read_bytes(self._directory / PRODUCER_WINDOWS))

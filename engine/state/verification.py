@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.errors import InvalidTransactionState
+from engine.records.header import BatchHeader
+from engine.state.producer_entry import ProducerEntry
+
 
 class VerificationGuard:
     """An opaque value that proves one verification; only the very same one equals it."""
@@ -57,6 +61,20 @@ class Verifications:
         """Whether `guard` is the one that was given out for this producer."""
         known = self._pending.get(producer_id)
         return known is not None and known.guard is guard
+
+    def ensure_proved(
+        self, entry: ProducerEntry, header: BatchHeader, guard: VerificationGuard | None
+    ) -> None:
+        """Raise InvalidTransactionState for the first batch of a transaction without its guard."""
+        if (
+            header.is_transactional
+            and entry.transaction_first_offset is None
+            and not self.is_proved_by(entry.producer_id, guard)
+        ):
+            raise InvalidTransactionState(
+                f"producer {entry.producer_id} begins a transaction that was not verified",
+                producer_id=entry.producer_id,
+            )
 
     def lowest_sequence(self, producer_id: int) -> int | None:
         """Return the lowest sequence that was announced, or None if nothing is pending."""

@@ -7,6 +7,7 @@ not; `reopen` finds out, and fails unless what it finds is one of the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -90,9 +91,15 @@ class DrivenLog:
     def append_several(self, counts: list[int]) -> None:
         self._append(bytearray(b"".join(self.build(count) for count in counts)))
 
-    def append_of_producer(self, producer_id: int, count: int) -> None:
+    def append_of_producer(self, producer_id: int, *counts: int) -> None:
+        """Append a batch for each count, all of them at once."""
         if not self.model.may_be_refused(producer_id):
-            self._append(self.produce(producer_id, count))
+            _, sequence = self.model.next_sequence(producer_id)
+            batches = []
+            for count in counts:
+                batches.append(self.produce(producer_id, count, base_sequence=sequence))
+                sequence += count
+            self._append(bytearray(b"".join(batches)))
 
     def end_transaction(self, producer_id: int, *, commits: bool, fences: bool) -> None:
         if not self.model.is_in_transaction(producer_id):
@@ -113,21 +120,33 @@ class DrivenLog:
             options = {"producer_epoch": epoch + 1, "base_sequence": 0}
             self._append(self.produce(producer_id, count, **options))
 
-    def retry(self, producer_id: int, back: int) -> None:
-        """Send a batch again that is there: nothing is appended, and the answer is the old one."""
+    def retry(self, producer_id: int, back: int, *, count: int = 1) -> None:
+        """Send batches again that are there: nothing is appended, and the answer is the old one."""
         sent = self.model.remembered.get(producer_id, [])
-        if len(sent) < back:
+        repeated = [one.header for one in sent[-back:][:count]]
+        is_one_piece = all(one.next_offset == two.base_offset for one, two in pairwise(repeated))
+        if len(sent) < back or not is_one_piece:
             return
-        header = sent[-back].header
-        data = self.produce(
-            producer_id,
-            header.last_offset_delta + 1,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
+        data = b"".join(
+            self.produce(
+                producer_id,
+                header.last_offset_delta + 1,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+            )
+            for header in repeated
         )
-        answer = self._append_to(self.log, data)
+        answer = self._append_to(self.log, bytearray(data))
         assert answer.is_duplicate, "a retry was appended a second time"
-        assert (answer.base_offset, answer.last_offset) == (header.base_offset, header.last_offset)
+        places = (repeated[0].base_offset, repeated[-1].last_offset)
+        assert (answer.base_offset, answer.last_offset) == places
+
+    def retry_all(self) -> None:
+        """Send again whatever must be recognised, one by one and as far as it is in one piece."""
+        for producer_id, sent in self.model.remembered.items():
+            for back in range(1, len(sent) + 1):
+                for count in {1, back}:
+                    self.retry(producer_id, back, count=count)
 
     def be_refused(self, producer_id: int, ahead: int) -> None:
         """A gap, an old epoch and a plain batch within a transaction change nothing."""
@@ -288,7 +307,7 @@ class DrivenLog:
         self.see_commits()
         assert self.model.high_watermark >= end
         self.saved_log_start = self.model.log_start
-        self.model.forget_producers()
+        self.model.forget_producers(keeps_windows=True)
 
     @property
     def is_busy(self) -> bool:
@@ -347,7 +366,7 @@ class DrivenLog:
             surely = least if self.was_compacted else end
             self.adopt_cleaned(surely_there_below=surely)
         model.show_up_to(end)
-        model.forget_producers()
+        model.forget_producers(keeps_windows=True)
         self._doubtful, self._doubtful_end, self._doubtful_start = [], None, 0
 
     def _adopt_doubtful(self, end: int) -> None:

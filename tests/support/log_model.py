@@ -151,8 +151,13 @@ class LogModel:
                 batch.ended_at = None if marker is None else marker.base_offset
                 batch.is_aborted = marker is not None and marker.is_abort
 
-    def forget_producers(self) -> None:
-        """Remember what snapshots and the batches above the log start tell for sure."""
+    def forget_producers(self, *, keeps_windows: bool = False) -> None:
+        """Remember what snapshots and the batches above the log start tell for sure.
+
+        A snapshot has the last batch of a producer. The file of windows has those before it that
+        were remembered: it `keeps_windows` over a restart and a move.
+        """
+        before = {one.base_offset for sent in self.remembered.values() for one in sent}
         self.remembered.clear()
         for batch in self.batches:
             header = batch.header
@@ -161,7 +166,14 @@ class LogModel:
                 if newest and newest[0].header.producer_epoch < header.producer_epoch:
                     del self.remembered[header.producer_id]
             elif header.has_producer_id and batch.base_offset >= self.log_start:
-                self.remembered[header.producer_id] = [batch]
+                older = self.remembered.get(header.producer_id, []) if keeps_windows else []
+                kept = [
+                    one
+                    for one in older
+                    if one.header.producer_epoch == header.producer_epoch
+                    and one.base_offset in before
+                ]
+                self.remembered[header.producer_id] = [*kept, batch][-REMEMBERED_BATCHES:]
 
     # -- producers ---------------------------------------------------------------------------
 

@@ -289,6 +289,8 @@ class Simulation:
                 topic.logs.append(self.drive(TopicPartition(name, number)))
             self.topics[name] = TopicTruth([overrides], topic.logs)
 
+        for driven in self.logs.values():
+            driven.retry_all()
         self.threads.check_plans()
 
     # -- checks ------------------------------------------------------------------------------

@@ -174,7 +174,8 @@ def append_several(simulation: Simulation, driven: DrivenLog, random: Random) ->
 @on_a_log(9)
 def produce(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     for _ in range(random.randint(1, 3)):
-        driven.append_of_producer(random.choice(PRODUCERS), random.randint(1, 6))
+        counts = random.choice([[random.randint(1, 6)], [1, 2], [1] * 5])
+        driven.append_of_producer(random.choice(PRODUCERS), *counts)
 
 
 @on_a_log(7)
@@ -195,7 +196,7 @@ def begin_epoch(simulation: Simulation, driven: DrivenLog, random: Random) -> No
 @on_a_log(5)
 def retry(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     for producer_id in PRODUCERS:
-        driven.retry(producer_id, random.randint(1, 5))
+        driven.retry(producer_id, random.randint(1, 5), count=random.randint(1, 5))
 
 
 @on_a_log(1)

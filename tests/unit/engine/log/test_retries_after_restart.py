@@ -140,6 +140,20 @@ def test_after_a_truncation_only_what_is_left_is_recognised() -> None:
     assert log.watermarks.log_end_offset == 4
 
 
+def test_a_truncation_keeps_what_was_known_before_a_snapshot() -> None:
+    """The snapshot it goes back to has one batch, and no flush has written the file of windows."""
+    world = World()
+    manager = world.open_manager({"events": 1})
+    log = manager.log(EVENTS)
+    log.append(numbered(0, 1, 2))
+    log.roll()
+    log.append(numbered(3, 4))
+    assert not world.fs.exists(WINDOWS)
+    manager.truncate(log, 4)
+    assert is_duplicate(log, 0, 1, 2, 3)
+    assert not is_duplicate(log, 4)
+
+
 def test_a_damaged_file_of_windows_costs_repetitions_and_no_start() -> None:
     """The last batch is in the snapshot; an older one is refused, not appended twice."""
     world = World()

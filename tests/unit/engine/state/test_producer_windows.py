@@ -24,7 +24,7 @@ def entry(*numbers: int, producer_id: int = 7, epoch: int = 3) -> ProducerEntry:
 
 
 def test_the_bytes_are_as_the_page_says() -> None:
-    """docs/formats/producer-snapshot.md."""
+    """Each field is where docs/formats/producer-snapshot.md has it."""
     content = encode_windows([entry(4, 5), entry(1, producer_id=8)])
     assert content[:2] == b"\x00\x01"
     assert content[6:10] == b"\x00\x00\x00\x02"
