@@ -159,6 +159,8 @@ def _references(*names: str) -> Json:
 def _components() -> Iterator[tuple[str, Json]]:
     for name, header in HEADERS.items():
         described: Json = {"description": header.description, "schema": header.schema}
+        if name in MARKS:
+            described["required"] = True
         if header.example is not None:
             described["example"] = header.example
         yield name, described

@@ -29,7 +29,12 @@ class PlainSchemas(GenerateJsonSchema):
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         """Null is one more type; beside a reference, which has none, it is an alternative."""
         inner = self.generate_inner(schema["schema"])
-        return _or_null(inner)
+        kind = inner.get("type")
+        if not isinstance(kind, str):
+            return {"anyOf": [inner, _NULL]}
+        if "enum" in inner:
+            inner = {**inner, "enum": [*inner["enum"], None]}
+        return {**inner, "type": [kind, "null"]}
 
     def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
         """What is one type or another is exactly one of them: of `anyOf` Rust makes no type."""
@@ -56,17 +61,6 @@ class PlainSchemas(GenerateJsonSchema):
         """Members have no titles: generators would name types after them."""
         del schema
         return False
-
-
-def _or_null(schema: Json) -> Json:
-    kind = schema.get("type")
-    if not schema or kind == "null":
-        return schema
-    if not isinstance(kind, str):
-        return {"anyOf": [schema, _NULL]}
-    if "enum" in schema:
-        schema = {**schema, "enum": [*schema["enum"], None]}
-    return {**schema, "type": [kind, "null"]}
 
 
 def component_schemas(*parts: Json) -> Json:

@@ -23,7 +23,8 @@ SAID = [
     "polled 2 3",
     "refused 404 partition_not_found 1 false",
     "refused 412 precondition_failed 7 3",
-    "fetched 3 404 partition_not_found",
+    "fetched 1 404 partition_not_found",
+    "tolerated 1 404",
     "decoded 28",
 ]
 

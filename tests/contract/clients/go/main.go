@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 
 	tidelog "example.com/tidelog/client"
 )
@@ -56,12 +57,22 @@ func errors(client *tidelog.APIClient) {
 
 func partialFailure(client *tidelog.APIClient) {
 	here, missing := tidelog.NewPartitionFetch(topic, 0), tidelog.NewPartitionFetch(topic, 9)
+	here.SetEndOffset(1)
 	here.SetOffset(tidelog.OffsetOrName{String: tidelog.PtrString("0")})
 	missing.SetOffset(tidelog.OffsetOrName{Int64: tidelog.PtrInt64(0)})
 	request := tidelog.NewFetchRequest([]tidelog.PartitionFetch{*here, *missing})
 	page := must(client.ConsumeAPI.FetchMany(everything).FetchRequest(*request).Execute())
 	problem := page.Partitions[1].FailedPartition.Problem
 	say("fetched", len(page.Partitions[0].FetchedPartition.Records), problem.Status, problem.Code)
+	// What a later release may answer.
+	text, _ := json.Marshal(page)
+	later := strings.ReplaceAll(string(text), `"outcome"`, `"later":{"n":1},"outcome"`)
+	later = strings.ReplaceAll(later, `"status"`, `"later":[1],"status"`)
+	again := tidelog.FetchPage{}
+	if wrong := json.Unmarshal([]byte(later), &again); wrong != nil {
+		panic(wrong)
+	}
+	say("tolerated", len(again.Partitions[0].FetchedPartition.Records), again.Partitions[1].FailedPartition.Problem.Status)
 }
 
 func everythingElse(client *tidelog.APIClient) {

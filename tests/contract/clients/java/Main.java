@@ -68,11 +68,20 @@ public class Main {
 
     private void partialFailure() throws ApiException {
         FetchPage page = consume.fetchMany(new FetchRequest()
-            .addPartitionsItem(new PartitionFetch().topic(TOPIC).partition(0).offset(new OffsetOrName("0")))
+            .addPartitionsItem(new PartitionFetch().topic(TOPIC).partition(0).offset(new OffsetOrName("0")).endOffset(1L))
             .addPartitionsItem(new PartitionFetch().topic(TOPIC).partition(9).offset(new OffsetOrName(0L))));
         FetchedPartition read = page.getPartitions().get(0).getFetchedPartition();
         FailedPartition failed = page.getPartitions().get(1).getFailedPartition();
         say("fetched", read.getRecords().size(), failed.getProblem().getStatus(), failed.getProblem().getCode().getValue());
+        // What a later release may answer.
+        String later = page.toJson().replace("\"outcome\"", "\"later\":{\"n\":1},\"outcome\"").replace("\"status\"", "\"later\":[1],\"status\"");
+        try {
+            page = FetchPage.fromJson(later);
+        } catch (java.io.IOException wrong) {
+            throw new IllegalStateException(wrong);
+        }
+        say("tolerated", page.getPartitions().get(0).getFetchedPartition().getRecords().size(),
+            page.getPartitions().get(1).getFailedPartition().getProblem().getStatus());
     }
 
     private void everythingElse() throws ApiException {
