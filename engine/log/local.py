@@ -34,6 +34,9 @@ class SyncOrder:
     """What must reach the disk before the log end of the moment it was made is committed."""
 
     segments: tuple[Segment, ...]
+    """The last one is the active segment of that moment."""
+    active_bytes: int
+    """How much of that one there was; it may have been appended to, and sealed, since."""
     has_new_names: bool
     """Whether a segment file was created whose name may not be on disk yet."""
 
@@ -202,12 +205,16 @@ class LocalLog:
 
     def sync_order(self) -> SyncOrder:
         """Return what to sync so that everything appended until now is on disk."""
-        return SyncOrder((*self._unsynced, self.segments.active), self._has_new_names)
+        active = self.segments.active
+        return SyncOrder((*self._unsynced, active), active.size_bytes, self._has_new_names)
 
     def synced(self, order: SyncOrder) -> None:
         """Note that `order` ran; what was appended or rolled since is still unsynced."""
         if self._unsynced:
-            done = set(map(id, order.segments))
+            *sealed, active = order.segments
+            done = set(map(id, sealed))
+            if active.size_bytes == order.active_bytes:  # else the sync may have missed the rest
+                done.add(id(active))
             self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
         if order.has_new_names and self.segments.active is order.segments[-1]:
             self._has_new_names = False

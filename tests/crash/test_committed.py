@@ -199,3 +199,28 @@ def test_an_append_that_rolls_survives_a_power_cut_at_every_step(step: int) -> N
     again = reopened(world)
     again.check_invariants()
     assert read_values(again) in (committed, [*committed, b"000006"])
+
+
+def test_what_is_appended_and_sealed_beside_a_commit_is_synced_by_the_next() -> None:
+    """The sync of the segment was over when more was appended to it and the log rolled.
+
+    The segment counted as synced, so the next commit showed, and acknowledged, what a power cut
+    could take; found by `make interleavings`.
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    values = fill(log, batches=2)
+    log.roll()
+    values += fill(log, batches=1, first=2)
+
+    def append_and_roll(operation: Operation) -> None:
+        if operation.name == "sync_directory":  # behind the syncs of the log files
+            world.disk.meanwhile = None
+            values.extend(fill(log, batches=1, first=3))
+            log.roll()
+            values.extend(fill(log, batches=1, first=4))
+
+    world.disk.meanwhile = append_and_roll
+    assert log.commit() == 3
+    assert log.commit() == 5
+    assert read_values(reopened(world)) == values
