@@ -17,6 +17,10 @@ from engine.records.batch import BatchView
 from engine.records.header import HEADER_BYTES, MAGIC_2, BatchHeader, parse_header
 from engine.types import Buffer
 
+MOST_HEADERS_AT_ONCE: Final = 4096
+"""So many headers are read on the event loop (some 10 ms): an append of many batches has one index
+entry, and a full index has none for what follows."""
+
 WALK_CHUNK_BYTES: Final = 4096
 """How much a walk over headers reads at once: about one index interval."""
 
@@ -90,11 +94,15 @@ class FileRecords:
         Both must be batch boundaries. Raises StoredDataCorrupt at the first frame that cannot be;
         its offset is the one behind the frame before, or `sought` if there is none. A message of
         magic 0 or 1 has its checksum verified: a batch whose magic is damaged must not pass for one
-        that holds fewer offsets.
+        that holds fewer offsets. With `cached_only` raises NotCached after MOST_HEADERS_AT_ONCE.
         """
         chunk: Buffer = b""
         chunk_position = position
+        left = MOST_HEADERS_AT_ONCE if cached_only else -1
         while position < end:
+            if left == 0:
+                raise NotCached
+            left -= 1
             if position + HEADER_BYTES > chunk_position + len(chunk):
                 chunk_position = position
                 length = min(WALK_CHUNK_BYTES, end - position)

@@ -11,6 +11,7 @@ from engine.errors import SegmentOverflow
 from engine.records.batch import stamp_crc
 from engine.records.control import ControlType, build_end_marker
 from engine.records.scan import Tail
+from engine.segment.file_records import MOST_HEADERS_AT_ONCE, NotCached
 from engine.segment.recovery import SCAN_CHUNK_BYTES, recover_segment
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
@@ -352,3 +353,19 @@ def test_indexes_made_anew_stop_where_they_are_full() -> None:
     assert segment.indexes.time.count == 4, "the last slot is for the entry that seals a segment"
     assert segment.indexes.time.last_entry == TimestampOffset(START_MS + 59, 59)
     assert segment.locate(59) is not None
+
+
+def test_a_long_way_to_a_batch_is_not_walked_on_the_event_loop() -> None:
+    """After a full index a look-up reads headers, however many: a worker thread does that."""
+    shelf = Shelf(config=LogConfig(segment_index_bytes=12, index_interval_bytes=0))
+    segment = shelf.segment()
+    count = MOST_HEADERS_AT_ONCE + 2
+    segment.append(b"".join(batch_at(offset) for offset in range(count)), count - 1, START_MS, 0)
+    assert segment.indexes.offset.stays_open()
+    near = segment.locate(MOST_HEADERS_AT_ONCE - 1, cached_only=True)
+    assert near is not None
+    with pytest.raises(NotCached):
+        segment.locate(count - 1, cached_only=True)
+    found = segment.locate(count - 1)
+    assert found is not None
+    assert found.base_offset == count - 1
