@@ -64,15 +64,20 @@ class Pace:
         )
 
 
+class Growing(Protocol):
+    """A request whose body is being received."""
+
+    def room(self, rest_bytes: int) -> memoryview:
+        """Return where the next bytes of the body go, no more than that many."""
+
+    def came(self, size_bytes: int) -> None:
+        """Take note of so many bytes more of the body."""
+
+
 class Connection(Protocol):
     """Whose place is taken: what it is told meanwhile, and when the transport is its own again."""
 
-    def body_room(self, rest_bytes: int) -> memoryview:
-        """Return where the next bytes of the body go, no more than that many."""
-
-    def body_came(self, size_bytes: int, *, is_whole: bool) -> None:
-        """Take note of so many bytes more of the body; if it is whole, go on behind it."""
-
+    def body_is_whole(self) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
@@ -84,23 +89,26 @@ class BodyReceiver(asyncio.BufferedProtocol):
     Of what follows the body not a byte is taken.
     """
 
-    def __init__(self, connection: Connection, rest_bytes: int) -> None:
+    def __init__(self, connection: Connection, body: Growing, rest_bytes: int) -> None:
         assert rest_bytes, "there is something to be received"
         self._connection = connection
+        self._body = body
         self._rest_bytes = rest_bytes
         self._room = memoryview(b"")
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return where the next bytes go."""
         if not self._room:
-            self._room = self._connection.body_room(self._rest_bytes)
+            self._room = self._body.room(self._rest_bytes)
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take note of bytes that have come."""
         self._room = self._room[nbytes:]
         self._rest_bytes -= nbytes
-        self._connection.body_came(nbytes, is_whole=not self._rest_bytes)
+        self._body.came(nbytes)
+        if not self._rest_bytes:
+            self._connection.body_is_whole()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the connection that it is gone, and the body with it."""

@@ -158,23 +158,13 @@ class Protocol(CountedProtocol):
         self._has_head = True
         assert isinstance(hot, HotAppend), "nothing else has a body"
         hot.expect(known.body_bytes, memoryview(data)[body_start:])
-        self.transport.set_protocol(BodyReceiver(self, rest_bytes))
+        self.transport.set_protocol(BodyReceiver(self, hot, rest_bytes))
         return True
 
-    def body_room(self, rest_bytes: int) -> memoryview:
-        """Return where the receiver of a body puts what comes."""
-        hot = self._hot
-        assert isinstance(hot, HotAppend), "nothing else has a body"
-        return hot.room(rest_bytes)
-
-    def body_came(self, size_bytes: int, *, is_whole: bool) -> None:
-        """Take note of what the receiver of a body has put into its buffer."""
-        hot = self._hot
-        assert isinstance(hot, HotAppend), "nothing else has a body"
-        hot.came(size_bytes)
-        if is_whole:
-            self.transport.set_protocol(self)
-            self.on_message_complete()
+    def body_is_whole(self) -> None:
+        """Take the transport back from the receiver of a body, and go on after it."""
+        self.transport.set_protocol(self)
+        self.on_message_complete()
 
     def _look_at_rest(self, size_bytes: int, *, has_begun: bool) -> None:
         """See to it that what has not come yet will not be waited for without end.

@@ -36,7 +36,8 @@ class BodyParts:
         self._idle_s = settings.stream_idle_timeout_ms / 1000
         self._due_s: float | None = None
         """When the lines that are whole have waited long enough for more."""
-        self._part_bytes = part_bytes
+        self._writing_bytes = 0
+        """Of the part that was handed on last; it is held until it is in the log."""
         self._has_failed = has_failed
 
     async def arriving(self) -> AsyncGenerator[bytes]:
@@ -53,12 +54,9 @@ class BodyParts:
                 decoder.feed(chunk)
                 while piece := await self._decoded():
                     lines.add(piece)
-                    # A part that was handed on is held until it is in the log.
-                    self._exchange.ticket.settle_body(
-                        lines.held_bytes + decoder.held_bytes + self._part_bytes
-                    )
+                    self._settle()
                     while (part := lines.take_full()) is not None:
-                        yield part
+                        yield self._handed_on(part)
                 if self._has_failed.is_set():
                     yield b""
                 elif not lines.has_whole:
@@ -67,10 +65,20 @@ class BodyParts:
                     self._due_s = loop.time() + self._linger_s
                 elif loop.time() >= self._due_s:
                     self._due_s = None
-                    yield lines.take_whole()
+                    yield self._handed_on(lines.take_whole())
+                    self._settle()
         decoder.close()
         if rest := lines.take_rest():
             yield rest
+
+    def _handed_on(self, part: bytes) -> bytes:
+        self._writing_bytes = len(part)
+        return part
+
+    def _settle(self) -> None:
+        """Count what is held: a stream that is silent holds no more than its last lines."""
+        held_bytes = self._lines.held_bytes + self._decoder.held_bytes
+        self._exchange.ticket.settle_body(held_bytes + self._writing_bytes)
 
     async def _decoded(self) -> Buffer:
         if self._is_plain:

@@ -25,6 +25,10 @@ async def test_limits_are_told_by_name(api: Api) -> None:
     limits = (await api.client.get("/v1/limits")).json()["limits"]
     assert limits["max_request_bytes"] == api.service.settings.max_request_bytes
     assert {"max_in_flight_requests", "max_wait_ms", "default_fetch_bytes"} <= limits.keys()
+    assert {"max_share_percent", "max_address_connections_percent"} <= limits.keys()
+    assert {"min_body_bytes_per_second", "min_free_files"} <= limits.keys()
+    timeouts = ("body_stall", "tls_handshake", "jwks_stale", "api_keys_read")
+    assert {f"{name}_timeout_ms" for name in timeouts} <= limits.keys()
 
 
 async def test_metrics_count_what_happened(api: Api) -> None:

@@ -365,6 +365,26 @@ async def test_a_disk_that_fails_is_told_with_what_is_safe(
     assert problem["committed_lines"] <= log.watermarks.high_watermark < end_of(api)
 
 
+async def test_a_silent_stream_holds_only_its_last_lines(tmp_path: Path) -> None:
+    """Many streams that seldom send leave the room for bodies to others."""
+    goes_on = asyncio.Event()
+
+    async def seldom() -> AsyncIterator[bytes]:
+        yield lines(10)
+        await goes_on.wait()
+        yield lines(1)
+
+    async with running(tmp_path, stream_linger_ms=1) as api:
+        await api.create()
+        sending = asyncio.create_task(send(api, seldom()))
+        await until(lambda: end_of(api) == 10)
+        held_bytes = api.service.admission.body_bytes
+        goes_on.set()
+        assert (await asyncio.wait_for(sending, 30)).json()["count"] == 11
+        assert 0 < held_bytes <= len(lines(10))
+        assert api.service.admission.body_bytes == 0
+
+
 async def test_a_full_service_takes_no_more_of_a_body(tmp_path: Path) -> None:
     """Bytes of streams count among those of all bodies: 503 and what is committed."""
     limits = {"max_stream_part_bytes": 1_000, "max_in_flight_bytes": 2_500}

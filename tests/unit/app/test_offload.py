@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
+from anyio.lowlevel import checkpoint
 
 from app.offload import FairThreads
 
@@ -29,7 +30,7 @@ async def test_much_work_of_one_holder_delays_others_by_one_piece() -> None:
     for holder in ("greedy", "greedy", "greedy", "other", "third", "other"):
         work = partial(done.append, holder)
         handed_in.append(threads.run(work, holder))
-    await asyncio.sleep(0)
+    await checkpoint()
     is_open.set()
     await asyncio.gather(*handed_in)
     threads.close()
@@ -51,9 +52,9 @@ async def test_work_that_fails_or_is_given_up_leaves_the_threads_to_the_rest() -
     done: list[str] = []
     given_up = threads.run(partial(done.append, "given up"), "two")
     wanted = threads.run(partial(done.append, "wanted"), "two")
-    await asyncio.sleep(0)
+    await checkpoint()
     given_up.cancel()
-    await asyncio.sleep(0)
+    await checkpoint()
     is_open.set()
     with pytest.raises(ValueError, match="wrong"):
         await failing
@@ -97,7 +98,7 @@ async def test_work_that_has_not_begun_is_cancelled_at_the_end() -> None:
     running = threads.run(hold, "one")
     await asyncio.to_thread(begun.wait)
     waiting = threads.run(hold, "two")
-    await asyncio.sleep(0)
+    await checkpoint()
     closing = asyncio.to_thread(threads.close)
     asyncio.get_running_loop().call_soon(is_open.set)
     await closing
