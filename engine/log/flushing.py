@@ -121,10 +121,15 @@ class DurableLog(LogReader):
 
         Overloaded and StorageFull: it was refused, and the directory goes on. StorageOffline.
         """
-        health = context.health
-        with health.appending():
-            for segment in segments:
-                segment.indexes.open()
+        health, present = context.health, state.local.segments
+        with self._naming:
+            if state is not self._state:
+                return  # the log lies elsewhere now, where all of it was flushed
+            # The files of a segment that has left the log meanwhile may be gone, or elsewhere.
+            segments = [one for one in segments if present.get(one.base_offset) is one]
+            with health.appending():
+                for segment in segments:
+                    segment.indexes.open()
         with health.writing():
             for segment in segments:
                 segment.indexes.sync()
@@ -145,6 +150,25 @@ class DurableLog(LogReader):
                 directory = context.fs.open_directory(state.local.directory)
         with directory, health.syncing():
             directory.sync_all()
+
+    def close(self, *, if_flushed: bool = False) -> bool:
+        """Leave the directory as a clean stop leaves it: snapshot at the end, files trimmed.
+
+        Does not move the recovery point: flush first. Nothing can be done with the log afterwards.
+        With `if_flushed`, return False and leave it open if an append came after the last flush.
+        """
+        with self._lock:
+            self._ensure_open()
+            if if_flushed and self.needs_flush:
+                return False
+            self._is_closed = True
+            with self._context.health.trying():  # a start recovers what was not closed well
+                producers = self._state.producers
+                producers.take_snapshot(sync=True)
+                producers.write_windows(producers.recent())
+                self._state.epochs.flush()
+                self._state.local.close()
+        return True
 
     def _open_directory(self) -> OpenDirectory:
         """Open the directory, under the name it has by now, to sync the names in it."""

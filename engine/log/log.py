@@ -378,21 +378,6 @@ class Log(DurableLog):
 
     # -- end of life -------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Leave the directory as a clean stop leaves it: snapshot at the end, files trimmed.
-
-        Does not move the recovery point: flush first. Nothing can be done with the log afterwards.
-        """
-        with self._lock:
-            self._ensure_open()
-            self._is_closed = True
-            with self._context.health.trying():  # a start recovers what was not closed well
-                producers = self._state.producers
-                producers.take_snapshot(sync=True)
-                producers.write_windows(producers.recent())
-                self._state.epochs.flush()
-                self._state.local.close()
-
     def close_handles(self) -> None:
         """Let go of the files without writing anything."""
         with self._lock:

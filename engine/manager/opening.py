@@ -156,6 +156,5 @@ def for_each(
 
 def flush_and_close(log: Log) -> None:
     """Leave a log as a clean stop leaves it."""
-    if log.needs_flush:
+    while not log.close(if_flushed=True):
         log.flush()
-    log.close()

@@ -10,11 +10,13 @@ from engine.manager.opening import (
     OpenJob,
     ProgressBoard,
     RecoveryProgress,
+    flush_and_close,
     for_each,
     open_all,
 )
 from engine.types import TopicPartition
-from tests.support.builders import World
+from tests.support.builders import World, new_batch
+from tests.support.machine import Operation
 
 
 def jobs(world: World, count: int) -> list[OpenJob]:
@@ -100,5 +102,23 @@ def test_every_log_gets_its_turn_whatever_fails() -> None:
     world = World()
     logs = [world.open_log(log=TopicPartition("events", number)) for number in range(3)]
     logs[1].close_handles()
-    failures = for_each(logs, Log.close, threads=2)
+    failures = for_each(logs, flush_and_close, threads=2)
     assert [(log, type(error)) for log, error in failures] == [(logs[1], StorageOffline)]
+
+
+def test_an_append_during_the_last_flush_is_flushed_as_well() -> None:
+    """A clean stop promises all that the log holds, whenever the last append came."""
+    world = World()
+    log = world.open_log()
+    log.append(new_batch())
+
+    def append_once(operation: Operation) -> None:
+        if operation.name == "sync_directory":  # the last of a flush
+            world.disk.meanwhile = None
+            log.append(new_batch())
+
+    log.flush()
+    log.append(new_batch())
+    world.disk.meanwhile = append_once
+    flush_and_close(log)
+    assert log.recovery_point == log.watermarks.high_watermark == 3
