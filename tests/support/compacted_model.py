@@ -31,7 +31,7 @@ def adopt_cleaned(
     first_base = log.first_segment_base_offset
     sealed_end = log.segments[-1].base_offset if report is None else report.end_offset
     if before is not None:
-        sealed_end = max(before.end, model.end)
+        first_base, sealed_end = 0, max(before.end, model.end)
     newest = newest_of_keys((model, before or model), 0, sealed_end)
     aborted = {batch.base_offset for batch in (before or model).batches if batch.is_aborted}
     replaced = (

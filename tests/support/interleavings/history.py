@@ -8,6 +8,7 @@ results alone, and say what any reader may have seen.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from engine.records.batch import BatchView
 from tests.support.interleavings.scene import Moment, Scene
@@ -33,8 +34,11 @@ class History:
     """Whether something may raise the log start, or lower it."""
     producers: set[int] = field(default_factory=set)
     """Those that append in this schedule."""
-    has_background: bool = False
-    has_scrub: bool = False
+    awaited: int = 0
+    """Up to where clients wait for the committer."""
+    is_closing: bool = False
+    """Whether the service stops meanwhile."""
+    _drawn: set[str] = field(default_factory=set)
     models: dict[int, LogModel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -48,6 +52,12 @@ class History:
     def moment(self) -> Moment:
         is_appending = self.appends_under_way > 0
         return Moment(self.scene.log, is_cutting=self.is_cutting, is_appending=is_appending)
+
+    def is_first(self, kind: str) -> bool:
+        """Return whether no work of this kind was drawn before: one thread alone does such work."""
+        is_first = kind not in self._drawn
+        self._drawn.add(kind)
+        return is_first
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -74,9 +84,26 @@ class History:
         driven.model = copied(model)
         if self.moved:
             driven.model.forget_producers()
+        if not self.is_closing:
+            self.take_cleaned()
+
+    def take_cleaned(self) -> None:
+        """Have the model of the log take over what compaction did."""
         if self.scene.is_compacted:
             is_laid_out_anew = self.moved or self.is_cut
-            driven.adopt_cleaned(before=self.whole if is_laid_out_anew else None)
+            self.scene.driven.adopt_cleaned(before=self.whole if is_laid_out_anew else None)
+
+    def end(self, random: Random) -> None:
+        """Compare the log with its model, end the process somehow, start again, compare again."""
+        if self.is_closing:
+            self.scene.start_after_close(random)
+            self.take_cleaned()
+            self.scene.machine.check()
+            return
+        self.scene.machine.threads.commit_round()
+        if not self.is_cut:
+            assert self.scene.log.watermarks.high_watermark >= self.awaited, "somebody waits"
+        self.scene.end(random)
 
     @property
     def whole(self) -> LogModel:

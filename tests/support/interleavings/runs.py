@@ -92,7 +92,7 @@ def play(variant: Variant) -> Played:
         try:
             schedule.play(turns)
             schedule.judge()
-            schedule.history.scene.end(interruptions)
+            schedule.history.end(interruptions)
         except (Exception, pytest.fail.Exception) as found:  # noqa: BLE001 - what was looked for
             error = found
     switches = [switch.told(schedule.names) for switch in turns.switches]

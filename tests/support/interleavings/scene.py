@@ -98,6 +98,16 @@ class Scene:
 
     # -- the end -----------------------------------------------------------------------------
 
+    def start_after_close(self, random: Random) -> None:
+        """Look at what the stop has left, which nobody may lose, and start again."""
+        machine = self.machine
+        assert self.recorder.found == 0, "damage was reported where there is none"
+        machine.threads.wrong.clear()  # a commit may come after the stop
+        self.driven.was_stopped()
+        machine.verify()
+        machine.disk.restart(random=random if random.random() < 0.5 else None)
+        machine.start(random, {self.driven: self.driven.model.end}, has_lost=False)
+
     def end(self, random: Random) -> None:
         """Compare the log with its model, end the process somehow, start again, compare again."""
         assert self.recorder.found == 0, "damage was reported where there is none"

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from engine.log.files import FileKind
 from engine.log.results import Appended
+from engine.records.batch import BatchView
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, FetchIsolation
 from tests.support.driven_log import IDEMPOTENT, TRANSACTIONAL
@@ -52,20 +53,24 @@ def planned(weight: int) -> Callable[[Plan], Plan]:
 
 
 def _appending(
-    history: History, name: str, data: bytearray, *, is_abort: bool | None = None
+    history: History,
+    name: str,
+    data: bytearray,
+    *,
+    is_abort: bool | None = None,
+    append: Callable[..., Appended] | None = None,
 ) -> Work:
-    log = history.scene.log
+    append = append or history.scene.log.append
     origin = AppendOrigin.CLIENT if is_abort is None else AppendOrigin.COORDINATOR
 
     def act() -> Appended:
         history.appends_under_way += 1
         try:
-            appended = log.append(data, origin=origin)
+            return append(data, origin=origin)
         finally:
             history.appends_under_way -= 1
-        if not appended.is_duplicate:
-            history.appended += [(bytes(one.buffer), is_abort) for one in batches_in(data)]
-        return appended
+            if BatchView(data).header.leader_epoch >= 0:  # else it was refused as it came
+                history.appended += [(bytes(one.buffer), is_abort) for one in batches_in(data)]
 
     return Work(name, act)
 
@@ -218,12 +223,45 @@ def change_config(history: History, random: Random) -> Work:
     )
 
 
+@planned(3)
+def append_with_acks(history: History, random: Random) -> Work:
+    """Through the committer, for a client that waits for the disk."""
+    scene = history.scene
+    committer, log = scene.machine.runtime.committer, scene.log
+    count = random.randint(1, 3)
+
+    def append(data: bytearray, origin: AppendOrigin) -> Appended:
+        appended = committer.append(log, data, acks_all=True, origin=origin)
+        history.awaited = max(history.awaited, appended.last_offset + 1)
+        return appended
+
+    data = scene.driven.build(count)
+    return _appending(history, f"append of {count} with acks", data, append=append)
+
+
+@planned(3)
+def commit_round(history: History, random: Random) -> Work | None:
+    """The committer has one thread."""
+    if not history.is_first("round"):
+        return None
+    return Work("round of the committer", history.scene.machine.runtime.committer.run_round)
+
+
+@planned(1)
+def close(history: History, random: Random) -> Work | None:
+    """The service stops: whoever comes later is told so."""
+    """Not beside a look into the log, which a log that is closed does not offer."""
+    if not history.is_first("look into") or not history.is_first("close"):
+        return None
+    history.is_closing = True
+    return Work("close", history.scene.machine.runtime.close)
+
+
 @planned(2)
 def background(history: History, random: Random) -> Work | None:
     """What the scheduler's one thread has to do by now."""
-    if history.has_background:
+    if not history.is_first("background"):
         return None
-    history.has_background = True
     return Work("background tasks", history.scene.machine.scheduler.run_due)
 
 
@@ -297,14 +335,15 @@ def download(history: History, random: Random) -> Work:
 
 
 @planned(1)
-def look_into(history: History, random: Random) -> Work:
+def look_into(history: History, random: Random) -> Work | None:
+    if not history.is_first("look into"):
+        return None
     return Work("check of invariants", history.scene.log.check_invariants)
 
 
 @planned(1)
 def scrub(history: History, random: Random) -> Work | None:
     """The scrubber has one thread."""
-    if history.has_scrub:
+    if not history.is_first("scrub"):
         return None
-    history.has_scrub = True
     return Work("scrub", history.scene.machine.runtime.scrubber.run_pass, judging.was_scrubbed)
