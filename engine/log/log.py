@@ -19,13 +19,13 @@ from engine.guard import Impatient
 from engine.log import retention
 from engine.log.analysis import AnalysisLimits, analyse, with_append_time
 from engine.log.compaction import Compaction
-from engine.log.context import LogContext
+from engine.log.context import LogContext, OnHighWatermark, tell_nobody
 from engine.log.flushing import DurableLog
 from engine.log.loader import Loader, LoadRequest, close_all
 from engine.log.read import ReadRequest, deletion_target
 from engine.log.relocation import Standstill
 from engine.log.results import Appended, LogTag, Recovery, RemovedSegment, RollResult
-from engine.log.state import LogState, OnHighWatermark, tell_nobody
+from engine.log.state import LogState
 from engine.log.truncation import Truncation, plan_truncation
 from engine.records.budget import DecodeBudget
 from engine.segment.reindexing import Reindexing, base_offset_of_index

@@ -10,12 +10,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 from engine.errors import Overloaded, StorageFull, UnexpectedAppendOffset
 from engine.guard import WouldWait
 from engine.log.analysis import Incoming
-from engine.log.context import LogContext
+from engine.log.context import LogContext, OnHighWatermark
 from engine.log.loader import LoadedLog, LoadRequest
 from engine.log.local import LocalLog
 from engine.log.relocation import Standstill
@@ -37,14 +36,6 @@ from engine.types import (
 )
 
 _LOG = logging.getLogger(__name__)
-
-OnHighWatermark: TypeAlias = Callable[[int], None]
-"""Told the high watermark whenever it is another offset; see `Log.open`."""
-
-
-def tell_nobody(high_watermark: int) -> None:
-    """Listen to nothing."""
-
 
 NO_BATCH_CRC = 0
 """The checksum in the tag of a log without a batch."""

@@ -78,12 +78,12 @@ def test_the_lock_satisfies_what_is_declared(requirement: Requirement) -> None:
 
 
 def test_the_image_is_built_from_every_package() -> None:
-    """The Dockerfile copies exactly the packages that the wheel is made of."""
+    """The Dockerfile copies exactly the packages that the two wheels are made of."""
     tables = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = tables["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     dockerfile = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
     copied = re.findall(r"^COPY (\w+) \1$", dockerfile, flags=re.MULTILINE)
-    assert sorted(copied) == sorted(packages)
+    assert sorted(copied) == sorted([*packages, "distributions", "pyspark_tidelog"])
 
 
 def test_images_are_pinned_by_digest() -> None:
@@ -104,7 +104,7 @@ def test_images_are_pinned_by_digest() -> None:
 def test_a_release_is_audited_and_has_its_bills_of_materials() -> None:
     """`make release` runs the tests, the audit of every lock and the bills, and cannot skip one."""
     makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^release: test audit sbom ##", makefile, flags=re.MULTILINE)
+    assert re.search(r"^release: test audit sbom dist ##", makefile, flags=re.MULTILINE)
     tools = {entry.partition("==")[0] for entry in pins(RELEASE_TOOLS)}
     wanted = (RELEASE_TOOLS.with_name("tools.in")).read_text(encoding="utf-8").split()
     assert set(wanted) == {"cyclonedx-bom", "pip-audit"}
