@@ -11,6 +11,7 @@ from app.client.checking import Subject, check_directories
 from app.client.terminal import Terminal
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.lock import DirectoryLock
+from engine.records.scan import iter_headers
 from engine.runtime import Runtime
 from tests.cli.conftest import Run, objects
 from tests.support.golden import golden_archive
@@ -186,3 +187,18 @@ def test_what_is_made_anew_is_as_the_service_would_make_it(
         refused = run("verify", *map(str, two), "--topic-defaults", wrong)
         assert refused.exit_code == 1
         assert "defaults of topics make no sense" in refused.stderr
+
+
+def test_repair_tells_which_log_it_cannot_open(run: Run, directory: Path) -> None:
+    """Its end is hidden by damage: with --cut the log ends there, and opens."""
+    path = max((directory / "segments-0").glob("*.log"))
+    content = bytearray(path.read_bytes())
+    *_, last = (at for at, _ in iter_headers(bytes(content)))
+    content[last + 8 : last + 12] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+    refused = run("repair", str(directory))
+    assert refused.exit_code == 1
+    assert "1 log(s)" in refused.stderr
+    assert f"cannot be opened: segments-0: {path}" in refused.stderr
+    assert run("repair", "--cut", str(directory)).exit_code == 0
+    assert run("verify", str(directory)).exit_code == 0

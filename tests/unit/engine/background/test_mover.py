@@ -1,5 +1,6 @@
 """Moves in the background: reports, order, refusals, and what a stop does to them."""
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -265,3 +266,28 @@ def test_old_reports_make_room_for_new_ones() -> None:
     report = mover.report(OTHER)
     assert report is not None
     assert report.state is MoveState.DONE
+
+
+def test_a_move_of_a_log_that_cannot_be_opened_waits_for_the_next_start() -> None:
+    """The others are moved, and it is not given up."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic("events", 1, {"retention.ms": "-1"})
+    log = manager.log(EVENTS)
+    fill(log, batches=2)
+    log.commit()
+    source = log.directory.parent
+    target = B if source == A else A
+    manager.plan_move(EVENTS, target)
+    manager.close()
+    world.restart(power_cut=True)
+    world.disk.fail("read", error=errno.EACCES, path_end="events-0/leader-epoch-checkpoint")
+    manager = opened(world)
+    mover = PartitionMover(manager, NullRecorder(), max_waiting=10)
+    mover.resume()
+    assert mover.report(EVENTS) is None
+    mover.stop()
+    manager.close()
+    manager = restarted(world)
+    assert manager.log(EVENTS).directory.parent == source
+    assert manager.unfinished_moves() == {EVENTS: target}

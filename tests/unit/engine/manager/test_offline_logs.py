@@ -21,6 +21,7 @@ from engine.tools.repair import carry_out, plan_repair
 from engine.types import TopicPartition
 from tests.support.builders import DATA, EVENTS, SMALL_CONFIG, World, new_batch
 from tests.support.damage import rewrite
+from tests.unit.engine.manager.test_directories import B, opened, restarted
 
 OTHER = TopicPartition("other", 0)
 LOG_FILE = DATA / str(EVENTS) / names.log_name(0)
@@ -154,6 +155,26 @@ def test_a_topic_with_an_offline_log_can_be_deleted() -> None:
     manager.close()
     assert EVENTS not in OffsetCheckpoint(world.fs, DATA / names.LOG_START_CHECKPOINT).read()
     assert set(reopened(world).topics()) == {"other"}
+
+
+def test_an_offline_log_on_a_disk_that_fails_is_deleted_by_the_next_start() -> None:
+    """The topics file says that it was deleted; meanwhile its directory stays."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic("events", 2, {})
+    manager.close()
+    world.restart(power_cut=True)
+    file = B / "events-1" / names.PARTITION_METADATA
+    world.disk.fail("read", error=errno.EACCES, path_end=str(file))
+    manager = opened(world)
+    assert [one.directory.parent for one in manager.offline_logs] == [B]
+    manager.directories[1].fail(OSError(errno.EIO, "broken"))
+    manager.delete_topic("events")
+    assert world.fs.exists(file)
+    manager.close()
+    manager = restarted(world)
+    assert not manager.topics()
+    assert not manager.offline_logs
 
 
 def test_producer_ids_pass_those_that_an_offline_log_may_hold() -> None:

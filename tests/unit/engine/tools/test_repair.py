@@ -142,3 +142,14 @@ def test_a_directory_in_use_is_not_repaired() -> None:
     with DirectoryLock(filled.world.fs, DATA), pytest.raises(DirectoryLocked):
         carry_out(filled.world.fs, DATA, plan)
     assert filled.world.fs.exists(PARTITION / "00000000000000000030.index")
+
+
+def test_a_damaged_file_of_windows_is_removed() -> None:
+    """It is written again with the next flush; nothing else is lost with it."""
+    filled = fill()
+    path = PARTITION / names.PRODUCER_WINDOWS
+    filled.damage(path, one_bit_flipped)
+    (finding,) = plan_repair(filled.world.fs, DATA).problems
+    assert (finding.severity, finding.file) == (Severity.DERIVED, path)
+    mend(filled)
+    assert not plan_repair(filled.world.fs, DATA).problems
