@@ -87,7 +87,7 @@ def decompress(
 def decompressed_pieces(
     codec: Codec, data: Buffer, limit_bytes: int, budget: DecodeBudget | None = None
 ) -> Iterator[Buffer]:
-    """Yield what `decompress` returns, decoding only as much as is asked for.
+    """Yield what `decompress` returns of compressed bytes, decoding only as much as is asked for.
 
     A piece is valid until the next one. The budget is told of each piece. Raises as `decompress`,
     where the fault is met, but for a spent budget.
@@ -121,10 +121,6 @@ def _decompress_none(
     budget: DecodeBudget | None,  # noqa: ARG001 - one signature
 ) -> Buffer:
     return data
-
-
-def _whole(data: Buffer, limit_bytes: int) -> Iterator[Buffer]:  # noqa: ARG001 - one signature
-    yield data
 
 
 def _compress_gzip(data: Buffer, level: int | None) -> bytes:
@@ -237,7 +233,10 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_zstd(data: Buffer, limit_bytes: int, budget: DecodeBudget | None) -> Buffer:
     """Decompress into one buffer as large as the frames can need, within the limit."""
-    bound = content_bound(memoryview(data), budget)
+    return _zstd_whole(data, content_bound(memoryview(data), budget), limit_bytes)
+
+
+def _zstd_whole(data: Buffer, bound: int, limit_bytes: int) -> Buffer:
     content = bytearray(min(bound, limit_bytes))
     try:
         size = cramjam.zstd.decompress_into(data, content)
@@ -249,8 +248,9 @@ def _decompress_zstd(data: Buffer, limit_bytes: int, budget: DecodeBudget | None
 
 
 def _zstd_pieces(data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
-    if content_bound(memoryview(data)) <= PIECE_BYTES:
-        yield _decompress_zstd(data, limit_bytes, None)
+    bound = content_bound(memoryview(data))
+    if bound <= PIECE_BYTES:
+        yield _zstd_whole(data, bound, limit_bytes)
         return
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX_BYTES)
     try:
@@ -276,10 +276,10 @@ _DECOMPRESSORS: Final[dict[Codec, Callable[[Buffer, int, DecodeBudget | None], B
     Codec.ZSTD: _decompress_zstd,
 }
 _PIECES: Final[dict[Codec, Callable[[Buffer, int], Iterator[Buffer]]]] = {
-    Codec.NONE: _whole,
     Codec.GZIP: _gzip_pieces,
     Codec.SNAPPY: _snappy_pieces,
     Codec.LZ4: frame_pieces,
     Codec.ZSTD: _zstd_pieces,
 }
-assert _COMPRESSORS.keys() == _DECOMPRESSORS.keys() == _PIECES.keys() == set(Codec)
+assert _COMPRESSORS.keys() == _DECOMPRESSORS.keys() == set(Codec)
+assert _PIECES.keys() == set(Codec) - {Codec.NONE}, "what is not compressed is there already"

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.problems import RecordTooLarge
 from app.translate.arrow_out import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -270,6 +272,16 @@ def test_no_stream_passes_its_bound(
             count = stream.read_all().num_rows
         assert stopped_at == (count if count < len(records) else None)
         assert stopped_by == ("" if stopped_at is None else "max_answer_bytes")
+
+
+def test_a_record_alone_may_be_larger_than_the_bound_where_the_view_says_so() -> None:
+    """A batch of one record is shown whole; with a bound for records it is refused."""
+    batch = build_batch([(1, None, b"x" * 10_000, ())])
+    view = View(start=0, max_answer_bytes=5_000)
+    body, stopped_at, _ = arrow_stream(batch, view)
+    assert (len(body) > 5_000, stopped_at) == (True, None)
+    with pytest.raises(RecordTooLarge):
+        arrow_stream(batch, replace(view, max_record_bytes=5_000))
 
 
 def test_damage_is_never_a_row() -> None:

@@ -36,7 +36,9 @@ LARGE = [b"a", bytes(3 * PART_BYTES), b"b", b"c" * PART_BYTES, b"d"]
 
 
 @pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("values", [[b"x"], MANY, LARGE], ids=["one", "many", "large"])
+@pytest.mark.parametrize(
+    "values", [[b"x"], MANY, LARGE, LARGE[:2]], ids=["one", "many", "large", "large at the end"]
+)
 def test_parts_are_all_of_a_batch(codec: Codec, values: list[bytes]) -> None:
     """Whole records in order; only one that is larger than a part exceeds it, and is alone."""
     parts = list(parts_of(batch_of(values, codec), limit_bytes=LIMIT))
