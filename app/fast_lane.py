@@ -116,7 +116,7 @@ class FastLane:
             await send_answer(send, answer, trace)
         finally:
             if exchange is not None:
-                exchange.caller.sent(sent_bytes)
+                exchange.caller.sent(sent_bytes, status)
                 exchange.close()
             seconds = perf_counter() - started
             service.journal.answered(
@@ -128,7 +128,7 @@ async def _stream(session: TailSession, exchange: Exchange, scope: Scope, send: 
     """Send a tail; what goes out counts for its caller as it goes."""
 
     async def counted(message: Message) -> None:
-        exchange.caller.sent(len(message.get("body", b"")))
+        exchange.caller.sent(len(message.get("body", b"")), session.status)
         await send(message)
 
     trace = trace_of(exchange.head)

@@ -206,7 +206,7 @@ class HotRequest(ABC):
 
     def _end(self, status: int, sent_bytes: int) -> None:
         """Have the next request begin: this one is answered."""
-        self._exchange.caller.sent(sent_bytes)
+        self._exchange.caller.sent(sent_bytes, status)
         self._close(status, sent_bytes)
         self._connection.on_response_complete()
 

@@ -58,7 +58,7 @@ class Frame:
                 size_bytes = len(message.get("body", b""))
                 sent_bytes += size_bytes
                 if (caller := scope.get(CALLER_KEY)) is not None:
-                    caller.sent(size_bytes)
+                    caller.sent(size_bytes, status)
             await send(message)
 
         try:

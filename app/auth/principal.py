@@ -10,6 +10,8 @@ from app.auth.scopes import ANY_ACTION, EVERYTHING, Action, Grants
 from app.problems import Forbidden, Unauthenticated
 from engine.clock import Clock
 
+_REFUSALS: Final = frozenset({429, 503})
+
 
 class InvalidToken(Exception):
     """A token is not good; the sentence says why, as far as that helps its owner."""
@@ -96,9 +98,9 @@ class Principal:
         if self.meter is not None:
             self.meter.received(size_bytes)
 
-    def sent(self, size_bytes: int) -> None:
-        """Count bytes of an answer against the quota, if there is one."""
-        if self.meter is not None:
+    def sent(self, size_bytes: int, status: int) -> None:
+        """Count bytes of an answer against the quota, if there is one; refusals cost nothing."""
+        if self.meter is not None and status not in _REFUSALS:
             self.meter.sent(size_bytes)
 
 
