@@ -32,6 +32,11 @@ M = TypeVar("M", bound=BaseModel)
 
 RECORD_TYPES: Final = (JSON, NDJSON)
 BATCH_TYPES: Final = (RECORD_BATCH, b"application/octet-stream")
+_ALIASES: Final[Mapping[bytes, bytes]] = {
+    b"application/ndjson": NDJSON,
+    b"application/jsonl": NDJSON,
+}
+"""Other names of a media type, which programs send."""
 CODINGS: Final = (b"zstd", b"gzip")
 """What answers can be coded with, the smaller result first."""
 _BARELY: Final = 0.0001  # no coding is allowed without a word, and what is named is liked better
@@ -132,6 +137,7 @@ def media_type_of(head: Mapping[bytes, bytes], accepted: tuple[bytes, ...]) -> b
     if header is None and not has_body(head):
         return accepted[0]
     media_type = (header or b"").partition(b";")[0].strip().lower()
+    media_type = _ALIASES.get(media_type, media_type)
     if media_type not in accepted:
         names = [name.decode() for name in accepted]
         given = f"media type {media_type.decode('latin-1')!r} is not accepted"
@@ -193,6 +199,7 @@ def _weights(header: bytes) -> Mapping[bytes, float]:
     weights: dict[bytes, float] = {}
     for part in header.lower().split(b","):
         media_type, *parameters = (piece.strip() for piece in part.split(b";"))
+        media_type = _ALIASES.get(media_type, media_type)
         weight = 1.0
         for parameter in parameters:
             if parameter.startswith(b"q="):

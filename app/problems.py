@@ -21,6 +21,7 @@ from engine.errors import (
     EngineError,
     ErrorCode,
     InvalidRecord,
+    InvalidTimestamp,
     StorageOffline,
     TooLarge,
     leaf_errors,
@@ -109,6 +110,10 @@ class PreconditionRequired(ServiceError):
 
 class AppendOutcomeUnknown(CommitTimedOut, ServiceError):
     """The disk has not confirmed an append whose outcome can be asked for."""
+
+
+class ExpiredTimestamp(InvalidTimestamp):
+    """The topic's own retention would remove a record at its next pass."""
 
 
 class Unauthenticated(ServiceError):
@@ -216,6 +221,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.CorruptBatch: Kind(422, "corrupt_batch", "The batch is damaged", retryable=True),
     _E.InvalidRecord: Kind(422, "invalid_record", "A record is not acceptable"),
     _E.InvalidTimestamp: Kind(422, "invalid_timestamp", "A timestamp is out of bounds"),
+    ExpiredTimestamp: Kind(422, "expired_timestamp", "Retention would remove a record at once"),
     _E.UnsupportedMagic: Kind(415, "unsupported_media_type", "Unsupported message format"),
     _E.UnsupportedCompression: Kind(415, "unsupported_media_type", "Unsupported compression"),
     _E.TooLarge: Kind(413, "too_large", "A limit is passed"),

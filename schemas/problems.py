@@ -15,6 +15,7 @@ Code = Literal[
     "credentials_unavailable",
     "cross_site_request",
     "draining",
+    "expired_timestamp",
     "forbidden",
     "group_not_found",
     "group_offset_not_found",
@@ -130,6 +131,8 @@ class Problem(ResponseModel):
     """Number of partitions that the topic has."""
     config: dict[str, str] | Absent = None
     """Configuration overrides that the existing topic has."""
+    retention_ms: Int64 | Absent = None
+    """`retention.ms` of the topic."""
     group: str | Absent = None
     """Group concerned."""
     log: str | Absent = None

@@ -59,7 +59,7 @@ class RecordIn(Model):
     headers: list[HeaderIn] | None = None
     """Record headers, in order. Default: none."""
     timestamp: TimestampMs | None = None
-    """Epoch milliseconds. Default: the time of the append."""
+    """Epoch milliseconds; an RFC 3339 string is taken, too. Default: the time of the append."""
     key_encoding: Encoding | None = None
     """Encoding of `key`. Default: `utf8` for a string, `json` for any other value."""
     value_encoding: Encoding | None = None

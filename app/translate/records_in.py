@@ -10,13 +10,15 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NoReturn
 
 import msgspec
 from msgspec import Raw
 
 from app.answers import Body
-from app.problems import MAX_ERRORS_LISTED, MalformedRequest, malformed_json
+from app.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest, malformed_json
 from app.translate.plain_in import Timestamp, decode_plain, plain_columns
 from engine.config import LogConfig
 from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
@@ -32,6 +34,15 @@ _LEAST_BYTES: Final = len("{},")
 _FEW_BYTES: Final = 1024
 """Up to this size of a body its records are too few to be worth the columns."""
 
+EXPIRED: Final = "expired_timestamp"
+
+_BOM: Final = b"\xef\xbb\xbf"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_RFC_3339: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
+    r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 _NULL: Final = b"null"
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
@@ -50,7 +61,7 @@ class RecordIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     value: Raw = _ABSENT
     key: Raw = _ABSENT
-    timestamp: Timestamp | None = None
+    timestamp: Timestamp | str | None = None
     headers: list[HeaderIn] | None = None
     key_encoding: Encoding | None = None
     value_encoding: Encoding | None = None
@@ -84,12 +95,13 @@ def read_records(
     records or others than records, TooLarge beyond `max_records`, before it has taken them apart,
     and what `new_records` raises.
     """
+    body = body.removeprefix(_BOM)
     try:
         str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
         _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
         if len(body) > _FEW_BYTES:
             plain = decode_plain(body, is_ndjson=is_ndjson)
-            bounds = _Rules(config, now_ms).bounds
+            bounds = _Rules(config, now_ms).kept_bounds
             columns = plain_columns(plain, bounds, now_ms=now_ms, config=config)
             if columns is not None:
                 return columns
@@ -122,17 +134,19 @@ def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) 
             if len(faults) == MAX_ERRORS_LISTED:
                 break
     if faults:
-        _refuse(faults)
+        _refuse(faults, config)
     return made
 
 
 class _Rules:
     """What the topic asks of records, and the time of those that have none."""
 
-    __slots__ = ("_bounds", "_config", "now_ms", "requires_keys")
+    __slots__ = ("_bounds", "config", "kept_from_ms", "now_ms", "requires_keys")
 
     def __init__(self, config: LogConfig, now_ms: int) -> None:
-        self._config = config
+        self.config = config
+        self.kept_from_ms = _kept_from(config, now_ms)
+        """Records that are older would be gone with the next pass of retention."""
         self._bounds: TimestampBounds | None = None
         self.now_ms = now_ms
         self.requires_keys = config.is_compacted
@@ -141,10 +155,22 @@ class _Rules:
     def bounds(self) -> TimestampBounds:
         """The times that are taken; computed when the first record that has one asks."""
         if self._bounds is None:
-            config = self._config
+            config = self.config
             timed = timestamp_bounds(config, self.now_ms)
             self._bounds = _UNBOUNDED if config.uses_append_time else timed
         return self._bounds
+
+    @property
+    def kept_bounds(self) -> TimestampBounds:
+        """The times that are taken and kept."""
+        bounds = self.bounds
+        return bounds._replace(earliest=max(bounds.earliest, self.kept_from_ms))
+
+
+def _kept_from(config: LogConfig, now_ms: int) -> int:
+    if config.uses_append_time or config.retention_ms < 0 or not config.deletes:
+        return 0
+    return max(0, now_ms - config.retention_ms)
 
 
 def _new_record(record: RecordIn, rules: _Rules) -> NewRecord:
@@ -157,9 +183,13 @@ def _new_record(record: RecordIn, rules: _Rules) -> NewRecord:
     timestamp = record.timestamp
     if timestamp is None:
         return rules.now_ms, key, value, headers
+    if isinstance(timestamp, str):
+        timestamp = _milliseconds(timestamp)
     bounds = rules.bounds
     if not bounds.earliest <= timestamp <= bounds.latest:
         _refuse_timestamp(timestamp, bounds)
+    if timestamp < rules.kept_from_ms:
+        raise _Fault("timestamp", EXPIRED, f"timestamp {timestamp} is before {rules.kept_from_ms}")
     return timestamp, key, value, headers
 
 
@@ -182,6 +212,18 @@ class _Fault(Exception):
 
     def at(self, index: int | None) -> dict[str, object]:
         return {"index": index, "field": self.field, "code": self.code, "detail": str(self)}
+
+
+def _milliseconds(text: str) -> int:
+    """Return the epoch milliseconds of an RFC 3339 time, a part of one rounded down."""
+    if _RFC_3339.fullmatch(text):
+        with suppress(ValueError, OverflowError):
+            milliseconds = (datetime.fromisoformat(text.upper()) - _EPOCH) // _MILLISECOND
+            if milliseconds >= 0:
+                return milliseconds
+    raise _Fault(
+        "timestamp", "invalid_record", "a time is epoch milliseconds or an RFC 3339 string"
+    )
 
 
 def _value(record: RecordIn) -> bytes | None:
@@ -281,7 +323,7 @@ def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool) -> NoReturn:
         raise InvalidRecord("the body is JSON and not what an append takes", [entry]) from None
     except msgspec.DecodeError as error:
         raise malformed_json(body, error) from None
-    _refuse(faults)
+    _refuse(faults, rules.config)
 
 
 def _misformed(error: msgspec.ValidationError) -> _Fault:
@@ -304,9 +346,17 @@ def _refuse_timestamp(timestamp: int, bounds: TimestampBounds) -> NoReturn:
     )
 
 
-def _refuse(faults: Sequence[Mapping[str, object]]) -> NoReturn:
-    only_times = all(fault["code"] == "invalid_timestamp" for fault in faults)
+def _refuse(faults: Sequence[Mapping[str, object]], config: LogConfig) -> NoReturn:
+    codes = {fault["code"] for fault in faults}
     told = f"nothing was written; records that are not acceptable: {len(faults)}"
-    if only_times:
+    if codes == {EXPIRED}:
+        raise ExpiredTimestamp(
+            f"{told}, which retention.ms ({config.retention_ms}) of the topic would remove at its "
+            "next pass: send times in milliseconds, leave them out, or raise retention.ms (-1 "
+            "keeps everything)",
+            faults,
+            retention_ms=config.retention_ms,
+        )
+    if codes <= {EXPIRED, "invalid_timestamp"}:
         raise InvalidTimestamp(f"{told}, for a time out of the topic's bounds", faults)
     raise InvalidRecord(told, faults)

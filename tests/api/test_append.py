@@ -280,6 +280,31 @@ async def test_a_log_append_time_topic_stamps_its_own_time(api: Api) -> None:
     assert record["timestamp"] == receipt["timestamp"] > 1
 
 
+@pytest.mark.parametrize("media_type", ["application/ndjson", "application/jsonl; charset=utf-8"])
+async def test_lines_have_other_names(api: Api, media_type: str) -> None:
+    """Both ways; the answer has the usual name (A17)."""
+    sent = await api.client.post(
+        RECORDS, content=b'{"value":1}\n', headers={"content-type": media_type}
+    )
+    assert sent.status_code == 201
+    name = media_type.partition(";")[0]
+    for accept in (name, f"{name};q=0.9, application/json;q=0.1"):
+        answer = await api.client.get(RECORDS, headers={"accept": accept})
+        assert answer.headers["content-type"] == "application/x-ndjson"
+
+
+async def test_a_record_that_is_expired_is_told_with_the_way_out(api: Api) -> None:
+    """On a default topic: 422 with retention.ms, and nothing is written (A16)."""
+    await api.create("fresh")
+    body = {"records": [{"value": 1, "timestamp": 1_788_000_000}]}
+    answer = await api.client.post("/v1/topics/fresh/partitions/0/records", json=body)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "expired_timestamp")
+    assert (problem["retention_ms"], problem["kafka_error_code"]) == (604_800_000, 32)
+    assert "retention.ms" in problem["detail"]
+    assert api.log("fresh").watermarks.log_end_offset == 0
+
+
 async def test_a_compacted_topic_needs_keys(api: Api) -> None:
     """A record without a key is refused with its index, and nothing of the request is written."""
     await api.create("compacted", cleanup_policy="compact")

@@ -180,7 +180,8 @@ async def test_true_is_no_number(api: Api, path: str, body: dict[str, Any]) -> N
     await api.append("first", "second")
     before = api.log().watermarks
     tag = (await api.client.get(OFFSETS)).headers["etag"]
-    answer = await api.client.post(path, json=body, headers={"if-match": tag})
+    condition = {"if-match": tag} if path.endswith("truncate") else {}
+    answer = await api.client.post(path, json=body, headers=condition)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
     assert api.log().watermarks == before
 

@@ -168,7 +168,7 @@ async def test_headers_and_timestamps_are_strimzis(api: Api) -> None:
         "timestamp": 1788000000123,
         "headers": [{"key": "trace", "value": base64.b64encode(b"4bf9").decode()}, {"key": "n"}],
     }
-    await api.create("old", message_timestamp_after_max_ms=2**62)
+    await api.create("old", message_timestamp_after_max_ms=2**62, retention_ms=-1)
     answer = await produce(api, record, url="/topics/old")
     assert answer.status_code == 200, answer.text
     url = RECORDS.replace("events", "old")

@@ -42,6 +42,7 @@ async def test_a_flush_raises_the_recovery_point(api: Api) -> None:
 async def test_retention_tells_before_it_removes(api: Api) -> None:
     """A dry run names the segments and reasons and removes nothing; the same run then does (M3)."""
     await api.append(1, timestamp=1_000)
+    await api.client.patch("/v1/topics/events", json={"config": {"retention.ms": None}})
     await api.client.post(f"{LOG}/roll")
     await api.append(2)
     told = (await api.client.post(f"{LOG}/retention", params={"dry_run": "true"})).json()

@@ -32,7 +32,7 @@ EVENTS = (
 def lake(run: Run, tmp_path: Path) -> HandMadeLake:
     """Three records in a log, and the same in a lake, in two files."""
     topic = tmp_path.name
-    run("create", topic)
+    run("create", topic, "-c", "retention.ms=-1")
     records = [SentRecord(1_788_000_000_000, None, b"%d" % n) for n in range(3)]
     lines = b"\n".join(b'{"value": %d, "timestamp": 1788000000000}' % n for n in range(3))
     assert run("append", topic, stdin=lines).exit_code == 0

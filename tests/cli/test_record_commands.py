@@ -15,7 +15,7 @@ from tests.cli.conftest import Run, objects
 
 def test_what_is_appended_can_be_read(run: Run) -> None:
     """Records come back in order, with key, time and the value exactly as it was typed."""
-    run("create", "round")
+    run("create", "round", "-c", "retention.ms=-1")
     lines = b'{"key":"a","value":{"n":1.50},"timestamp":1388534400000}\n{"value":"text"}\n'
     assert run("append", "round", stdin=lines).stdout.startswith("2 records appended to round in ")
     first, second = run("read", "round").stdout.splitlines()
@@ -63,7 +63,7 @@ def test_the_service_puts_keys_where_the_command_puts_them(run: Run, service: Se
 
 def test_documents_become_values_with_their_own_key_and_time(run: Run) -> None:
     """Fields of a document name its key and its time, and the document stays whole."""
-    run("create", "documents")
+    run("create", "documents", "-c", "retention.ms=-1")
     document = b'{"id": "x7", "at": "2014-01-01T00:00:00Z", "n": [1,  2]}'
     run("append", "documents", "--key-field", "id", "--timestamp-field", "at", stdin=document)
     run("append", "documents", "--documents", stdin=b"[17]")
@@ -96,7 +96,7 @@ def test_a_record_the_service_refuses_is_told(run: Run) -> None:
     failed = run("append", "refused", "--batch", "2", "--partition", "0", stdin=lines)
     assert failed.exit_code == 1
     assert "422 invalid_record" in failed.stderr
-    assert "line 4: Object contains unknown field" in failed.stderr
+    assert "line 4, valu: Object contains unknown field" in failed.stderr
     assert len(run("read", "refused").stdout.splitlines()) == 2
 
 

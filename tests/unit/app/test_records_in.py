@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.answers import Body
-from app.problems import MAX_ERRORS_LISTED, MalformedRequest
+from app.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest
 from app.translate import records_in
 from app.translate.records_in import read_records
 from engine.config import LogConfig
@@ -17,7 +17,7 @@ from engine.errors import EngineError, InvalidRecord, TooLarge
 from engine.records.builder import NewRecord, RecordColumns, build_batch
 
 NOW_MS = 1_700_000_000_000
-CONFIG = LogConfig()
+CONFIG = LogConfig(retention_ms=-1)
 USUAL: list[dict[str, Any]] = [{"key": f"k{n}", "value": {"n": n}} for n in range(60)]
 
 
@@ -141,6 +141,65 @@ def test_braces_within_values_are_no_records(*, is_ndjson: bool) -> None:
         text.encode(), is_ndjson=is_ndjson, max_records=20, now_ms=NOW_MS, config=CONFIG
     )
     assert len(list(made)) == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2023-01-02T03:04:05.678+01:00", 1672625045678),
+        ("2023-01-02t03:04:05.6789z", 1672628645678),
+        ("2023-01-02 03:04:05.123456789-00:00", 1672628645123),
+    ],
+)
+def test_a_time_may_be_text(text: str, milliseconds: int) -> None:
+    """RFC 3339, rounded down to milliseconds."""
+    (record,) = read(ndjson([{"value": 1, "timestamp": text}]), is_ndjson=True)
+    assert record[0] == milliseconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-01-02", "2026-01-02T03:04:05", "2026-13-02T03:04:05Z", "1969-12-31T23:59:59Z", "", "7"],
+)
+def test_another_text_is_no_time(text: str) -> None:
+    """Without an offset, or with a month that no year has, or before the epoch."""
+    with pytest.raises(InvalidRecord) as refused:
+        read(ndjson([{"value": 1, "timestamp": text}]), is_ndjson=True)
+    assert refused.value.errors[0]["field"] == "timestamp"
+
+
+@pytest.mark.parametrize("is_ndjson", [True, False])
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_record_that_retention_would_remove_at_once_is_refused(
+    *, is_ndjson: bool, count: int
+) -> None:
+    """Seconds instead of milliseconds, or an old event: the error says what to do."""
+    week_ms = LogConfig().retention_ms
+    kept, expired = NOW_MS - week_ms, NOW_MS - week_ms - 1
+
+    def body(timestamp: int) -> bytes:
+        records = [{"key": "k", "value": "x" * 20, "timestamp": timestamp}] * count
+        return ndjson(records) if is_ndjson else json.dumps({"records": records}).encode()
+
+    assert len(list(read(body(kept), is_ndjson=is_ndjson, config=LogConfig()))) == count
+    with pytest.raises(ExpiredTimestamp, match=r"retention\.ms \(604800000\)") as refused:
+        read(body(expired), is_ndjson=is_ndjson, config=LogConfig())
+    assert refused.value.facts()["retention_ms"] == week_ms
+    assert {one["code"] for one in refused.value.errors} == {"expired_timestamp"}
+    for keeping in (
+        LogConfig(retention_ms=-1),
+        LogConfig(cleanup_policy=("compact",)),
+        LogConfig(message_timestamp_type="LogAppendTime"),
+    ):
+        assert len(list(read(body(expired), is_ndjson=is_ndjson, config=keeping))) == count
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    """Windows programs write one in front of JSON and lines alike."""
+    for body, is_ndjson in ((b'{"records":[{"value":1}]}', False), (b'{"value":1}\n', True)):
+        (record,) = read(b"\xef\xbb\xbf" + body, is_ndjson=is_ndjson)
+        assert record[2] == b"1"
 
 
 MISFORMED = [

@@ -188,7 +188,8 @@ async def test_what_is_too_large_together_has_a_batch_each(
     """Records far from the batch's base time take more than their bodies; the write is one."""
     lines = [b'{"value":1,"timestamp":0}', *[b'{"value":1}'] * 30]
     room_bytes = sum(map(len, lines))
-    place = place_of(service, **{"max.message.bytes": str(HEADER_BYTES + room_bytes)})
+    options = {"max.message.bytes": str(HEADER_BYTES + room_bytes), "retention.ms": "-1"}
+    place = place_of(service, **options)
     gathering = Gathering(service)
     before = appends_of(disk)
     for line in lines:
