@@ -79,7 +79,11 @@ class File(Handle, Protocol):
         """
 
     def sync(self) -> None:
-        """Return once the file's bytes and its size would survive a power cut."""
+        """Return once the file's bytes and its size would survive a power cut.
+
+        Once it has failed it always fails: the kernel reports lost pages once, to one of the
+        threads that sync the file.
+        """
 
     def forget_cached(self) -> None:
         """Sync, and have later reads come from the disk where the platform can be told so.

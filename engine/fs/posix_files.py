@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from mmap import ACCESS_READ, ACCESS_WRITE, MADV_RANDOM, mmap
 from pathlib import Path
@@ -94,13 +95,15 @@ _CLOSED: Final = _Closed()
 class PosixFile:
     """A `File` on system calls that carry their position, so that readers share one descriptor."""
 
-    __slots__ = ("_descriptor", "_no_wait", "path", "size_bytes")
+    __slots__ = ("_descriptor", "_has_lost", "_no_wait", "_syncing", "path", "size_bytes")
 
     def __init__(self, path: Path, number: int, size_bytes: int) -> None:
         self.path = path
         self.size_bytes = size_bytes
         self._descriptor: _Descriptor | _Closed = _Descriptor(number)
         self._no_wait = _NO_WAIT
+        self._syncing = threading.Lock()
+        self._has_lost = False
 
     def append(self, data: Buffer) -> int:
         position = self.size_bytes
@@ -181,17 +184,27 @@ class PosixFile:
             os.ftruncate(descriptor.number, size_bytes)
 
     def sync(self) -> None:
-        descriptor = self._descriptor
-        _sync_data(descriptor.number)
+        self._sync(_sync_data)
 
     def sync_all(self) -> None:
-        descriptor = self._descriptor
-        os.fsync(descriptor.number)
+        self._sync(os.fsync)
 
     def forget_cached(self) -> None:
         descriptor = self._descriptor
-        _sync_data(descriptor.number)
+        self._sync(_sync_data)
         _advise(descriptor.number, 0, 0, _DO_NOT_NEED)
+
+    def _sync(self, call: Callable[[int], None]) -> None:
+        """Sync, one thread at a time; the kernel reports a failure to the first one alone."""
+        descriptor = self._descriptor
+        with self._syncing:
+            if self._has_lost:
+                raise OSError(errno.EIO, "an earlier sync of the file has failed", str(self.path))
+            try:
+                call(descriptor.number)
+            except OSError:
+                self._has_lost = True
+                raise
 
     def modified_ms(self) -> int:
         return os.fstat(self._descriptor.number).st_mtime_ns // 1_000_000

@@ -264,6 +264,7 @@ class ForgetfulFile(_Open):
         super().__init__(disk, path, inode)
         self.size_bytes = size_bytes
         self._read_only = read_only
+        self._has_lost = False
 
     def append(self, data: Buffer) -> int:
         return self.append_many([data])
@@ -311,7 +312,13 @@ class ForgetfulFile(_Open):
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
-        self._enter("sync")
+        try:
+            self._enter("sync")  # another thread may sync meanwhile, and be told of a failure
+        except OSError:
+            self._has_lost = True
+            raise
+        if self._has_lost:
+            raise os_error(errno.EIO, self.path)
         self._inode.sync()
 
     def sync_all(self) -> None:

@@ -327,3 +327,36 @@ def test_no_more_files_are_needed_to_sync_a_directory_that_is_open(
         directory.sync_all()
         with pytest.raises(OSError, match="Too many open files"):
             fs.sync_directory(tmp_path)
+
+
+@pytest.mark.parametrize("sync", ["sync", "sync_all", "forget_cached"])
+def test_a_sync_beside_one_that_fails_fails_too(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: str
+) -> None:
+    """The kernel tells one thread of the pages that are lost, and the next that all is well."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def lose_pages(_: int) -> None:
+        begun.set()
+        ended.wait()
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr("engine.fs.posix_files._sync_data", lose_pages)
+    with fs.open(tmp_path / "f", create=True) as file:
+        told: list[str] = []
+
+        def first() -> None:
+            try:
+                file.sync()
+            except OSError as error:
+                told.append(str(error))
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        begun.wait()
+        monkeypatch.setattr("engine.fs.posix_files._sync_data", os.fdatasync)
+        ended.set()
+        thread.join()
+        with pytest.raises(OSError, match="earlier sync"):
+            getattr(file, sync)()
+        assert told == ["[Errno 5] lost"]
