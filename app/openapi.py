@@ -11,8 +11,8 @@ from fastapi.openapi.utils import get_openapi
 from app.auth.rules import RULES, Reach
 from app.openapi_headers import add_headers, error_headers
 from app.openapi_links import add_links
+from app.openapi_problems import example_problems
 from app.openapi_schemas import component_schemas, plain_parameter
-from app.problems import INTERNAL, KINDS
 from schemas.examples import EXAMPLES
 
 Json: TypeAlias = dict[str, Any]
@@ -124,29 +124,12 @@ def _named(status: str) -> str:
 
 
 def _problem_response(status: int) -> Json:
-    kinds = {kind.code: kind for kind in (*KINDS.values(), INTERNAL) if kind.status == status}
-    examples = {
-        code: {
-            "value": {
-                "type": f"urn:tidelog:problem:{code}",
-                "title": kind.title,
-                "status": status,
-                "detail": kind.title,
-                "instance": "/v1/topics/flights",
-                "code": code,
-                "retryable": kind.retryable,
-                "side_effects": kind.side_effects,
-                "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
-            }
-        }
-        for code, kind in sorted(kinds.items())
-    }
     return {
         "description": HTTPStatus(status).phrase,
         "content": {
             PROBLEM_TYPE: {
                 "schema": {"$ref": "#/components/schemas/Problem"},
-                "examples": examples,
+                "examples": example_problems(status),
             }
         },
         "headers": error_headers(str(status)),

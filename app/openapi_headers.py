@@ -38,7 +38,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
     ),
     "Location": _Header("Path of what was created; of an append, the URL that reads its records"),
     "Log-End-Offset": _Header("Offset that the next record gets", _NUMBER),
-    "Log-Explain": _Header("With `explain=1`: which segment was read, and why the answer ended"),
+    "Log-Explain": _Header("With `explain=true`: which segment was read, and why the answer ended"),
     "Log-First-Offset": _Header("Base offset of the first batch, not above `offset`", _NUMBER),
     "Log-High-Watermark": _Header("End of what is flushed to disk, exclusive", _NUMBER),
     "Log-Id": _Header("`log_id` of the log", example="MbVOaUkkR46WnfKUMqB8JQ.0"),

@@ -58,9 +58,9 @@ class ReadParameters(Parameters):
     log_id: LogIdGiven | None = None
     """`log_id` of the log to read; 409 if the log was replaced since. Default: none, not
     checked."""
-    explain: Literal["0", "1"] = "0"
-    """`1` adds the header `Log-Explain`: which segment was read and why the answer ended. Default
-    `0`."""
+    explain: bool = False
+    """`true`, or `1`, adds the header `Log-Explain`: which segment was read and why the answer
+    ended. Default `false`."""
 
 
 class ReadRecordsParameters(ReadParameters):

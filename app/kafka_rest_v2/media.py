@@ -16,7 +16,7 @@ V2: Final = b"application/vnd.kafka.v2+json"
 JSON_V2: Final = b"application/vnd.kafka.json.v2+json"
 BINARY_V2: Final = b"application/vnd.kafka.binary.v2+json"
 
-_ANSWERS: Final = (
+ANSWERS: Final = (
     V2,
     b"application/vnd.kafka+json",
     JSON,
@@ -64,7 +64,7 @@ def embedded_in(head: Mapping[bytes, bytes]) -> Embedded:
 
 def ensure_takes_answer(head: Mapping[bytes, bytes]) -> bytes:
     """Return the media type of an answer without records; raises NotAcceptable."""
-    return negotiate(head.get(b"accept"), _ANSWERS)
+    return negotiate(head.get(b"accept"), ANSWERS)
 
 
 def answer_of(head: Mapping[bytes, bytes], value: object) -> Answer:

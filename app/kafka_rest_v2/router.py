@@ -10,7 +10,7 @@ from pydantic import WithJsonSchema
 
 from app.answers import NO_STORE, Answer, AnswerResponse
 from app.kafka_rest_v2 import metadata
-from app.kafka_rest_v2.media import BINARY_V2, JSON_V2, V2
+from app.kafka_rest_v2.media import ANSWERS, BINARY_V2, JSON_V2, V2
 from app.kafka_rest_v2.produce import produce
 from app.kafka_rest_v2.read import read_records
 from app.routes.shared import IDENTIFIED, ExchangeDep, Responses, TopicPath
@@ -73,7 +73,7 @@ def _answers(
     description: str, schema: dict[str, Any], *media_types: bytes, example: object = None
 ) -> Responses:
     media = {"schema": schema} if example is None else {"schema": schema, "example": example}
-    names = [media_type.decode() for media_type in media_types or (V2,)]
+    names = [media_type.decode() for media_type in media_types or ANSWERS]
     return {200: {"description": description, "content": dict.fromkeys(names, media)}}
 
 

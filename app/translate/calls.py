@@ -122,7 +122,7 @@ def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
         FetchIsolation(parameters.isolation),
         parameters.on_out_of_range,
         parameters.log_id,
-        parameters.explain == "1",
+        parameters.explain,
         query=query,
     )
     if isinstance(parameters, ReadRecordsParameters):

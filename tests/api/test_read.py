@@ -319,9 +319,10 @@ async def test_another_log_under_the_same_name_is_told(api: Api) -> None:
 
 
 async def test_a_read_explains_itself(api: Api) -> None:
-    """explain=1 tells the segment, the index entry and why the answer ended."""
+    """explain=true tells the segment, the index entry and why the answer ended; 1 is true."""
     await api.append(0)
-    answer = await api.client.get(BATCHES, params={"explain": "1"})
+    answer = await api.client.get(BATCHES, params={"explain": "true"})
+    assert "log-explain" not in (await api.client.get(f"{BATCHES}?explain=false")).headers
     assert "segment_base_offset=0" in answer.headers["log-explain"]
     assert "ended_by=log_bound" in answer.headers["log-explain"]
     empty = await api.client.get(BATCHES, params={"explain": "1", "offset": 1})

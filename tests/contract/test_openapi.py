@@ -138,6 +138,36 @@ def test_no_answer_is_documented_that_nobody_gives() -> None:
                 assert media["schema"], place
 
 
+MEMBERS = {
+    "invalid_record": {"errors"},
+    "sequence_gap": {"expected", "received"},
+    "log_replaced": {"log_id", "expected_log_id"},
+    "stored_data_corrupt": {"topic", "partition", "file", "position", "offset"},
+    "precondition_failed": {"etag", "log_end_offset"},
+    "offset_below_log_start": {"log_start_offset", "high_watermark", "log_end_offset"},
+    "offset_beyond_log_end": {"log_start_offset", "high_watermark", "log_end_offset"},
+    "too_large": {"limit", "limit_bytes", "actual_bytes"},
+    "append_outcome_unknown": {"outcome"},
+    "expired_timestamp": {"errors", "retention_ms"},
+    "unsupported_media_type": {"accepted"},
+}
+
+
+def test_examples_of_problems_have_their_members() -> None:
+    """Those of the table of the contract, Kafka's number among them; none shows a path."""
+    found: dict[str, dict[str, Any]] = {}
+    for response in DOCUMENT["components"]["responses"].values():
+        content = response["content"].get("application/problem+json", {})
+        found |= {code: one["value"] for code, one in content.get("examples", {}).items()}
+    for code, example in found.items():
+        Problem.model_validate(example)
+        assert "/data" not in str(example)
+        assert MEMBERS.get(code, set()) <= example.keys(), code
+    numbers = {code: example.get("kafka_error_code") for code, example in found.items()}
+    assert (numbers["topic_not_found"], numbers["group_not_found"]) == (3, 3)
+    assert (numbers["sequence_gap"], numbers["storage_offline"]) == (45, 56)
+
+
 def test_an_operation_that_reads_a_body_can_end_before_the_body_does() -> None:
     """It may be late, too large, or of another type: each of these has its status."""
     for operation in operations():
