@@ -36,6 +36,7 @@ from app.problems import (
     problem_answer,
 )
 from app.routes import ROUTERS
+from app.routes.parameters import query_names, unknown_parameter
 from app.routes.shared import IDENTIFIED
 from app.settings import Settings
 from app.tail import ClientGone
@@ -119,12 +120,15 @@ async def _explain(request: Request, error: Exception) -> Response:
 async def _explain_validation(request: Request, error: Exception) -> Response:
     """Translate FastAPI's list of faults in path, query and headers."""
     assert isinstance(error, RequestValidationError)
+    known = query_names(request.scope["route"].dependant)
     faults = [
         {
             "index": None,
             "field": ".".join(map(str, fault["loc"])),
             "code": fault["type"],
-            "detail": fault["msg"],
+            "detail": unknown_parameter(fault["loc"][-1], known)
+            if fault["type"] == "extra_forbidden"
+            else fault["msg"],
         }
         for fault in error.errors()[:MAX_ERRORS_LISTED]
     ]

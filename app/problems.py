@@ -347,7 +347,8 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     headers: Headers = [(b"content-type", PROBLEM), NO_STORE, *kind.headers]
     if isinstance(error, ServiceError):
         headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    return Answer(kind.status, headers, msgspec.json.encode(members, enc_hook=_encode))
+    document = msgspec.json.encode(members, enc_hook=_encode)
+    return Answer(kind.status, headers, document + b"\n")  # or a shell's prompt would follow it
 
 
 def body_too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:

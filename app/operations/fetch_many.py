@@ -286,7 +286,7 @@ class _Fetch:
     def _problem_of(self, part: _Part) -> Buffer:
         assert part.error is not None, "a partition was read, or has failed"
         trace = trace_of(self._exchange.head)
-        return problem_answer(part.error, path=part.path, trace=trace).body
+        return bytes(problem_answer(part.error, path=part.path, trace=trace).body).strip()
 
 
 def _read_entry(part: _Part, view: View) -> tuple[bytes, int, int]:

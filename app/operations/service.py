@@ -203,7 +203,11 @@ class Service:
 
     def topic(self, name: str) -> Topic:
         """Return one topic that clients may name; raises TopicNotFound, for internal ones too."""
-        topic = self.manager.topic(name)
+        try:
+            topic = self.manager.topic(name)
+        except TopicNotFound as error:
+            advice = f"create it: PUT /v1/topics/{name}, Content-Type: application/json, body {{}}"
+            raise TopicNotFound(f"{error}; {advice}", topic=name) from None
         if topic.is_internal:
             raise TopicNotFound(f"topic {name!r} is internal and not served by name", topic=name)
         return topic

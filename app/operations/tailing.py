@@ -296,7 +296,7 @@ class TailSession:
         trace = trace_of(self._exchange.head)
         answer = problem_answer(error, path=path, trace=trace)
         detail = str(problem_members(error)["detail"])
-        return _End(kind.code, detail, kind.retryable, msgspec.Raw(bytes(answer.body)))
+        return _End(kind.code, detail, kind.retryable, msgspec.Raw(bytes(answer.body).strip()))
 
     def _end_event(self, end: _End) -> bytes:
         return end_event(

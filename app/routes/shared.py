@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
@@ -19,6 +18,7 @@ from app.auth.security import Security, peer_of, refuse_credentials_in
 from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
 from app.problems import MalformedRequest
+from app.routes.parameters import query_names
 from app.translate.conditions import ensure_defined
 from app.translate.receipts import Place
 from schemas.common import PartitionNumber, TopicName
@@ -94,11 +94,8 @@ def _ensure_understood(request: Request) -> None:
         said[name] = None
     scope = request.scope
     if said and scope["path"].startswith("/v1/"):
-        fields = scope["route"].dependant.query_params
-        if any(inspect.isclass(field.field_info.annotation) for field in fields):
-            return  # a model, which refuses what it does not know
-        known = {field.alias for field in fields}
-        fault = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted"}
+        known = query_names(scope["route"].dependant)
+        fault = {"type": "extra_forbidden", "msg": ""}
         faults = [{"loc": ("query", name), **fault} for name in said if name not in known]
         if faults:
             raise RequestValidationError(faults)

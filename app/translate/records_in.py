@@ -320,7 +320,8 @@ def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool) -> NoReturn:
                 break
     except msgspec.ValidationError as error:  # of what is around the records
         entry = _misformed(error).at(None)
-        raise InvalidRecord("the body is JSON and not what an append takes", [entry]) from None
+        what = 'the body is JSON and not what an append takes; send {"records": [{"value": …}]}'
+        raise InvalidRecord(what, [entry]) from None
     except msgspec.DecodeError as error:
         raise malformed_json(body, error) from None
     _refuse(faults, rules.config)

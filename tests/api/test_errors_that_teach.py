@@ -1,0 +1,63 @@
+"""An error says what to send instead: the person who reads it has curl and no documentation."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.service import RECORDS, Api
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"content-type": "application/json"}
+
+
+async def test_a_plain_object_is_answered_with_the_body_of_an_append(api: Api) -> None:
+    """Everybody's first body is the event itself."""
+    answer = await api.client.post(RECORDS, json={"user": 1, "page": "/"})
+    assert answer.status_code == 422
+    assert 'send {"records": [{"value": …}]}' in answer.json()["detail"]
+
+
+async def test_an_unknown_topic_is_answered_with_the_request_that_creates_it(api: Api) -> None:
+    """The request works as it is shown."""
+    unknown = RECORDS.replace("/events/", "/new/")
+    answer = await api.client.post(unknown, json={"records": [{"value": 1}]})
+    assert answer.status_code == 404
+    assert "create it: " in answer.json()["detail"], answer.text
+    advice = answer.json()["detail"].partition("create it: ")[2]
+    assert advice == "PUT /v1/topics/new, Content-Type: application/json, body {}"
+    created = await api.client.put("/v1/topics/new", headers=JSON, content=b"{}")
+    assert created.status_code == 201
+    again = await api.client.post(unknown, json={"records": [{"value": 1}]})
+    assert again.is_success
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "told"),
+    [
+        (RECORDS, "ofset=1", "did you mean offset?"),
+        (RECORDS, "max_record=1", "did you mean max_records?"),
+        ("/v1/topics/events/offsets", "timestmp=1", "did you mean timestamp?"),
+        ("/v1/topics/events", "dry_run=true", "this operation takes no parameters"),
+        ("/v1/topics", "zzz=1", "there is no such parameter; there are "),
+    ],
+    ids=lambda value: value.rpartition("/")[2][:20],
+)
+async def test_an_unknown_parameter_is_answered_with_the_closest_one(
+    api: Api, path: str, wrong: str, told: str
+) -> None:
+    """Or with all of them, or with the news that there is none."""
+    answer = await api.client.get(f"{path}?{wrong}")
+    assert answer.status_code == 400
+    problem = answer.json()
+    name = wrong.partition("=")[0]
+    assert f"query.{name}: " in problem["detail"]
+    assert told in problem["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", RECORDS + "?offset=-7", "/v1/topics/none"])
+async def test_a_problem_ends_with_a_newline(api: Api, path: str) -> None:
+    """The prompt of a shell then stands on a line of its own."""
+    answer = await api.client.get(path)
+    assert answer.status_code >= 400
+    assert answer.content.endswith(b"}\n")
