@@ -50,6 +50,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "Vary": _Header("Request headers that the answer depends on"),
     "WWW-Authenticate": _Header("What is missing (RFC 6750); not in a 403 of a fenced producer"),
     "Want-Content-Digest": _Header("Digest algorithms that are accepted (RFC 9530)"),
+    "X-Accel-Buffering": _Header("`no`: nginx passes events on as they come", example="no"),
     "traceparent": _Header("The request's `traceparent` (W3C Trace Context); absent without one"),
 }
 
@@ -104,7 +105,8 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("readBatches", "200"): (*_READ, "Log-First-Offset", "Accept-Ranges"),
     ("readBatches", "206"): (*_READ, "Log-First-Offset", *_PART),
     ("readBatches", "304"): ("ETag",),
-    ("tailRecords", "200"): (*MARKS, "Link"),
+    ("tailRecords", "200"): (*MARKS, "Link", "X-Accel-Buffering"),
+    ("kafkaRestReadRecords", "200"): MARKS,
     ("getOffsets", "200"): (*MARKS, "ETag", "Link"),
     ("getOffsetAt", "200"): (*MARKS, "ETag", "Link"),
     ("downloadSegment", "200"): _FILE,

@@ -27,13 +27,14 @@ class PlainSchemas(GenerateJsonSchema):
     """JSON schemas with one way to say each thing."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        """Null is one more type; beside a reference, which has none, it is an alternative."""
+        """Null is one more type; beside a reference it is an alternative.
+
+        An enumeration that may be null is to be a named type: a null among its values confuses.
+        """
         inner = self.generate_inner(schema["schema"])
         kind = inner.get("type")
-        if not isinstance(kind, str):
+        if not isinstance(kind, str) or "enum" in inner:
             return {"anyOf": [inner, _NULL]}
-        if "enum" in inner:
-            inner = {**inner, "enum": [*inner["enum"], None]}
         return {**inner, "type": [kind, "null"]}
 
     def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
@@ -66,9 +67,9 @@ class PlainSchemas(GenerateJsonSchema):
 def component_schemas(*parts: Json) -> Json:
     """Return the schema of every model that parts of the document refer to, by its name."""
     models = {model.__name__: model for model in _models(BaseModel)}
-    names = sorted({*_REFERENCE.findall(str(parts))})
+    wanted = {*_REFERENCE.findall(str(parts))}
     found: Json = {}
-    while names:
+    while names := sorted((wanted - found.keys()) & models.keys()):
         inputs = [(name, "validation", TypeAdapter(models[name])) for name in names]
         _, definitions = TypeAdapter.json_schemas(
             inputs,  # type: ignore[arg-type]  # a list of one mode is one of all modes
@@ -77,7 +78,8 @@ def component_schemas(*parts: Json) -> Json:
         )
         found |= definitions["$defs"]
         # Schemas of text that is JSON are named in the words of their models, not in their types.
-        names = sorted({*_REFERENCE.findall(str(found))} - found.keys())
+        wanted |= {*_REFERENCE.findall(str(found))}
+    assert wanted == found.keys(), f"schemas that no model has: {wanted - found.keys()}"
     return dict(sorted(found.items()))
 
 

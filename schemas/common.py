@@ -91,7 +91,17 @@ ProducerIdShown = Annotated[int, Field(ge=0, description="Producer id."), INT64]
 ProducerEpochShown = Annotated[int, Field(description="Producer epoch."), INT32]
 Absent = SkipJsonSchema[None]
 """For a member of an answer that is left out, and never null, where it does not apply."""
-Encoding = Literal["json", "utf8", "base64"]
+EncodingName = Literal["json", "utf8", "base64"]
+Encoding = TypeAliasType(
+    "Encoding",
+    Annotated[
+        EncodingName,
+        Field(
+            description="How bytes are shown: `json`, the JSON value they are; `utf8`, their text; "
+            "`base64`."
+        ),
+    ],
+)
 Isolation = Literal["read_uncommitted", "read_committed"]
 NextPageToken = Annotated[
     str | None,

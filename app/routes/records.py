@@ -54,6 +54,23 @@ _LINE = (
     '"key_encoding":"utf8","value":1,"value_encoding":"json","headers":[],"leader_epoch":0}\n'
 )
 
+_PAGE = {
+    "application/json": {"schema": ref(RecordPage)},
+    "application/json;offsets=string": {"schema": ref(RecordPageWithStringOffsets)},
+    "application/x-ndjson": {
+        "schema": {"type": "string", "description": "One RecordOut a line"},
+        "example": _LINE,
+    },
+    "application/vnd.apache.arrow.stream": {
+        "schema": {
+            "type": "string",
+            "format": "binary",
+            "description": "Columns offset, timestamp, key, value and headers; "
+            "406 where the service has no PyArrow",
+        }
+    },
+}
+
 APPENDED = {
     **answers(201, AppendReceipt, "Appended; with acks=all it is on disk"),
     **answers(200, AppendReceipt, "A duplicate: the offsets of the first time"),
@@ -114,33 +131,12 @@ async def append_records(
     responses={
         200: {
             "description": "Records from the offset on",
-            "content": {
-                "application/json": {"schema": ref(RecordPage)},
-                "application/json;offsets=string": {"schema": ref(RecordPageWithStringOffsets)},
-                "application/x-ndjson": {
-                    "schema": {"type": "string", "description": "One RecordOut a line"},
-                    "example": _LINE,
-                },
-                "application/vnd.apache.arrow.stream": {
-                    "schema": {
-                        "type": "string",
-                        "format": "binary",
-                        "description": "Columns offset, timestamp, key, value and headers; "
-                        "406 where the service has no PyArrow",
-                    }
-                },
-            },
+            "content": _PAGE,
         },
         206: {
-            "description": "The part of an immutable page that Range asks for",
-            "content": {
-                media_type: {"schema": {"type": "string", "format": "binary"}, "example": part}
-                for media_type, part in (
-                    ("application/json", '{"topic":"flights"'),
-                    ("application/x-ndjson", '{"offset":0'),
-                    ("application/vnd.apache.arrow.stream", "a part of the bytes"),
-                )
-            },
+            "description": "The part of an immutable page that Range asks for; the schema is that "
+            "of the whole page",
+            "content": _PAGE,
         },
         304: {"description": "An immutable page that the client has"},
         **problems(404, 406, 409, 410, 413, 416),

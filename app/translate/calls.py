@@ -24,7 +24,7 @@ from engine.types import (
     NO_SEQUENCE,
     FetchIsolation,
 )
-from schemas.common import Encoding
+from schemas.common import EncodingName
 from schemas.fetch import ReadParameters, ReadRecordsParameters
 from schemas.fetch_many import PartitionFetch
 from schemas.tail import TailParameters
@@ -207,7 +207,7 @@ _ISOLATIONS: Final = {
     isolation.value.encode(): isolation
     for isolation in (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED)
 }
-_ENCODINGS: Final = {encoding.encode(): encoding for encoding in get_args(Encoding)}
+_ENCODINGS: Final = {encoding.encode(): encoding for encoding in get_args(EncodingName)}
 
 _FORMATS: Final[Mapping[str, bytes]] = {"json": JSON, "ndjson": NDJSON, "arrow": ARROW}
 

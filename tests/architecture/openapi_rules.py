@@ -183,7 +183,12 @@ def headers_are_declared(document: Document) -> Iterator[str]:
 
 
 def answers_have_one_schema(document: Document) -> Iterator[str]:
-    """Alternatives have a member that says which one it is; no member has two types."""
+    """Successes have the same; alternatives say which one they are; no member has two types."""
+    for operation in document.operations:
+        contents = [one.get("content") for one in operation["responses"].values()]
+        firsts = [next(iter(content.values()))["schema"] for content in contents if content]
+        if any(one != firsts[0] for one in firsts):
+            yield f"{operation['operationId']}: {firsts}"
     contents = [operation["responses"] for operation in document.operations]
     for where, schema in objects([contents, document.answers]):
         if "oneOf" in schema and "propertyName" not in schema.get("discriminator", {}):

@@ -63,6 +63,11 @@ OFFENCES: list[tuple[Rule, str, object]] = [
     ),
     (rules.answers_have_one_schema, f"{MEMBERS}|next_offset|type", ["integer", "string"]),
     (
+        rules.answers_have_one_schema,
+        f"{READ}|responses|206|content",
+        {"application/json": {"schema": {"type": "string", "format": "binary"}}},
+    ),
+    (
         rules.answers_may_grow_and_requests_may_not,
         "components|schemas|RecordPage|additionalProperties",
         False,

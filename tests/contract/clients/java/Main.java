@@ -38,7 +38,7 @@ public class Main {
 
     private void roundTrip() throws ApiException {
         Topic made = new TopicsApi(client).putTopic(TOPIC, new PutTopic().partitions(1)
-            .putConfigItem("retention.ms", new ConfigValue("-1")), "*");
+            .putConfigItem("retention.ms", new ConfigValue("-1"))).ifNoneMatch("*").execute();
         say("created", made.getTopic(), made.getConfig().get("retention.ms").getValue());
         AppendReceipt receipt = append(new RecordIn().key("ada").value(Map.of("n", 1)), new RecordIn().value("two"));
         say("appended", receipt.getBaseOffset(), receipt.getLastOffset(), receipt.getDuplicate());
@@ -52,14 +52,14 @@ public class Main {
 
     private void errors() {
         try {
-            consume.readRecords(TOPIC, 9, null, null, null, null, null, null, null, null, null, null, null, null, null);
+            consume.readRecords(TOPIC, 9).execute();
         } catch (ApiException error) {
             Problem problem = decoded(error);
             say("refused", error.getCode(), problem.getCode().getValue(), problem.getPartitions(), problem.getRetryable());
         }
         try {
-            produce.appendRecords(TOPIC, 0, new RecordsIn().addRecordsItem(new RecordIn().value(1)), null, null, null,
-                null, null, null, null, "7", null);
+            RecordsIn body = new RecordsIn().addRecordsItem(new RecordIn().value(1));
+            produce.appendRecords(TOPIC, 0, body).expectedOffset("7").execute();
         } catch (ApiException error) {
             Problem problem = decoded(error);
             say("refused", error.getCode(), problem.getCode().getValue(), problem.getExpected(), problem.getLogEndOffset());
@@ -69,7 +69,7 @@ public class Main {
     private void partialFailure() throws ApiException {
         FetchPage page = consume.fetchMany(new FetchRequest()
             .addPartitionsItem(new PartitionFetch().topic(TOPIC).partition(0).offset(new OffsetOrName("0")).endOffset(1L))
-            .addPartitionsItem(new PartitionFetch().topic(TOPIC).partition(9).offset(new OffsetOrName(0L))));
+            .addPartitionsItem(new PartitionFetch().topic(TOPIC).partition(9).offset(new OffsetOrName(0L)))).execute();
         FetchedPartition read = page.getPartitions().get(0).getFetchedPartition();
         FailedPartition failed = page.getPartitions().get(1).getFailedPartition();
         say("fetched", read.getRecords().size(), failed.getProblem().getStatus(), failed.getProblem().getCode().getValue());
@@ -92,30 +92,35 @@ public class Main {
         ServiceApi service = new ServiceApi(client);
         PutGroupOffset position = new PutGroupOffset().offset(2L);
         List<Object> answers = List.of(
-            topics.listTopics(null, null, null), topics.getTopic(TOPIC), topics.listPartitions(TOPIC),
-            topics.getPartition(TOPIC, 0), offsets.getOffsets(TOPIC, 0), offsets.getOffsetAt(TOPIC, 0, "0"),
-            offsets.getOffsetAt(TOPIC, 0, "latest"), offsets.getTopicOffsets(TOPIC, null),
-            offsets.getTopicOffsets(TOPIC, "9"),
-            offsets.planSplits(TOPIC, new SplitRequest().start(Map.of("0", 1)).end("latest")),
-            new ProducersApi(client).allocateProducer(), new ProducersApi(client).listProducers(TOPIC, 0, null, null),
-            groups.putGroupOffset(TOPIC, 0, "readers", position, null, null),
-            groups.getGroupOffset(TOPIC, 0, "readers", null), groups.getGroupLag("readers", null),
-            groups.listGroups(null, null), groups.listGroupOffsets("readers", null, null),
-            maintenance.rollSegment(TOPIC, 0), maintenance.flushLog(TOPIC, 0), maintenance.runRetention(TOPIC, 0, true),
-            maintenance.getMove(TOPIC, 0), maintenance.listDirectories(), maintenance.getScrubReport(),
-            maintenance.deleteRecords(TOPIC, 0, new DeleteRecords().beforeOffset(1L)),
-            new SegmentsApi(client).listSegments(TOPIC, 0), service.getLimits(), service.getReadiness(),
-            produce.appendTopicRecords(TOPIC, new RecordsIn().addRecordsItem(new RecordIn().value(4)), null, null));
+            topics.listTopics().execute(), topics.getTopic(TOPIC).execute(), topics.listPartitions(TOPIC).execute(),
+            topics.getPartition(TOPIC, 0).execute(), offsets.getOffsets(TOPIC, 0).execute(),
+            offsets.getOffsetAt(TOPIC, 0, "0").execute(),
+            offsets.getOffsetAt(TOPIC, 0, "latest").execute(), offsets.getTopicOffsets(TOPIC).execute(),
+            offsets.getTopicOffsets(TOPIC).timestamp("9").execute(),
+            offsets.planSplits(TOPIC, new SplitRequest().start(Map.of("0", 1)).end("latest")).execute(),
+            new ProducersApi(client).allocateProducer().execute(),
+            new ProducersApi(client).listProducers(TOPIC, 0).execute(),
+            groups.putGroupOffset(TOPIC, 0, "readers", position).execute(),
+            groups.getGroupOffset(TOPIC, 0, "readers").execute(), groups.getGroupLag("readers").execute(),
+            groups.listGroups().execute(), groups.listGroupOffsets("readers").execute(),
+            maintenance.rollSegment(TOPIC, 0).execute(), maintenance.flushLog(TOPIC, 0).execute(),
+            maintenance.runRetention(TOPIC, 0).dryRun(true).execute(),
+            maintenance.getMove(TOPIC, 0).execute(), maintenance.listDirectories().execute(),
+            maintenance.getScrubReport().execute(),
+            maintenance.deleteRecords(TOPIC, 0, new DeleteRecords().beforeOffset(1L)).execute(),
+            new SegmentsApi(client).listSegments(TOPIC, 0).execute(), service.getLimits().execute(),
+            service.getReadiness().execute(),
+            produce.appendTopicRecords(TOPIC, new RecordsIn().addRecordsItem(new RecordIn().value(4))).execute());
         say("decoded", answers.size());
     }
 
     private AppendReceipt append(RecordIn... records) throws ApiException {
         RecordsIn body = new RecordsIn().records(List.of(records));
-        return produce.appendRecords(TOPIC, 0, body, null, null, null, null, null, null, null, null, null);
+        return produce.appendRecords(TOPIC, 0, body).execute();
     }
 
     private RecordPage read(String offset, Long maxWaitMs) throws ApiException {
-        return consume.readRecords(TOPIC, 0, offset, null, null, maxWaitMs, null, null, null, null, null, null, null, null, null);
+        return consume.readRecords(TOPIC, 0).offset(offset).maxWaitMs(maxWaitMs).execute();
     }
 
     private static Problem decoded(ApiException error) {

@@ -36,7 +36,7 @@ class Program:
         say("appended", receipt.base_offset, receipt.last_offset, receipt.duplicate)
         page = self.consume.read_records(TOPIC, 0, offset="0")
         first = page.records[0]
-        say("read", first.offset, first.key, first.value_encoding, page.next_offset)
+        say("read", first.offset, first.key, first.value_encoding.value, page.next_offset)
         say("polling")
         polled = self.consume.read_records(TOPIC, 0, offset="2", max_wait_ms=60_000)
         say("polled", polled.records[0].offset, polled.next_offset)

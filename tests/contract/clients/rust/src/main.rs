@@ -27,7 +27,7 @@ async fn round_trip(client: &Configuration) {
         partitions: Some(1),
         config: Some([("retention.ms".into(), retention)].into()),
     };
-    let made = topics::put_topic(client, TOPIC, wanted, Some("*")).await.unwrap();
+    let made = topics::put_topic(client, TOPIC, wanted, None, Some("*")).await.unwrap();
     println!("created {} {}", made.topic, made.config["retention.ms"].value);
     let mut first = record(json!({"n": 1}));
     first.key = Some(Some(json!("ada")));
@@ -82,7 +82,7 @@ async fn everything_else(client: &Configuration) {
     let body = models::RecordsIn::new(vec![record(json!(4))]);
     let answers = [
         format!("{:?}", topics::list_topics(client, None, None, None).await.unwrap()),
-        format!("{:?}", topics::get_topic(client, TOPIC).await.unwrap()),
+        format!("{:?}", topics::get_topic(client, TOPIC, None).await.unwrap()),
         format!("{:?}", topics::list_partitions(client, TOPIC).await.unwrap()),
         format!("{:?}", topics::get_partition(client, TOPIC, 0).await.unwrap()),
         format!("{:?}", offsets::get_offsets(client, TOPIC, 0).await.unwrap()),
@@ -133,7 +133,7 @@ async fn read(
     wait_ms: Option<i64>,
 ) -> Result<models::RecordPage, Error<consume::ReadRecordsError>> {
     consume::read_records(
-        client, TOPIC, partition, Some(offset), None, None, wait_ms, None, None, None, None, None, None, None, None, None,
+        client, TOPIC, partition, Some(offset), None, None, wait_ms, None, None, None, None, None, None, None, None, None, None,
     )
     .await
 }
