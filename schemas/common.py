@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
-from pydantic.json_schema import SkipJsonSchema
+from pydantic.json_schema import SkipJsonSchema, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
@@ -41,6 +42,33 @@ OffsetText = Annotated[str, Field(pattern="^-?[0-9]{1,19}$")]
 """An offset as a string: browsers lose integers beyond 2^53."""
 
 Offset = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
+LATEST: Final = -1
+EARLIEST: Final = -2
+"""What the names stand for in a model; the numbers are Kafka's."""
+_NAMED: Final[Mapping[object, int]] = {"latest": LATEST, "earliest": EARLIEST}
+
+
+def _named_offset(value: object) -> object:
+    """Return the number of a name, and refuse a number that stands for one."""
+    if isinstance(value, str) and value in _NAMED:
+        return _NAMED[value]
+    value = _decimal(value)
+    if isinstance(value, int | str) and int(value) < 0:
+        raise PydanticCustomError(
+            "greater_than_equal", "Input should be an offset, `earliest` or `latest`"
+        )
+    return value
+
+
+NAMED_OFFSET: Final = BeforeValidator(_named_offset)
+OffsetOrEnd = Annotated[
+    int,
+    Field(le=INT64_MAX),
+    NAMED_OFFSET,
+    WithJsonSchema({"type": "integer", "format": "int64", "minimum": 0, "maximum": INT64_MAX}),
+]
+"""An offset, or the name of one; the document shows the number, which is what programs send."""
+
 Bytes = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
 Milliseconds = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
 Positive = Annotated[int, Field(ge=1, le=INT64_MAX), INT64, DECIMAL]

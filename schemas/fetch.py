@@ -19,7 +19,7 @@ from schemas.common import (
     Isolation,
     LeaderEpoch,
     LogIdGiven,
-    Offset,
+    OffsetOrEnd,
     OffsetText,
     PartitionNumber,
     Positive,
@@ -47,8 +47,9 @@ class ReadParameters(Parameters):
     """Long poll: answer as soon as this many bytes can be read. Default 1."""
     max_wait_ms: Annotated[int, Field(ge=0), INT64, DECIMAL] = 0
     """Long poll: milliseconds to wait for `min_bytes`, at most 60,000. Default 0, no wait."""
-    end_offset: Offset | None = None
-    """Where to stop, exclusive. Default: none, read to the end of what is visible."""
+    end_offset: OffsetOrEnd | None = None
+    """Where to stop, exclusive; `earliest` and `latest` are the log start and the end of what is
+    visible now. Default: none, read to the end of what is visible."""
     isolation: Isolation = "read_uncommitted"
     """`read_committed` leaves out records of open and aborted transactions. Default
     `read_uncommitted`."""

@@ -15,7 +15,7 @@ from schemas.common import (
     LogId,
     LogIdGiven,
     Milliseconds,
-    Offset,
+    OffsetOrEnd,
     OffsetOrName,
     OffsetText,
     PartitionNumber,
@@ -40,7 +40,7 @@ class PartitionFetch(Model):
     partition: PartitionNumber
     offset: OffsetOrName = "earliest"
     """Where to start. Default `earliest`."""
-    end_offset: Offset | None = None
+    end_offset: OffsetOrEnd | None = None
     """Where to stop, exclusive. Default: none, read to the end of what is visible."""
     max_bytes: Bytes | None = None
     """Upper bound for stored bytes of this partition. Default: what the fetch has left."""

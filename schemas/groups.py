@@ -15,7 +15,7 @@ from schemas.common import (
     Int32,
     Isolation,
     NextPageToken,
-    Offset,
+    OffsetOrEnd,
     PartitionNumber,
     TimestampMs,
     TopicShown,
@@ -38,8 +38,9 @@ GroupShown = Annotated[str, Field(description="Group name.")]
 class PutGroupOffset(Model):
     """The position of a group in one partition."""
 
-    offset: Offset
-    """Next offset that the group will read; not beyond the log end."""
+    offset: OffsetOrEnd
+    """Next offset that the group will read; not beyond the log end. `earliest` is the log start,
+    `latest` the high watermark."""
     leader_epoch: Annotated[int, Field(ge=0, le=INT32_MAX), INT32, DECIMAL] | None = None
     """Leader epoch of the last record that was read; stored and returned, not checked. Default:
     none."""

@@ -11,12 +11,13 @@ from schemas.common import (
     DECIMAL,
     INT64,
     INT64_MAX,
+    LATEST,
     Count,
     Int64,
     LeaderEpoch,
     LogId,
     Marks,
-    Offset,
+    OffsetOrEnd,
     PartitionNumber,
     TopicShown,
 )
@@ -114,9 +115,9 @@ class RetentionReport(Marks):
 class TruncateLog(Model):
     """Where the log is to end."""
 
-    to_offset: Offset
+    to_offset: OffsetOrEnd
     """New log end, exclusive: the records from here on are deleted. At most the log end, and not
-    inside a batch."""
+    inside a batch. `earliest` is the log start, `latest` the high watermark."""
 
 
 class TruncateReport(Marks):
@@ -153,11 +154,20 @@ class CompactionReport(Marks):
     """Duration in milliseconds."""
 
 
+def _deletion_end(value: object) -> object:
+    """Return the number of a name: nothing lies below the log start, and -1 is taken as such."""
+    names: dict[object, int] = {"latest": LATEST, "earliest": 0}
+    return names.get(value, value) if isinstance(value, str) else value
+
+
 class DeleteRecords(Model):
     """Which records to delete."""
 
-    before_offset: Annotated[int, Field(ge=-1, le=INT64_MAX), INT64, DECIMAL]
-    """New log start: the records below it are deleted. -1 is the high watermark."""
+    before_offset: Annotated[
+        int, Field(ge=-1, le=INT64_MAX), INT64, DECIMAL, BeforeValidator(_deletion_end)
+    ]
+    """New log start: the records below it are deleted. -1 and `latest` are the high watermark,
+    `earliest` is the log start."""
 
 
 class DeleteRecordsReport(Marks):

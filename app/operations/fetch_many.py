@@ -26,6 +26,7 @@ from app.operations.fetching import (
     may_grow,
     moved_since,
     start_offset,
+    with_end,
 )
 from app.problems import RecordTooLarge, ServiceError, problem_answer
 from app.tail import ClientGone, Departure
@@ -138,6 +139,7 @@ class _Fetch:
             try:
                 self._exchange.caller.ensure(Action.READ, part.wanted.topic)
                 part.place = self._service.place(part.wanted.topic, part.wanted.partition)
+                part.call = with_end(part.place, part.call)
                 part.start = await start_offset(self._service, part.place, part.call)
             except (EngineError, ServiceError) as error:
                 part.fail(error)

@@ -12,7 +12,9 @@ from app.operations.service import Service
 from app.translate.calls import ReadCall
 from app.translate.receipts import Place
 from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd
+from engine.log.log import Log
 from engine.log.results import Fetched, ReadEnd
+from schemas.common import EARLIEST, LATEST
 
 
 def ensure_current(service: Service, place: Place) -> None:
@@ -25,6 +27,28 @@ def ensure_log_id(place: Place, log_id: str | None) -> None:
     """Raise LogReplaced if the log is another than the one that was asked for."""
     if log_id is not None and log_id != place.log.log_id:
         raise _replaced(place, expected=log_id)
+
+
+def numbered(log: Log, offset: int) -> int:
+    """Return an offset that a model may have as a name: the log start, or the high watermark."""
+    if offset == EARLIEST:
+        return log.watermarks.log_start_offset
+    return log.watermarks.high_watermark if offset == LATEST else offset
+
+
+def with_end(place: Place, call: ReadCall) -> ReadCall:
+    """Return the call with a number where it names its end.
+
+    It is no longer about one `log_id`, since what the name stands for moves: raises LogReplaced if
+    the log is another than that.
+    """
+    end_offset = call.end_offset
+    if end_offset is None or end_offset >= 0:
+        return call
+    ensure_log_id(place, call.log_id)
+    if end_offset == LATEST:
+        end_offset = place.log.watermarks.bound(call.isolation).offset
+    return call._replace(end_offset=numbered(place.log, end_offset), log_id=None)
 
 
 def _replaced(place: Place, *, expected: str | None) -> LogReplaced:

@@ -11,6 +11,7 @@ from app.groups.loading import Stored
 from app.groups.offsets import no_such_group
 from app.groups.records import CursorKey, CursorValue
 from app.operations.exchange import Exchange
+from app.operations.fetching import numbered
 from app.operations.service import Service
 from app.problems import CursorNotFound
 from app.translate.calls import PARTITION
@@ -43,10 +44,11 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
     epoch = NO_LEADER_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
     async with service.groups.changing:
         place = service.place(key.topic, key.partition)
-        _ensure_not_beyond(place.log.watermarks, wanted.offset)
+        offset = numbered(place.log, wanted.offset)
+        _ensure_not_beyond(place.log.watermarks, offset)
         before = service.groups.newest(key)
         ensure_conditions(exchange.head, _etag_of(before), group=key.group)
-        value = CursorValue(wanted.offset, epoch, wanted.metadata, service.clock.now_ms())
+        value = CursorValue(offset, epoch, wanted.metadata, service.clock.now_ms())
         log, stored = await service.groups.append(key, value)
     await service.on_disk(log, stored.record_offset + 1)
     status = 201 if before is None else 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.answers import Answer
+from app.operations.fetching import numbered
 from app.operations.service import Service
 from app.problems import InvalidBody, PreconditionRequired
 from app.translate.calls import parse_etag
@@ -107,6 +108,7 @@ async def truncate_log(
         )
     expected = parse_etag(if_match)
     log = place.log
+    to_offset = numbered(log, to_offset)
 
     def truncate() -> None:
         # Whoever waits for the disk is answered first: afterwards the mark is lower again.

@@ -32,6 +32,7 @@ from app.operations.fetching import (
     may_grow,
     moved_since,
     start_offset,
+    with_end,
 )
 from app.operations.found import Found
 from app.tail import ClientGone, Departure
@@ -59,6 +60,7 @@ VARY: Final = (b"vary", b"accept, accept-encoding")
 async def read_batches(exchange: Exchange, place: Place, call: ReadCall) -> Answer:
     """Read whole batches, byte for byte as stored."""
     exchange.ensure_takes_batches()
+    call = with_end(place, call)
     etag = _etag(place, call, RECORD_BATCH)
     if etag is not None and known_tag(exchange.head, (etag,)):
         return _not_modified(exchange, etag)
@@ -81,6 +83,7 @@ def batches_answer(exchange: Exchange, place: Place, call: ReadCall, fetched: Fe
 async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answer:
     """Read records as JSON, NDJSON or an Arrow stream."""
     media_type = exchange.wanted_records(call.media_type)
+    call = with_end(place, call)
     etag = _etag(place, call, media_type)
     if etag is not None:
         # Each coding of JSON has a tag of its own; columns are never coded.
