@@ -311,6 +311,9 @@ class Log(DurableLog):
         except CorruptIndex as error:
             self._rebuild_index(error)
             return plan()
+        except ValueError:
+            self._ensure_open()  # its files were closed meanwhile
+            raise
 
     def truncate_fully(self, offset: int) -> None:
         """Remove everything and go on at `offset`, in a new leader epoch; durable afterwards."""

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from engine.errors import StoredDataCorrupt
+from engine.errors import StorageOffline, StoredDataCorrupt
 from engine.fs import names
 from engine.log.log import Log
 from engine.metrics import NullRecorder
+from engine.segment.cut import plan_cut
 from engine.segment.file_records import FileRecords
+from engine.segment.segment import Segment, SegmentCut
 from engine.types import TopicPartition
 from tests.support.builders import World
 from tests.support.damage import rewrite
@@ -230,3 +232,18 @@ def test_a_truncation_reads_what_stays_before_it_takes_the_lock(
     log.truncate_to(590)
     assert log.watermarks.log_end_offset == 590
     assert len(under_the_lock) < 5, "the place of the open transaction is looked up, no more"
+
+
+def test_a_log_that_is_closed_while_its_truncation_is_planned_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was a bare ValueError of a closed file."""
+    log = ten_records(World())
+
+    def closed_first(segment: Segment, offset: int) -> SegmentCut:
+        log.close()
+        return plan_cut(segment, offset)
+
+    monkeypatch.setattr("engine.log.truncation.plan_cut", closed_first)
+    with pytest.raises(StorageOffline, match="is closed"):
+        log.truncate_to(4)
