@@ -76,15 +76,16 @@ PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 """The one spelling of a partition's number; digits of other scripts are none."""
 
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
-_ETAG: Final = re.compile(r'"(\d{1,10})-(\d{1,19})-([0-9a-f]{8})"')
+_ETAG: Final = re.compile(r'(?:W/)?"(\d{1,10})-(\d{1,19})-([0-9a-f]{8})"')
 _FOREIGN_ETAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
 _NO_LOG: Final = LogTag(leader_epoch=-1, log_end_offset=-1, last_batch_crc=0)
 
 
 def parse_etag(text: str) -> LogTag:
-    """Return the end of a log that an ETag stands for; raises MalformedRequest if it is none.
+    """Return the log end that an ETag stands for; raises MalformedRequest if it is not an ETag.
 
-    An ETag that no log of ours gives out, a weak one too, stands for an end that no log has.
+    `W/` is dropped: a proxy that compressed the answer has added it. An ETag that no log gives out
+    stands for an end that no log has.
     """
     match = _ETAG.fullmatch(text.strip())
     if match is not None:

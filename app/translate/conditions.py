@@ -1,4 +1,9 @@
-"""Conditions of a request (RFC 9110, 13.1) on one thing that has an ETag, or is not there."""
+"""Conditions of a request (RFC 9110, 13.1) on one thing that has an ETag, or is not there.
+
+The service gives out strong ETags only. A weak one in a request is one of these after a proxy on
+the way has compressed the answer, which leaves the content the same. So `W/` is dropped before
+tags are compared, in If-Match too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from app.problems import MalformedRequest
 from engine.errors import PreconditionFailed
 
 _TAGS: Final = re.compile(r'\s*(?:W/)?"[!#-~\x80-\xff]*"(?:\s*,\s*(?:W/)?"[!#-~\x80-\xff]*")*\s*')
-_TAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
+_OPAQUE_TAG: Final = re.compile(r'"[!#-~\x80-\xff]*"')
 
 
 CONDITIONS: Final = frozenset(
@@ -60,13 +65,10 @@ def is_known(head: Mapping[bytes, bytes], etag: str) -> bool:
 
 
 def _matches(header: bytes, etag: str | None, name: str) -> bool:
-    """Whether one of the tags is this one; to If-Match a weak one never is: ours are strong."""
+    """Whether one of the tags is this one, weak or not."""
     text = header.decode("latin-1")
     if text.strip() == "*":
         return etag is not None
     if _TAGS.fullmatch(text) is None:
         raise MalformedRequest(f"{name} takes * or ETags", header=name)
-    tags = _TAG.findall(text)
-    if name == "if-none-match":  # compared weakly (RFC 9110, 13.1.2)
-        tags = [tag.removeprefix("W/") for tag in tags]
-    return etag in tags
+    return etag in _OPAQUE_TAG.findall(text)

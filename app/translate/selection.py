@@ -1,6 +1,7 @@
 """What a GET gets of a representation (RFC 9110): nothing new, a part, or all of it.
 
-Pure functions over headers. Every ETag here is strong and is told with its quotes.
+Pure functions over headers. Every ETag here is strong and has its quotes. `W/` of a tag in a
+request is dropped, except in If-Range: see `app.translate.conditions`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Head = Mapping[bytes, bytes]
 
 ACCEPT_RANGES: Final = (b"accept-ranges", b"bytes")
 
-_TAG: Final = re.compile(rb'(?:W/)?("[!#-~\x80-\xff]*")')
+_OPAQUE_TAG: Final = re.compile(rb'"[!#-~\x80-\xff]*"')
 _RANGE: Final = re.compile(rb"bytes=[ \t]*([0-9]{0,19})-([0-9]{0,19})[ \t]*", re.IGNORECASE)
 
 
@@ -29,31 +30,26 @@ class Span(NamedTuple):
 
 
 def known_tag(head: Head, tags: Iterable[bytes]) -> bytes | None:
-    """Return the first of `tags` that If-None-Match lists, compared weakly.
+    """Return the first of `tags` that If-None-Match lists, weak or not.
 
     What `*` would have is for the caller to know: whether there is anything.
     """
     header = head.get(b"if-none-match")
     if header is None:
         return None
-    known = _TAG.findall(header)
+    known = _OPAQUE_TAG.findall(header)
     return next((tag for tag in tags if tag in known), None)
 
 
 def ensure_match(head: Head, etag: bytes) -> None:
-    """Raise PreconditionFailed if there is an If-Match and it has neither `etag` nor `*`."""
+    """Raise PreconditionFailed for an If-Match that has neither `etag`, weak or not, nor `*`."""
     header = head.get(b"if-match")
     if header is None or header.strip() == b"*":
         return
-    if not any(found[0] == found[1] == etag for found in _with_weakness(header)):
+    if etag not in _OPAQUE_TAG.findall(header):
         raise PreconditionFailed(
             f"the ETag is {etag.decode()}, not what was expected", etag=etag.decode()
         )
-
-
-def _with_weakness(header: bytes) -> Iterable[tuple[bytes, bytes]]:
-    """Yield each tag as it stands and without the mark of a weak one."""
-    return ((match[0], match[1]) for match in _TAG.finditer(header))
 
 
 def span_of(head: Head, etag: bytes, size_bytes: int) -> Span | None:

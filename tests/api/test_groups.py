@@ -123,7 +123,6 @@ async def test_a_put_can_be_bound_to_what_is_stored(api: Api) -> None:
     assert (await put(api, 3, headers={"if-match": "*"})).status_code == 200
     other = CURSOR.replace("lake", "other")
     assert refusal(await put(api, 3, other, {"if-match": "*"}))[0] == 412
-    assert refusal(await put(api, 3, headers={"if-match": f"W/{tag}"}))[0] == 412
     assert refusal(await put(api, 3, headers={"if-match": "untagged"})) == (
         400,
         "malformed_request",
