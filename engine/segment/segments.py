@@ -107,11 +107,6 @@ class Segments:
         index = self.snapshot.floor_index(offset)
         return self.snapshot.segments[index] if index >= 0 else None
 
-    def lower(self, offset: int) -> Segment | None:
-        """Return the last segment whose base offset is below `offset`."""
-        index = bisect_left(self.snapshot.base_offsets, offset) - 1
-        return self.snapshot.segments[index] if index >= 0 else None
-
     def higher(self, offset: int) -> Segment | None:
         """Return the first segment whose base offset is above `offset`."""
         snapshot = self.snapshot
