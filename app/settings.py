@@ -254,6 +254,9 @@ class Settings(BaseSettings):
     max_segments_per_partition: Positive = _ENGINE.max_segments_per_partition
     """Segments of one partition; beyond it an append that needs a new one is 503."""
 
+    max_open_sealed_segments: Positive = _ENGINE.max_open_sealed_segments
+    """Sealed segments whose files are open for readers; beyond it the first opened is closed."""
+
     min_segment_bytes: Annotated[int, Field(ge=14)] = 1024 * 1024
     """The least `segment.bytes` that a topic may be given, as at a broker; less is for tests."""
 
@@ -390,6 +393,7 @@ class Settings(BaseSettings):
             max_partitions_per_topic=self.max_partitions_per_topic,
             max_producers_per_partition=self.max_producers_per_partition,
             max_segments_per_partition=self.max_segments_per_partition,
+            max_open_sealed_segments=self.max_open_sealed_segments,
             min_segment_bytes=self.min_segment_bytes,
             max_topics=self.max_topics,
             default_topic_config=canonical(self.default_topic_config),

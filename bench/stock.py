@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from engine.config import EngineConfig
 from engine.manager.manager import LogManager
 from engine.runtime import Runtime
 from engine.types import TopicPartition
@@ -51,9 +52,9 @@ def have_bytes(folder: Path, topic: str, batch: bytes, size_bytes: int, **config
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[LogManager]:
+def opened(folder: Path, config: EngineConfig | None = None) -> Iterator[LogManager]:
     """Yield the manager of the data directory; afterwards it is flushed and stopped cleanly."""
-    runtime = Runtime(folder)
+    runtime = Runtime(folder, config)
     runtime.open()
     try:
         yield runtime.manager

@@ -169,6 +169,9 @@ class EngineConfig:
     max_segments_per_partition: int = 10_000
     """Each segment costs memory and time at a start; an append that needs one more is refused."""
 
+    max_open_sealed_segments: int = 1_000
+    """Sealed segments whose files are open: beyond it the one that was opened first is closed."""
+
     min_segment_bytes: int = 14
     """The least segment.bytes of a topic, and the least that its indexes must have room for."""
 

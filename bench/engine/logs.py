@@ -18,6 +18,7 @@ from engine.log.log import Log
 from engine.metrics import NullRecorder
 from engine.records.builder import build_batch
 from engine.scheduler import ThreadScheduler
+from engine.segment.resting import SealedFiles
 from engine.types import TopicPartition
 
 _LOG: Final = TopicPartition("bench", 0)
@@ -40,6 +41,7 @@ def open_log(folder: Path, config: LogConfig) -> Log:
         NullRecorder(),
         DirectoryHealth(folder),
         EngineConfig(),
+        SealedFiles(1_000),
     )
     directory = folder / f"{_LOG.topic}-{_LOG.partition}"
     directory.mkdir(parents=True, exist_ok=True)

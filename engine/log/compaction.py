@@ -134,6 +134,8 @@ class Compaction:
                 with self._lock:
                     output.change_suffix("")
                 opened.sync_all()
+                with self._lock:
+                    state.local.rest_sealed([output])
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ from engine.fs.filesystem import FileSystem
 from engine.fs.health import DirectoryHealth
 from engine.metrics import Recorder
 from engine.scheduler import Scheduler
+from engine.segment.resting import SealedFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class LogContext:
     recorder: Recorder
     health: DirectoryHealth
     config: EngineConfig
+    sealed_files: SealedFiles
+    """The sealed segments that are open, of all data directories."""
     random: random.Random = field(default_factory=random.Random)
     """Only for the jitter of segment.ms, which keeps many logs from rolling at one moment."""
 

@@ -9,7 +9,7 @@ reported.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from engine.records.scan import Tail
 from engine.segment.recovery import SegmentRecovery, recover_segment
 from engine.segment.sanity import ensure_sane
 from engine.segment.segment import Segment
-from engine.segment.segments import Segments
+from engine.segment.segments import Segments, close_all
 from engine.segment.split import split_overflowed
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
@@ -217,7 +217,7 @@ class Loader:
             snapshots=self._found.snapshots,
         )
 
-    def _segment(self, base_offset: int, *, is_new: bool = False, suffix: str = "") -> Segment:
+    def _segment(self, base_offset: int, suffix: str = "", **how: bool) -> Segment:
         return Segment(
             self._fs,
             self._request.directory,
@@ -225,8 +225,8 @@ class Loader:
             self._request.config,
             now_ms=self._context.clock.now_ms(),
             jitter_ms=self._context.draw_jitter_ms(self._request.config),
-            is_new=is_new,
             suffix=suffix,
+            **how,
         )
 
     def _open_segments(self) -> list[Segment]:
@@ -238,7 +238,8 @@ class Loader:
         opened: list[Segment] = []
         try:
             for base_offset in self._found.base_offsets:
-                opened.append(self._segment(base_offset))  # noqa: PERF401 - closed if one fails
+                is_resting = base_offset != self._found.base_offsets[-1]
+                opened.append(self._segment(base_offset, is_resting=is_resting))
         except BaseException:
             close_all(opened)
             raise
@@ -278,7 +279,7 @@ class Loader:
             raise
         segment.records.sync()
         segment.indexes.finish_anew()
-        segment.indexes.rest()
+        self._rest(segment)
         if producers.map_end_offset not in before:
             producers.take_snapshot(sync=True)
         self._look()
@@ -294,8 +295,14 @@ class Loader:
         has_transactions = names.txn_index_name(base_offset) in self._found.names
         next_offset = ensure_sane(segment, has_transactions=has_transactions)
         segment.load_maximum()
-        segment.indexes.rest()
+        self._rest(segment)
         return next_offset
+
+    def _rest(self, segment: Segment) -> None:
+        if segment is self._segments.active:
+            segment.indexes.rest()
+        else:
+            segment.resting.allow(self._context.sealed_files)
 
     def _report_shortened(self, segment: Segment) -> None:
         """Report a log file that has lost its end, where a gap alone would say nothing."""
@@ -437,9 +444,3 @@ class Loader:
         self._segments.add(self._segment(start, is_new=True))
         self._fs.sync_directory(self._request.directory)
         return start
-
-
-def close_all(segments: Iterable[Segment]) -> None:
-    """Let go of the files of segments without writing anything."""
-    for segment in segments:
-        segment.close_handles()

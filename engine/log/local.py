@@ -169,7 +169,7 @@ class LocalLog:
 
         Whoever still reads it goes on: the open files outlive their names.
         """
-        segment.indexes.outlive_names()
+        self._outlive_names(segment)
         segment.change_suffix(names.DELETED_SUFFIX)
         if segment in self._unsynced:
             self._unsynced.remove(segment)
@@ -181,8 +181,17 @@ class LocalLog:
         `retire` follows once those are gone durably.
         """
         self.segments.remove(oldest.base_offset)
-        oldest.indexes.outlive_names()
+        self._outlive_names(oldest)
         oldest.change_suffix(names.removal_suffix(end_offset))
+
+    def _outlive_names(self, segment: Segment) -> None:
+        """Keep the files open of a segment that is about to lose its names, if they are open.
+
+        If they rest, nobody was in it lately: who is still finds them until they are removed.
+        """
+        segment.resting.forbid()
+        if not segment.records.is_resting:
+            segment.indexes.outlive_names()
 
     def remove_segments(self, segments: Sequence[Segment]) -> None:
         """Take segments out of the map, so that look-ups stop, and retire them."""
@@ -220,11 +229,11 @@ class LocalLog:
             self._has_new_names = False
 
     def rest_sealed(self, segments: Sequence[Segment]) -> None:
-        """Let go of the indexes of those that take no appends, as far as they are on the disk."""
-        active = self.segments.active
+        """Let go of the files of those that take no appends, as far as they are on the disk."""
+        kept = {id(segment) for segment in (*self._unsynced, self.segments.active)}
         for segment in segments:
-            if segment is not active and self.segments.get(segment.base_offset) is segment:
-                segment.indexes.rest()
+            if id(segment) not in kept and self.segments.get(segment.base_offset) is segment:
+                segment.resting.allow(self.context.sealed_files)
 
     def truncate(self, cut: SegmentCut) -> None:
         """Cut every batch that holds `cut.offset` or more; the last segment left becomes active.
@@ -302,6 +311,7 @@ class LocalLog:
         """Give the directory another name; readers find what they open under one of the two."""
         with ExitStack() as held:
             for segment in self.segments:
+                held.enter_context(segment.records.renaming())
                 held.enter_context(segment.indexes.renaming())
             self.context.fs.rename(self.directory, directory)
             self.directory = directory

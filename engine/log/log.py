@@ -21,7 +21,7 @@ from engine.log.analysis import AnalysisLimits, analyse, with_append_time
 from engine.log.compaction import Compaction
 from engine.log.context import LogContext, OnHighWatermark, tell_nobody
 from engine.log.flushing import DurableLog
-from engine.log.loader import Loader, LoadRequest, close_all
+from engine.log.loader import Loader, LoadRequest
 from engine.log.read import ReadRequest, deletion_target
 from engine.log.relocation import Standstill
 from engine.log.results import Appended, LogTag, Recovery, RemovedSegment, RollResult
@@ -29,6 +29,7 @@ from engine.log.state import LogState
 from engine.log.truncation import Truncation, plan_truncation
 from engine.records.budget import DecodeBudget
 from engine.segment.reindexing import Reindexing, base_offset_of_index
+from engine.segment.segments import close_all
 from engine.state.producer_entry import ProducerEntry
 from engine.state.verdict import NOTHING_TO_APPLY, Duplicate, Verdict
 from engine.state.verification import VerificationGuard
@@ -357,6 +358,7 @@ class Log(DurableLog):
         work.walk()
         with self._lock, self._context.health.writing():
             self._ensure_open()
+            segment.resting.forbid()  # until its next flush
             work.walk()
             work.install(is_active=segment is state.local.active)
 
@@ -366,10 +368,7 @@ class Log(DurableLog):
             return self._state.producers.expire(self._context.clock.now_ms())
 
     def keep_order(self) -> None:
-        """Have each segment on the disk before the next one exists, from now on; StorageOffline.
-
-        To be called before anything says that the log is compacted.
-        """
+        """From now on have a segment on disk before the next exists: before one is compacted."""
         with self._lock:
             self._state.keeps_order = True
         self.commit()

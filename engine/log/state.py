@@ -184,10 +184,8 @@ class LogState:
         limit = self._context.config.max_segments_per_partition
         if len(self.local.segments) >= limit:
             raise Overloaded(
-                f"{self.topic_partition} has {limit} segments; it takes more when old ones are "
-                "removed, and fewer are needed with a larger segment.bytes",
+                f"{self.topic_partition} has {limit} segments: raise segment.bytes, or remove some",
                 limit="max_segments_per_partition",
-                limit_value=limit,
             )
 
     def write(

@@ -59,6 +59,7 @@ from engine.manager.topics import (
 )
 from engine.metrics import Recorder
 from engine.scheduler import Scheduler
+from engine.segment.resting import SealedFiles
 from engine.topic_keys import canonical
 from engine.types import TopicPartition
 
@@ -80,15 +81,14 @@ class LogManager(Catalog):
     ) -> None:
         self._config = config
         paths = [data_directories] if isinstance(data_directories, Path) else data_directories
-        healths = [DirectoryHealth(path, recorder) for path in paths]
-        super().__init__(
-            Directories(
-                [
-                    DataDirectory(LogContext(fs, clock, scheduler, recorder, health, config))
-                    for health in healths
-                ]
+        sealed = SealedFiles(config.max_open_sealed_segments)
+        contexts = [
+            LogContext(
+                fs, clock, scheduler, recorder, DirectoryHealth(path, recorder), config, sealed
             )
-        )
+            for path in paths
+        ]
+        super().__init__(Directories([*map(DataDirectory, contexts)]))
         self._board = ProgressBoard()
         self._stopping = threading.Event()
         self._moving = threading.Lock()

@@ -7,12 +7,14 @@ given, always a batch boundary, so that a frame which does not fit there is dama
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from engine.errors import CorruptBatch, InvalidRequest, StoredDataCorrupt
-from engine.fs.filesystem import File
+from engine.fs.filesystem import File, FileSystem
 from engine.records.batch import BatchView
 from engine.records.header import HEADER_BYTES, MAGIC_2, BatchHeader, parse_header
 from engine.types import Buffer
@@ -41,25 +43,100 @@ class BatchPosition(NamedTuple):
     end: int
 
 
+def nobody_to_tell() -> None:
+    """Listen to nothing."""
+
+
 class FileRecords:
-    """The batches of one file. One appender at a time; readers need no lock."""
+    """The batches of one file. One appender at a time; readers need no lock.
 
-    __slots__ = ("file",)
+    The file may `rest`, closed, while nobody appends: the next read opens it again.
+    """
 
-    def __init__(self, file: File) -> None:
-        self.file = file
+    __slots__ = ("_file", "_fs", "_is_closed", "_opening", "_path", "_resting_bytes", "on_wake")
+
+    def __init__(
+        self, file: File | None, fs: FileSystem | None = None, path: Path | None = None
+    ) -> None:
+        """Take an open file, or the path of one that rests; with `fs` it is opened again."""
+        self._fs = fs
+        self._file = file
+        self._resting_bytes = 0
+        if file is not None:
+            self._path = file.path
+        else:
+            assert fs is not None
+            assert path is not None
+            self._path = path
+            self._resting_bytes = fs.size_bytes(path)
+        self._is_closed = False
+        self._opening = threading.Lock()
+        self.on_wake: Callable[[], None] = nobody_to_tell
+        """Called, without a lock of the file, by the thread that has opened it again."""
+
+    @property
+    def file(self) -> File:
+        """The open file; opened again if it rested. OSError, StoredDataCorrupt, ValueError."""
+        return self._file or self._wake()
 
     @property
     def path(self) -> Path:
-        return self.file.path
+        """Where the file lies now; set it inside `renaming`."""
+        return self._path
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._path = path
+        if self._file is not None:
+            self._file.path = path
 
     @property
     def size_bytes(self) -> int:
-        return self.file.size_bytes
+        file = self._file
+        return self._resting_bytes if file is None else file.size_bytes
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the next read has to open the file."""
+        return self._file is None
+
+    def rest(self) -> None:
+        """Let go of the file until it is read again; reads that are under way end normally."""
+        with self._opening:
+            if self._file is not None and not self._is_closed:
+                self._resting_bytes = self._file.size_bytes
+                self._file = None  # closed with the last read that uses it
+
+    def renaming(self) -> AbstractContextManager[bool]:
+        """Guard a block in which the file gets another name, or loses it: nobody opens it."""
+        return self._opening
+
+    def _wake(self) -> File:
+        with self._opening:
+            file = self._file
+            if file is None:
+                file = self._open_again()
+        self.on_wake()
+        return file
+
+    def _open_again(self) -> File:
+        if self._is_closed:
+            raise ValueError(f"{self._path} is closed")
+        assert self._fs is not None, "a file that rests was given its file system"
+        try:
+            file = self._fs.open(self._path)
+        except FileNotFoundError as error:
+            raise self.damaged("the file is gone", 0) from error
+        if file.size_bytes != self._resting_bytes:
+            file.close()
+            what = f"the file has {file.size_bytes} bytes, and had {self._resting_bytes}"
+            raise self.damaged(what, min(file.size_bytes, self._resting_bytes))
+        self._file = file
+        return file
 
     def append(self, data: Buffer) -> int:
         """Write whole batches at the end; return the position where they start."""
-        return self.file.append(data)
+        return (self._file or self._wake()).append(data)
 
     def append_many(self, batches: Sequence[Buffer]) -> int:
         """Write whole batches at the end without joining them; as `append`."""
@@ -71,12 +148,13 @@ class FileRecords:
         Raises NotCached if `cached_only` and the disk would be needed, StoredDataCorrupt if the
         file is shorter than it was.
         """
+        file = self._file
         if cached_only:
-            data: Buffer | None = self.file.read_cached(position, length)
+            data = None if file is None else file.read_cached(position, length)
             if data is None:
                 raise NotCached
         else:
-            data = self.file.read_at(position, length)
+            data = (file or self._wake()).read_at(position, length)
         if len(data) != length:
             raise StoredDataCorrupt(
                 f"{self.path} ends at {position + len(data)}, {position + length} was expected",
@@ -227,7 +305,16 @@ class FileRecords:
         self.file.sync()
 
     def close(self) -> None:
-        self.file.close()
+        """Let go of the file, and have it opened by nobody again."""
+        with self._opening:
+            self._is_closed = True
+            if self._file is not None:
+                self._file.close()
+
+    def close_if_resting(self) -> None:
+        """Have the file opened by nobody again: it is about to be removed."""
+        with self._opening:
+            self._is_closed = self._is_closed or self._file is None
 
     def damaged(self, what: str, position: int, offset: int = -1) -> StoredDataCorrupt:
         """Return the error for damage at `position`."""

@@ -21,6 +21,7 @@ from engine.records.scan import scan_batches
 from engine.segment.file_records import BatchPosition, FileRecords, NotCached
 from engine.segment.indexes import SegmentIndexes
 from engine.segment.proofs import IndexProofs
+from engine.segment.resting import Resting
 from engine.segment.roll_params import RollParams
 from engine.types import INT32_MAX, NO_TIMESTAMP, Buffer, OffsetPosition, TimestampOffset
 
@@ -59,6 +60,7 @@ class Segment:
         "indexes",
         "proofs",
         "records",
+        "resting",
     )
 
     def __init__(
@@ -72,28 +74,25 @@ class Segment:
         jitter_ms: int = 0,
         suffix: str = "",
         is_new: bool = False,
+        is_resting: bool = False,
     ) -> None:
-        """Open the segment's log file, or create it if `is_new`; indexes open when first used."""
+        """Open the log file, or create it if `is_new`; a resting one, and indexes, when used."""
         self._fs = fs
         self.directory = directory
         self.base_offset = base_offset
         path = directory / (names.log_name(base_offset) + suffix)
-        file = fs.open(
-            path,
-            create=is_new,
-            exclusive=is_new,
-            preallocate_bytes=config.initial_file_bytes if is_new else 0,
-        )
-        self.records = FileRecords(file)
-        if file.size_bytes > INT32_MAX:
-            file.close()
-            raise self.records.damaged(
-                f"a file of {file.size_bytes} bytes is no segment, positions have 31 bits",
-                INT32_MAX,
-            )
+        space = config.initial_file_bytes if is_new else 0
+        options = {"create": is_new, "exclusive": is_new}
+        file = None if is_resting else fs.open(path, **options, preallocate_bytes=space)
+        self.records = FileRecords(file, fs, path)
+        if self.records.size_bytes > INT32_MAX:
+            self.records.close()
+            what = f"{self.records.size_bytes} bytes are no segment, positions have 31 bits"
+            raise self.records.damaged(what, INT32_MAX)
         self.indexes = SegmentIndexes(
             fs, directory, base_offset, config.segment_index_bytes, suffix=suffix
         )
+        self.resting = Resting(self.records, self.indexes)
         self.proofs = IndexProofs(self.records, base_offset)
         self.index_interval_bytes = config.index_interval_bytes  # more lie between two entries
         self._jitter_ms = jitter_ms
@@ -175,10 +174,11 @@ class Segment:
     @property
     def is_at_hand(self) -> bool:
         """Whether an append that rolls nothing would open, make and look at no file."""
-        is_known = self._rolling_timestamp is not None or self.records.size_bytes == 0
-        indexes = self.indexes
+        records, indexes = self.records, self.indexes
+        if records.is_resting or (self._rolling_timestamp is None and records.size_bytes):
+            return False
         needs_entry = self._unindexed_bytes > self.index_interval_bytes
-        return is_known and (indexes.are_open if needs_entry else indexes.are_known)
+        return indexes.are_open if needs_entry else indexes.are_known
 
     def _waited_ms(self, params: RollParams) -> int:
         """Return the record time since the first append; the wall clock where it had none."""
@@ -370,6 +370,7 @@ class Segment:
 
     def make_active(self) -> None:
         """Give the indexes room for appends again; those that rest, with the first append."""
+        self.resting.forbid()
         self.indexes.resize()
 
     def truncate(self, cut: SegmentCut, *, now_ms: int) -> None:
@@ -377,6 +378,7 @@ class Segment:
 
         The log lock is held. After a crash some of the bytes may be there again.
         """
+        self.resting.forbid()
         self.indexes.truncate_to_offset(cut.offset)
         self.indexes.resize()
         if cut.position < self.records.size_bytes:
@@ -402,10 +404,12 @@ class Segment:
 
         Afterwards all of it would survive a power cut.
         """
+        self.resting.forbid()
         self._note_maximum()
         self.indexes.close()
-        self.records.sync()
-        self.records.truncate(self.records.size_bytes)
+        if not self.records.is_resting:  # else it was synced and trimmed before
+            self.records.sync()
+            self.records.truncate(self.records.size_bytes)
         self.records.close()
 
     def close_handles(self) -> None:
@@ -416,19 +420,21 @@ class Segment:
     def change_suffix(self, new: str) -> None:
         """Rename the segment's files so that their names end in `new`, without what was there."""
         target = self.directory / (names.log_name(self.base_offset) + new)
-        self._fs.rename(self.records.path, target)
-        self.records.file.path = target
+        with self.records.renaming():
+            self._fs.rename(self.records.path, target)
+            self.records.path = target
         self.indexes.change_suffix(new)
 
     def remove_files(self) -> None:
         """Remove the files by name; whoever still reads them keeps them until done."""
         self.indexes.remove_files()
+        self.records.close_if_resting()
         self._fs.remove(self.records.path, missing_ok=True)
 
     def move_to(self, directory: Path) -> None:
-        """Note that the directory got another name; inside `indexes.renaming`."""
+        """Note that the directory got another name; inside `renaming` of both."""
         self.directory = directory
-        self.records.file.path = directory / self.records.path.name
+        self.records.path = directory / self.records.path.name
         self.indexes.move_to(directory)
 
 

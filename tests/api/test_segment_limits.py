@@ -29,7 +29,7 @@ async def put(api: Api, name: str, config: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("config", SMALL)
 async def test_a_topic_may_not_have_tiny_segments(tmp_path: Path, config: dict[str, Any]) -> None:
-    """Neither by their bytes nor by indexes that are full before: 422 names the limit."""
+    """Neither by their bytes nor by indexes that are full before: 422 names the limit (T9)."""
     async with running(tmp_path, min_segment_bytes=MIB) as api:
         assert (await put(api, "large", {"segment.bytes": MIB})).status_code == 201
         refused = await put(api, "small", config)

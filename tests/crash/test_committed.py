@@ -7,7 +7,8 @@ import pytest
 from engine.errors import StorageFull, StorageOffline
 from engine.log.log import Log
 from engine.types import FetchIsolation
-from tests.support.builders import World
+from tests.crash.test_found_by_simulation import failure_of
+from tests.support.builders import World, new_batch
 from tests.support.filesystem import PowerCut
 from tests.support.logs import CONFIG, append_values, fill, read_values, with_config
 from tests.support.machine import Operation
@@ -224,3 +225,20 @@ def test_what_is_appended_and_sealed_beside_a_commit_is_synced_by_the_next() -> 
     assert log.commit() == 3
     assert log.commit() == 5
     assert read_values(reopened(world)) == values
+
+
+def test_a_roll_whose_sync_fails_beside_that_of_a_commit_has_nothing_shown() -> None:
+    """A compacted log syncs what it seals; the commit beside it was told that all is well."""
+    world = World()
+    log = world.open_log(with_config(cleanup_policy=("compact",)))
+    log.append(new_batch())
+
+    def roll_beside(operation: Operation) -> None:
+        if operation.name == "sync":
+            world.disk.meanwhile = None
+            world.disk.fail("sync")
+            assert isinstance(failure_of(log.roll), StorageOffline)
+
+    world.disk.meanwhile = roll_beside
+    assert isinstance(failure_of(log.commit), StorageOffline)
+    assert log.watermarks.high_watermark == 0

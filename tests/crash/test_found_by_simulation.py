@@ -295,23 +295,6 @@ def test_a_sync_beside_one_that_fails_commits_nothing() -> None:
     assert log.watermarks.high_watermark == 0
 
 
-def test_a_roll_whose_sync_fails_beside_that_of_a_commit_has_nothing_shown() -> None:
-    """A compacted log syncs what it seals; the commit beside it was told that all is well."""
-    world = World()
-    log = world.open_log(with_config(cleanup_policy=("compact",)))
-    log.append(new_batch())
-
-    def roll_beside(operation: Operation) -> None:
-        if operation.name == "sync":
-            world.disk.meanwhile = None
-            world.disk.fail("sync")
-            assert isinstance(failure_of(log.roll), StorageOffline)
-
-    world.disk.meanwhile = roll_beside
-    assert isinstance(failure_of(log.commit), StorageOffline)
-    assert log.watermarks.high_watermark == 0
-
-
 def failure_of(work: Callable[[], object]) -> BaseException | None:
     try:
         work()

@@ -17,6 +17,7 @@ from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder, Recorder
 from engine.records.builder import build_batch
+from engine.segment.resting import SealedFiles
 from engine.types import TopicPartition
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.time import START_MS, ManualClock, ManualScheduler
@@ -90,6 +91,7 @@ class World:
             self.recorder,
             self.health,
             self.config,
+            SealedFiles(self.config.max_open_sealed_segments),
             Random(0),
         )
 

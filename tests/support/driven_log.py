@@ -346,8 +346,8 @@ class DrivenLog:
         self._adopt_doubtful(end)
         if self._doubtful_end is not None:
             self.saved_log_start = min(self.saved_log_start, self._doubtful_end)
-        assert least <= marks.high_watermark == end <= model.end
-        assert has_lost or log.recovery.damage is None
+        assert least <= marks.high_watermark == end <= model.end, (least, marks, model.end)
+        assert has_lost or log.recovery.damage is None, log.recovery.damage
         assert "ends before what" not in str(log.recovery.damage), "that was on the disk for sure"
         if end < model.end:
             model.cut_at(end)

@@ -50,6 +50,7 @@ CONFIG: Final = EngineConfig(
     default_topic_config=DEFAULTS,
     cleaner=CleanerConfig(enable=False, chunk_bytes=4_096),
     scrub=ScrubConfig(max_bytes_per_second=1e15),
+    max_open_sealed_segments=1,
     initial_task_delay_ms=200_000,
 )
 

@@ -14,6 +14,7 @@ from engine.log.loader import LoadRequest
 from engine.log.log import Log
 from engine.records.builder import build_batch
 from engine.records.header import Codec
+from engine.segment.resting import SealedFiles
 from engine.types import INT64_MAX
 from tests.support.builders import EVENTS, TOPIC_ID, World
 from tests.support.crew import Crew, sealed, unsealed
@@ -103,6 +104,7 @@ def open_log(tmp_path: Path, world: World) -> Log:
         world.recorder,
         DirectoryHealth(tmp_path),
         world.config,
+        SealedFiles(2),
     )
     return Log.open(context, EVENTS, TOPIC_ID, LoadRequest(directory, CONFIG, 0, 0, was_clean=True))
 

@@ -5,9 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench.stock import opened
+from engine.config import EngineConfig
 from engine.log.log import Log
 from engine.types import TopicPartition
 from tests.support.logs import append_values, fill_segments, read_values
+from tests.support.open_files import open_files_left
 
 LOG = TopicPartition("events", 0)
 
@@ -23,37 +25,70 @@ def open_files(log: Log) -> Counter[str]:
     return found
 
 
-def test_a_start_keeps_one_file_of_each_segment_open(tmp_path: Path) -> None:
-    """Ten thousand idle partitions or segments need ten thousand files, not fifty thousand.
+def test_a_start_keeps_the_file_of_the_active_segment_open(tmp_path: Path) -> None:
+    """Ten thousand segments of a partition need no files.
 
-    A read opens the index of offsets that it looks into, an append nothing before its first entry.
+    A read opens the segments that it looks into, an append nothing before its first index entry.
     """
     with opened(tmp_path) as manager:
         manager.create_topic("events", 1, {})
         fill_segments(manager.log(LOG), 2, 2, 2)
     with opened(tmp_path) as manager:
         log = manager.log(LOG)
-        assert open_files(log) == {".log": 3}
+        assert open_files(log) == {".log": 1}
         append_values(log, b"more")
         log.commit()
-        assert open_files(log) == {".log": 3}
+        assert open_files(log) == {".log": 1}
         assert len(read_values(log, 5)) == 2
+        assert open_files(log)[".log"] == 1
+        assert len(read_values(log, 3)) == 4
+        assert open_files(log)[".log"] == 2
         assert {kind for kind in open_files(log) if kind != ".log"} == {".index"}
         assert not log.segments[0].indexes.offset_stays_open()
     with opened(tmp_path) as manager:
         assert manager.log(LOG).watermarks.log_end_offset == 7
 
 
-def test_a_flush_closes_the_indexes_of_what_was_sealed(tmp_path: Path) -> None:
-    """A log that rolls all day long keeps one file of each segment, not five."""
+def test_a_flush_closes_the_files_of_what_was_sealed(tmp_path: Path) -> None:
+    """A log that rolls all day long keeps those of one segment open."""
     with opened(tmp_path) as manager:
         manager.create_topic("events", 1, {})
         log = manager.log(LOG)
         fill_segments(log, 2, 2, 2, 2)
         log.flush()
         found = open_files(log)
-        assert found[".log"] == 4
+        assert found[".log"] == 1
         assert found[".index"] == found[".timeindex"]
         assert found[".index"] in {1, 2}  # a map has a descriptor of its own before Python 3.13
         append_values(log, b"more")
         assert log.segments[-1].indexes.are_open
+
+
+def test_readers_keep_so_many_sealed_segments_open(tmp_path: Path) -> None:
+    """The one that was opened first is closed for the next; all of it can still be read."""
+    with opened(tmp_path) as manager:
+        manager.create_topic("events", 1, {"segment.index.bytes": "4096"})
+        values = fill_segments(manager.log(LOG), *[1] * 20)
+    config = EngineConfig(max_open_sealed_segments=3)
+    with opened(tmp_path, config) as manager:
+        log = manager.log(LOG)
+        for _ in range(2):
+            assert read_values(log) == values
+            assert open_files(log)[".log"] == 4
+            assert open_files(log)[".index"] <= 2 * 4
+
+
+def test_a_start_and_all_reads_need_few_files(tmp_path: Path) -> None:
+    """One topic with many segments took all descriptors, and the service did not start again."""
+    with opened(tmp_path) as manager:
+        manager.create_topic("events", 1, {"segment.index.bytes": "4096"})
+        values = fill_segments(manager.log(LOG), *[1] * 200)
+        manager.log(LOG).flush()
+    config = EngineConfig(max_open_sealed_segments=3)
+    with open_files_left(40), opened(tmp_path, config) as manager:
+        log = manager.log(LOG)
+        assert read_values(log) == values
+        assert read_values(log) == values
+        append_values(log, b"more")
+        log.roll()
+        log.flush()

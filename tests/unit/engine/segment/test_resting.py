@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import OffsetBelowLogStart, StoredDataCorrupt
+from engine.fs.filesystem import File
 from engine.log.log import Log
-from engine.segment.file_records import NotCached
+from engine.segment.file_records import FileRecords, NotCached
 from engine.segment.segment import Segment
 from engine.segment.times import floor_by_time
 from engine.types import TimestampOffset
@@ -175,6 +177,7 @@ def test_a_look_on_the_event_loop_opens_no_file_that_a_flush_has_just_closed() -
     assert segment.indexes.offset_stays_open()
     log.flush()
     world.disk.fail("open_map")
+    segment.records.file.size_bytes  # noqa: B018 - the log file rests, and is opened again
     found = segment.locate(3, cached_only=True)
     assert found is not None
     assert found.base_offset == 3
@@ -183,3 +186,90 @@ def test_a_look_on_the_event_loop_opens_no_file_that_a_flush_has_just_closed() -
     segment.indexes.rest()
     with pytest.raises(NotCached):
         segment.locate(3, cached_only=True)
+
+
+def resting(count: int = 3) -> tuple[World, Log, list[bytes]]:
+    """A flushed log whose sealed segments have one record each, and no file open."""
+    world = World()
+    log = world.open_log()
+    values = fill_segments(log, *[1] * count)
+    log.flush()
+    assert [segment.records.is_resting for segment in log.segments] == [True] * (count - 1) + [
+        False
+    ]
+    return world, log, values
+
+
+def test_nothing_is_opened_for_a_read_that_must_not_wait() -> None:
+    """The event loop hands such a read to a worker."""
+    _, log, _ = resting()
+    assert log.read(0, max_bytes=1, cached_only=True) is None
+    assert log.segments[0].records.is_resting
+
+
+def test_a_segment_that_rests_is_read_under_its_new_name() -> None:
+    """The directory was renamed, or the segment waits for its removal."""
+    world, log, values = resting()
+    oldest = log.segments[0]
+    log.rename_directory(world.directory / "events-0.renamed")
+    assert read_values(log) == values
+    oldest.resting.rest()
+    log.delete_records(1)
+    log.run_retention()
+    assert oldest.records.is_resting
+    assert oldest.read(0, oldest.size_bytes)
+    oldest.records.rest()
+    world.scheduler.advance(log.config.file_delete_delay_ms)
+    with pytest.raises(ValueError, match="is closed"):
+        oldest.read(0, oldest.size_bytes)
+
+
+def test_a_reader_of_a_segment_that_was_removed_is_told_where_the_log_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had the segments of before; their files are gone when it comes to open them."""
+    world, log, _ = resting()
+    wake = FileRecords._wake  # noqa: SLF001 - the instant before the file is opened
+
+    def removed_meanwhile(records: FileRecords) -> File:
+        monkeypatch.undo()
+        log.delete_records(1)
+        log.run_retention()
+        world.scheduler.advance(log.config.file_delete_delay_ms)
+        return wake(records)
+
+    monkeypatch.setattr(FileRecords, "_wake", removed_meanwhile)
+    with pytest.raises(OffsetBelowLogStart):
+        log.read(0, max_bytes=1)
+    assert not world.health.is_offline
+
+
+@pytest.mark.parametrize("damage", ["shorter", "gone"])
+def test_a_file_that_changed_while_it_rested_is_damage(damage: str) -> None:
+    """Nobody of ours changes it: the disk is not blamed, and other segments are read."""
+    world, log, _ = resting()
+    path = log.segments[0].records.path
+    if damage == "gone":
+        world.disk.remove(path)
+    else:
+        with world.disk.open(path) as file:
+            file.truncate(5)
+    with pytest.raises(StoredDataCorrupt, match="and had" if damage == "shorter" else "gone"):
+        log.read(0, max_bytes=1)
+    assert log.read(1, max_bytes=1) is not None
+    assert not world.health.is_offline
+
+
+def test_a_truncation_wakes_the_segment_that_becomes_active() -> None:
+    """Appends find it open, and it rests no more, however many others are read."""
+    world, log, values = resting(5)
+    log.truncate_to(3)
+    active = log.segments[-1]
+    for _ in range(3):
+        append_values(log, b"more")
+        log.commit()
+        active.resting.rest()
+        assert read_values(log)[:3] == values[:3]
+        assert not active.records.is_resting
+    world.restart(power_cut=True)
+    assert read_values(world.open_log(recovery_point=2)) == [*values[:3], *[b"more"] * 3]
