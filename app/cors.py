@@ -20,6 +20,7 @@ TAKEN: Final = (
     "Accept", "Authorization", "Content-Digest", "Content-Encoding", "Content-Type",
     "Expected-Offset", "Idempotency-Key", "If-Match", "If-None-Match", "If-Range", "Last-Event-ID",
     "Producer-Epoch", "Producer-Id", "Producer-Sequence", "Range", "Traceparent",
+    "X-API-Key",
 )  # fmt: skip
 """Request headers that mean something here."""
 SHOWN: Final = (

@@ -28,6 +28,7 @@ _ONCE: Final = frozenset(
         b"sec-fetch-site",
         b"traceparent",
         b"transfer-encoding",
+        b"x-api-key",
     }
 )
 """Of two of these, one reader takes the first and another the last: neither is what was meant."""

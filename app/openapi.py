@@ -144,13 +144,30 @@ def _add_security(made: Json) -> None:
             "scheme": "bearer",
             "description": "An API key (`tidelog keys create`), or a JWT of the issuer configured",
         },
+        "basic": {
+            "type": "http",
+            "scheme": "basic",
+            "description": "The API key as the password; the user name is ignored",
+        },
+        "apiKey": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "X-API-Key",
+            "description": "An API key; a JWT is accepted as `bearer` only",
+        },
         "clientCertificate": {
             "type": "mutualTLS",
             "description": "A certificate whose subject has scopes in the settings",
         },
     }
     # A service that only listens on loopback asks for none, unless they are configured.
-    made["security"] = [{"bearer": []}, {"clientCertificate": []}, {}]
+    made["security"] = [
+        {"bearer": []},
+        {"basic": []},
+        {"apiKey": []},
+        {"clientCertificate": []},
+        {},
+    ]
     for path in made["paths"].values():
         for operation in path.values():
             rule = RULES[operation["operationId"]]

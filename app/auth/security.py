@@ -8,17 +8,26 @@ the answer costs one look at an attribute.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from app.auth.key_ring import KeyRing
 from app.auth.keys import PREFIX, api_keys_path
 from app.auth.lasting import Lasting
+from app.auth.presented import (
+    CHALLENGE,
+    CREDENTIAL_HEADERS,
+    Headers,
+    Presented,
+    malformed,
+    presented_in,
+    refused,
+)
 from app.auth.principal import ANONYMOUS, InvalidToken, Principal, anonymous, forbidden
 from app.auth.quotas import Meters, Quota
 from app.auth.rules import RULES, Reach, Rule
 from app.auth.scopes import Grants, is_scope
-from app.problems import MalformedRequest, Unauthenticated
+from app.problems import Unauthenticated
 from app.settings import Settings
 from engine.clock import Clock
 from engine.errors import CorruptCheckpoint, InvalidConfig, Recovering
@@ -28,17 +37,11 @@ if TYPE_CHECKING:
     from app.auth.jwks import IssuerKeys
     from app.auth.tokens import Tokens
 
-Headers = Sequence[tuple[bytes, bytes]]
-
 PEER_KEY: Final = "tidelog.client_certificate"
 """Where a request's scope has the subject of the client's certificate, as RFC 4514 writes it."""
 
 MAX_LET_IN: Final = 10_000
 """Credentials remembered with an operation and a topic; beyond it all are looked at anew."""
-
-_HEADER: Final = b"authorization"
-
-CHALLENGE: Final = 'Bearer realm="tidelog"'
 
 
 class Security:
@@ -68,7 +71,7 @@ class Security:
             self._tokens = Tokens(self._issuer_keys, settings, self._meters)
         self.lasting = Lasting(clock)
         self._anybody = anonymous(None if quota == Quota() else self._meters.of(ANONYMOUS))
-        self._let_in: dict[tuple[str | bytes | None, ...], Principal] = {}
+        self._let_in: dict[tuple[object, ...], Principal] = {}
         self._keys_known = 0
         self._keys_read_ms = 0
         """When the API keys were last looked at with success, on the monotonic clock."""
@@ -123,7 +126,8 @@ class Security:
             self._forget()
         # Who has been let in to do the same before is found by what they show. An attacker learns
         # nothing from the time that takes: bytes are compared only if their keyed hashes agree.
-        shown = (operation, topic, peer, *[value for name, value in headers if name == _HEADER])
+        credentials = [header for header in headers if header[0] in CREDENTIAL_HEADERS]
+        shown = (operation, topic, peer, *credentials)
         principal = self._let_in.get(shown)
         if principal is None or not principal.is_valid(self._clock.now_ms()):
             principal = self.identify(operation, headers, peer)
@@ -166,8 +170,8 @@ class Security:
         return rule.reach is Reach.OPEN or is_left_open
 
     def _known(self, headers: Headers, peer: str | None) -> Principal:
-        given = [value for name, value in headers if name == _HEADER]
-        if not given:
+        presented = presented_in(headers, self._settings.max_credential_bytes)
+        if presented is None:
             if peer is None:
                 raise Unauthenticated(
                     "this needs credentials: Authorization: Bearer <API key or token>",
@@ -175,36 +179,28 @@ class Security:
                 )
             principal = self._certificates.get(peer)
             if principal is None:
-                raise _refused("the client certificate is of nobody known here")
+                raise refused("the client certificate is of nobody known here")
             return principal
-        if len(given) > 1:
-            raise _malformed("there are several Authorization headers")
-        if len(given[0]) > self._settings.max_credential_bytes:
-            limit = self._settings.max_credential_bytes
-            raise _malformed(f"Authorization is longer than max_credential_bytes ({limit})")
-        scheme, _, token = given[0].partition(b" ")
-        token = token.strip()
-        if scheme.lower() != b"bearer":
-            raise _refused("only Bearer is known here")
-        if not token or b" " in token:
-            raise _malformed("Authorization is not a scheme and one token")
-        principal = self._bearer(token)
+        principal = self._presented(presented)
         if not principal.is_valid(self._clock.now_ms()):
-            raise _refused("the credentials have expired")
+            raise refused("the credentials have expired")
         return principal
 
-    def _bearer(self, token: bytes) -> Principal:
+    def _presented(self, presented: Presented) -> Principal:
+        token = presented.token
         if token.startswith(PREFIX):
             principal = self._ring.identify(token)
             if principal is None:
-                raise _refused("the API key is not valid")
+                raise refused("the API key is not valid")
             return principal
+        if not presented.is_bearer:
+            raise refused("the password of Basic, or X-API-Key, is not an API key")
         if self._tokens is None:
-            raise _refused("this is no API key, and tokens are not taken here")
+            raise refused("this is no API key, and tokens are not taken here")
         try:
             return self._tokens.identify(token, self._clock.now_ms())
         except InvalidToken as error:
-            raise _refused(f"the token is not valid: {error}") from error
+            raise refused(f"the token is not valid: {error}") from error
 
     async def refresh_keys(self) -> None:
         """Look whether the API keys have changed, and put what was found in force.
@@ -261,7 +257,7 @@ def has_credentials(settings: Settings, fs: FileSystem) -> bool:
 def refuse_credentials_in(query: bytes) -> None:
     """Raise MalformedRequest if credentials are in the URL, where every log would have them."""
     if b"access_token=" in query.lower() or b"api_key=" in query.lower():
-        raise _malformed("credentials belong into the Authorization header, never into the URL")
+        raise malformed("credentials belong into the Authorization header, never into the URL")
 
 
 def peer_of(scope: Mapping[str, Any]) -> str | None:
@@ -288,21 +284,6 @@ def _ensure_allowed(principal: Principal, rule: Rule, topic: str | None) -> None
             raise forbidden(f"{rule.actions[0].value}:*")
     elif rule.reach is Reach.METRICS and not grants.metrics:
         raise forbidden("metrics")
-
-
-def _refused(detail: str) -> Unauthenticated:
-    """Return the refusal of credentials that were given (RFC 6750, 3.1)."""
-    return Unauthenticated(
-        detail, headers={"www-authenticate": f'{CHALLENGE}, error="invalid_token"'}
-    )
-
-
-def _malformed(detail: str) -> MalformedRequest:
-    return MalformedRequest(
-        detail,
-        headers={"www-authenticate": f'{CHALLENGE}, error="invalid_request"'},
-        header="authorization",
-    )
 
 
 def _certificates(settings: Settings, meters: Meters) -> dict[str, Principal]:

@@ -102,6 +102,7 @@ NO_HTTP = {
     "no colon": b"xy\r\n" + LENGTH + BODY,
     "two hosts": b"host: y\r\n" + LENGTH + BODY,
     "two conditions": b"expected-offset: 0\r\nexpected-offset: 9\r\n" + LENGTH + BODY,
+    "two keys": b"x-api-key: a\r\nx-api-key: b\r\n" + LENGTH + BODY,
     "two tags": b'if-match: "0-0-00000000"\r\nif-match: "0-1-00000000"\r\n' + LENGTH + BODY,
     "headers without end": b"x: y\r\n" * 100_000 + LENGTH + BODY,
 }
