@@ -34,7 +34,7 @@ async def test_a_read_may_end_at_a_name(cut: Api, path: str, name: str, end: int
 
 
 async def test_a_fetch_may_end_at_a_name(cut: Api) -> None:
-    """As a read."""
+    """Each partition has an end of its own, which may be a name."""
     wanted = {"topic": "events", "partition": 0, "end_offset": "latest"}
     answer = await cut.client.post("/v1/fetch", json={"partitions": [wanted]})
     (entry,) = answer.json()["partitions"]
