@@ -1,11 +1,6 @@
 """A real shared cache in front of the service: protocol rule C4, with `deploy/nginx-cache.conf`."""
 
-import grp
 import json
-import os
-import pwd
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,63 +10,27 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.nginx import NAME, client_of, nginx
 from tests.support.server import serving
 from tests.support.service import BATCHES, OFFSETS, RECORDS
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("nginx")]
 
-CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx-cache.conf"
 LOG = "/v1/topics/events/partitions/0"
-
-WRAPPER = """
-user {user} {group};
-worker_processes 1;
-pid {home}/pid;
-error_log {home}/error.log;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {home}/body;
-    proxy_temp_path {home}/proxy;
-    fastcgi_temp_path {home}/fastcgi;
-    uwsgi_temp_path {home}/uwsgi;
-    scgi_temp_path {home}/scgi;
-    include {home}/cache.conf;
-}}
-"""
 
 
 @contextmanager
 def cached(origin: str) -> Iterator[httpx.Client]:
-    """A client of nginx, which listens on a socket of its own in front of `origin`."""
-    with tempfile.TemporaryDirectory(prefix="nginx") as home:
-        configured = CONFIGURATION.read_text(encoding="utf-8")
-        for theirs, ours in (
-            ("http://127.0.0.1:8080", origin),
-            ("listen 8081", f"listen unix:{home}/socket"),
-            ("/var/cache/nginx/tidelog", f"{home}/cache"),
-        ):
-            assert theirs in configured
-            configured = configured.replace(theirs, ours)
-        Path(home, "cache.conf").write_text(configured, encoding="utf-8")
-        user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
-        wrapper = WRAPPER.format(home=home, user=user, group=group)
-        Path(home, "nginx.conf").write_text(wrapper, encoding="utf-8")
-        nginx = ["nginx", "-p", home, "-c", f"{home}/nginx.conf", "-e", f"{home}/error.log"]
-        subprocess.run(nginx, check=True)  # returns when it listens
-        try:
-            transport = httpx.HTTPTransport(uds=f"{home}/socket")
-            with httpx.Client(transport=transport, base_url="http://cache", timeout=60) as client:
-                yield client
-        finally:
-            subprocess.run([*nginx, "-s", "stop"], check=True)
+    """A client of nginx in front of `origin`."""
+    with nginx(origin) as socket, client_of(socket) as client:
+        yield client
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[httpx.Client]:
     """A topic of one partition behind a cache."""
     with (
-        serving(tmp_path, cache_visibility="public") as served,
+        serving(tmp_path, cache_visibility="public", allowed_hosts=[NAME]) as served,
         cached(served.url) as client,
     ):
         client.put("/v1/topics/events", json={}).raise_for_status()
@@ -122,7 +81,7 @@ def test_a_part_of_kept_batches_is_answered_by_the_cache(cache: httpx.Client) ->
 
 def test_private_pages_are_not_kept(tmp_path: Path) -> None:
     """Unless the operator says `public`, every reader is answered by the service."""
-    with serving(tmp_path) as served, cached(served.url) as client:
+    with serving(tmp_path, allowed_hosts=[NAME]) as served, cached(served.url) as client:
         client.put("/v1/topics/events", json={}).raise_for_status()
         page = append(client, 1)
         assert [get(client, page)[0] for _ in range(3)] == ["MISS"] * 3
@@ -155,7 +114,7 @@ def test_a_log_that_was_made_again_is_not_hidden(cache: httpx.Client) -> None:
     """The old log's pages stay under its own log_id; whatever else is asked for tells."""
     old_page = append(cache, "old", "old")
     assert values(get(cache, old_page)[1]) == ["old", "old"]
-    next_page = get(cache, old_page)[1].links["next"]["url"]
+    next_page = get(cache, f"{old_page}&max_records=1")[1].links["next"]["url"]
     cache.delete("/v1/topics/events").raise_for_status()
     assert get(cache, RECORDS)[1].status_code == 404
     cache.put("/v1/topics/events", json={}).raise_for_status()
