@@ -66,8 +66,11 @@ class DurableLog(LogReader):
             started = perf_counter()
             # Opened first: a failed open is not a failed sync.
             opened = self._open_directory() if order.has_new_names else nullcontext()
-            with opened as directory, context.health.syncing():
-                order.run(directory)
+            try:
+                with opened as directory, context.health.syncing():
+                    order.run(directory)
+            except ValueError as error:
+                raise self._closed() from error  # meanwhile
         duration_ms = (perf_counter() - started) * 1000
         context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
         with self._lock:
@@ -101,6 +104,7 @@ class DurableLog(LogReader):
         try:
             self._flush_beside(context, state, segments, snapshots)
         except ValueError:  # files were closed
+            self._ensure_open()
             if state is self._state:
                 raise
         with self._lock:
