@@ -17,10 +17,12 @@ import pytest
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.inodes import ForgetfulFile
 from tests.support.simulation.runs import changes_of, run
+from tests.support.simulation.simulation import WIDE_FROM
 
 FIXED_SEEDS = range(200)
+WIDE_SEEDS = range(WIDE_FROM, WIDE_FROM + 100)
 RUNS_PER_TEST = 25
-FRESH_FROM = 1_000_000
+FRESH_FROM = 2 * WIDE_FROM
 FRESH_PER_DAY = 50
 TODAY = time.time_ns() // (24 * 3_600 * 1_000_000_000)
 FOUND = {
@@ -39,7 +41,7 @@ FOUND = {
 }
 """Seeds that once failed, for the engine or for the model, and what they showed."""
 
-LONG_FROM = 100_000
+LONG_FROM = WIDE_FROM + 100_000
 LONG_RUNS = 2_000
 
 
@@ -58,7 +60,7 @@ def play(seeds: range) -> None:
     )
 
 
-@pytest.mark.parametrize("first", FIXED_SEEDS[::RUNS_PER_TEST])
+@pytest.mark.parametrize("first", [*FIXED_SEEDS[::RUNS_PER_TEST], *WIDE_SEEDS[::RUNS_PER_TEST]])
 def test_nothing_is_lost_whatever_happens(first: int) -> None:
     """What was acknowledged stays, in order and once; what was read never changes."""
     play(range(first, first + RUNS_PER_TEST))
@@ -110,6 +112,7 @@ def test_a_seed_decides_everything() -> None:
     """The same seed makes the same changes to the disk, another one others."""
     assert changes_of(7) == changes_of(7)
     assert changes_of(7) != changes_of(8)
+    assert changes_of(WIDE_FROM) == changes_of(WIDE_FROM) != changes_of(WIDE_FROM + 1)
 
 
 @pytest.mark.long
@@ -133,5 +136,5 @@ def test_a_seed_decides_everything_in_another_process_too() -> None:
 
 def digest() -> str:
     """Everything that some runs did to their disks."""
-    changes = [changes_of(seed) for seed in range(10)]
+    changes = [changes_of(seed) for seed in (*range(10), *WIDE_SEEDS[:10])]
     return hashlib.sha256(repr(changes).encode()).hexdigest()

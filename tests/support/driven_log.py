@@ -6,7 +6,7 @@ not; `reopen` finds out, and fails unless what it finds is one of the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -86,10 +86,10 @@ class DrivenLog:
         return self.build(count, producer_id=producer_id, **{**defaults, **options})
 
     def append(self, count: int, *, is_checked: bool = False, **options: Any) -> None:
-        self._append(self.build(count, **options), is_checked=is_checked)
+        self.write(self.build(count, **options), checked=is_checked)
 
     def append_several(self, counts: list[int]) -> None:
-        self._append(bytearray(b"".join(self.build(count) for count in counts)))
+        self.write(bytearray(b"".join(self.build(count) for count in counts)))
 
     def append_of_producer(self, producer_id: int, *counts: int) -> None:
         """Append a batch for each count, all of them at once."""
@@ -99,7 +99,7 @@ class DrivenLog:
             for count in counts:
                 batches.append(self.produce(producer_id, count, base_sequence=sequence))
                 sequence += count
-            self._append(bytearray(b"".join(batches)))
+            self.write(bytearray(b"".join(batches)))
 
     def end_transaction(self, producer_id: int, *, commits: bool, fences: bool) -> None:
         if not self.model.is_in_transaction(producer_id):
@@ -112,13 +112,13 @@ class DrivenLog:
             coordinator_epoch=0,
             timestamp=self.clock.now_ms(),
         )
-        self._append(data, is_abort=not commits)
+        self.write(data, is_abort=not commits)
 
     def begin_epoch(self, producer_id: int, count: int) -> None:
         epoch, _ = self.model.next_sequence(producer_id)
         if not self.model.is_in_transaction(producer_id):
             options = {"producer_epoch": epoch + 1, "base_sequence": 0}
-            self._append(self.produce(producer_id, count, **options))
+            self.write(self.produce(producer_id, count, **options))
 
     def retry(self, producer_id: int, back: int, *, count: int = 1) -> None:
         """Send batches again that are there: nothing is appended, and the answer is the old one."""
@@ -163,20 +163,27 @@ class DrivenLog:
             with pytest.raises(InvalidTransactionState):
                 self.log.append(self.produce(producer_id, 1, is_transactional=False))
 
-    def _append(
-        self, data: bytearray, *, is_abort: bool | None = None, is_checked: bool = False
+    def write(
+        self,
+        data: bytearray,
+        *,
+        is_abort: bool | None = None,
+        aborts: Sequence[bool | None] = (),
+        **options: Any,
     ) -> None:
+        """Append batches; `aborts` says of each what `is_abort` says of one."""
         origin = AppendOrigin.CLIENT if is_abort is None else AppendOrigin.COORDINATOR
+        aborts = aborts or [is_abort for _ in _split(data)]
         try:
-            appended = self._append_to(self.log, data, origin=origin, checked=is_checked)
+            appended = self._append_to(self.log, data, **{"origin": origin, **options})
             assert not appended.is_duplicate
         except BaseException:
-            self._doubtful = [(bytes(one), is_abort) for one in _split(data)]
+            self._doubtful = list(zip(map(bytes, _split(data)), aborts, strict=True))
             if self.log.watermarks.log_end_offset > self.model.end:
                 self._adopt_doubtful(self.log.watermarks.log_end_offset)
             raise
-        for batch in _split(data):
-            self._note(batch, is_abort)
+        for batch, is_its_abort in zip(_split(data), aborts, strict=True):
+            self._note(batch, is_its_abort)
         self._doubtful = []
         assert self.log.watermarks.log_end_offset == self.model.end
 

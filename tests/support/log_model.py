@@ -7,7 +7,7 @@ batch, for nothing but compaction may change one that is in the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.records.batch import BatchView
 from engine.records.header import BatchHeader
@@ -174,6 +174,20 @@ class LogModel:
                     and one.base_offset in before
                 ]
                 self.remembered[header.producer_id] = [*kept, batch][-REMEMBERED_BATCHES:]
+
+    def copy(self) -> LogModel:
+        """Return a model to go on with, beside this one."""
+        batches = {id(one): replace(one) for one in (*self.batches, *self.compacted_away)}
+        return replace(
+            self,
+            batches=[batches[id(one)] for one in self.batches],
+            remembered={
+                producer_id: [batches.get(id(one), one) for one in sent]
+                for producer_id, sent in self.remembered.items()
+            },
+            compacted_away=[batches[id(one)] for one in self.compacted_away],
+            published=dict(self.published),
+        )
 
     # -- producers ---------------------------------------------------------------------------
 

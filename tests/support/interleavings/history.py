@@ -7,7 +7,7 @@ results alone, and say what any reader may have seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from engine.records.batch import BatchView
@@ -42,7 +42,7 @@ class History:
     models: dict[int, LogModel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.begun_with = copied(self.scene.driven.model)
+        self.begun_with = self.scene.driven.model.copy()
         self.first_epoch = self.begun_with.leader_epoch
 
     @property
@@ -63,13 +63,13 @@ class History:
 
     def conclude(self) -> None:
         """Make the models, the last of which is what the log has to be now."""
-        model = copied(self.begun_with)
+        model = self.begun_with.copy()
         self._take(model, self.first_epoch)
         self.models[self.first_epoch] = model
         log, driven = self.scene.log, self.scene.driven
         if self.is_cut:
             assert self.cut_at is not None, "the epoch rises by a truncation alone"
-            model = copied(model)
+            model = model.copy()
             model.commit()
             model.truncate_to(self.cut_at)
             self.models[model.leader_epoch] = model
@@ -81,7 +81,7 @@ class History:
         self._take_start(model)
         assert model.high_watermark <= log.watermarks.high_watermark <= model.end
         model.show_up_to(log.watermarks.high_watermark)
-        driven.model = copied(model)
+        driven.model = model.copy()
         if self.moved:
             driven.model.forget_producers()
         if not self.is_closing:
@@ -167,12 +167,11 @@ class History:
         """Return records and high watermark; while something is changed, those before and after."""
         marks, epoch = moment.marks, moment.leader_epoch
         ends = [(epoch, marks.log_end_offset, marks.high_watermark)]
+        later = [one.next_offset for one in self.model_of(epoch).batches]
         if moment.is_appending:
-            ends += [
-                (epoch, batch.next_offset, marks.high_watermark)
-                for batch in self.model_of(epoch).batches
-                if batch.next_offset > marks.log_end_offset
-            ]
+            ends += [(epoch, end, marks.high_watermark) for end in later if end > ends[0][1]]
+        if self.moved:  # in the files that the log has left it is as it was at any time before
+            ends += [(epoch, end, end) for end in later]
         if epoch > self.first_epoch and self.cut_at is not None and moment.is_cutting:
             ends.append((epoch, min(self.cut_at, marks.log_end_offset), marks.high_watermark))
             ends.append((self.first_epoch, self.whole.end, self.whole.end))
@@ -192,21 +191,3 @@ class History:
 
 def committed(record: Content | None, high_watermark: int) -> Content | None:
     return record if record is not None and record[0] < high_watermark else None
-
-
-def copied(model: LogModel) -> LogModel:
-    """Return a model to go on with, beside the one that is kept."""
-    batches = {id(one): replace(one) for one in (*model.batches, *model.compacted_away)}
-    return LogModel(
-        [batches[id(one)] for one in model.batches],
-        model.log_start,
-        model.high_watermark,
-        model.end,
-        model.leader_epoch,
-        {
-            producer_id: [batches.get(id(one), one) for one in sent]
-            for producer_id, sent in model.remembered.items()
-        },
-        [batches[id(one)] for one in model.compacted_away],
-        dict(model.published),
-    )

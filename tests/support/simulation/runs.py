@@ -13,8 +13,9 @@ from tests.support.filesystem import ForgetfulDisk
 from tests.support.patience import at_most
 from tests.support.simulation.determinism import deterministic
 from tests.support.simulation.history import Step, history_of, shortened
-from tests.support.simulation.simulation import Simulation
-from tests.support.simulation.steps import WEIGHTS, WORKS
+from tests.support.simulation.more_steps import ALL_WEIGHTS, ALL_WORKS
+from tests.support.simulation.simulation import WIDE_FROM, Simulation
+from tests.support.simulation.steps import WEIGHTS
 from tests.support.simulation.trouble import Trouble
 
 LONGEST_S = 30
@@ -44,9 +45,14 @@ class Failure:
         )
 
 
+def steps_of(seed: int) -> list[Step]:
+    """Return the steps of a life."""
+    return history_of(seed, WEIGHTS if seed < WIDE_FROM else ALL_WEIGHTS)
+
+
 def run(seed: int, new_disk: Callable[[], ForgetfulDisk] = ForgetfulDisk) -> Failure | None:
     """Play the run of a seed; return what went wrong, if anything."""
-    steps = history_of(seed, WEIGHTS)
+    steps = steps_of(seed)
     failed = _attempt(seed, steps, new_disk)
     if failed is None:
         return None
@@ -63,7 +69,7 @@ def changes_of(seed: int) -> Sequence[object]:
     """Return every change that a run makes to the disk, to compare it with a repetition."""
     with deterministic(seed):
         simulation = Simulation(seed)
-        _play(simulation, seed, history_of(seed, WEIGHTS))
+        _play(simulation, seed, steps_of(seed))
     return simulation.disk.changes
 
 
@@ -88,7 +94,7 @@ def _attempt(
 
 def _play(simulation: Simulation, seed: int, steps: Sequence[Step]) -> None:
     for step in steps:
-        simulation.play(step, WORKS[step.name])
+        simulation.play(step, ALL_WORKS[step.name])
     simulation.trouble = Trouble.none()
     simulation.stop_and_start(Random(f"end {seed}"))
     simulation.check()

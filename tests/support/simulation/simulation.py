@@ -28,10 +28,13 @@ from tests.support.driven_log import DrivenLog
 from tests.support.filesystem import ForgetfulDisk, PowerCut
 from tests.support.machine import Operation
 from tests.support.simulation.history import Step
+from tests.support.simulation.looks import look_beside
 from tests.support.simulation.threads import Threads
 from tests.support.simulation.trouble import Kind, Trouble
 from tests.support.time import ManualClock, ManualScheduler
 
+WIDE_FROM: Final = 10_000_000
+"""Lives of seeds from here on have all steps; see `more_steps`."""
 TROUBLE: Final = 0.2
 TROUBLE_AT_A_START: Final = 0.25
 MEANWHILE: Final = 0.5
@@ -82,6 +85,8 @@ class Simulation:
         recorder: Recorder | None = None,
     ) -> None:
         random = Random(f"machine {seed}")
+        self.is_wide = seed >= WIDE_FROM
+        """Whether others look at logs beside what is done, too."""
         self.trouble_at_starts: Callable[[Random, float], Trouble] = Trouble.drawn
         self.disk = disk or ForgetfulDisk()
         self.clock = ManualClock()
@@ -218,7 +223,7 @@ class Simulation:
 
     def restart(self, random: Random, trouble: Trouble) -> None:
         """End the process in a bad way, and start until it succeeds."""
-        least = self._least(is_kill=trouble.only_kills)
+        least = self.least_ends(is_kill=trouble.only_kills)
         self.disk.meanwhile = None
         trouble.end(self.disk, random)
         is_unharmed = trouble.kind is Kind.NOTHING and trouble.only_kills
@@ -239,9 +244,9 @@ class Simulation:
         self.threads.ensure_nobody_waits()
         self.verify()
         self.disk.restart(random=random if random.random() < 0.5 else None)
-        self.start(random, self._least(is_kill=False), has_lost=False)
+        self.start(random, self.least_ends(is_kill=False), has_lost=False)
 
-    def _least(self, *, is_kill: bool) -> dict[DrivenLog, int]:
+    def least_ends(self, *, is_kill: bool = False) -> dict[DrivenLog, int]:
         """Where each log ends at least after what happens next."""
         return {
             driven: driven.least_end(is_kill=is_kill)
@@ -267,7 +272,7 @@ class Simulation:
             starts += 1
             trouble.end(self.disk, random)
             if not trouble.only_kills:
-                for driven, end in self._least(is_kill=False).items():
+                for driven, end in self.least_ends(is_kill=False).items():
                     least[driven] = min(least[driven], end)
             has_lost = True
         self._compare(least, has_lost=has_lost, starts=starts)
@@ -331,7 +336,12 @@ class Simulation:
 
 def others_act(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     """What may happen at any time, on any thread."""
-    match random.choice(["append", "append", "produce", "commit", "roll", "round", "scrub"]):
+    looks = ["look", "look", "look"] if simulation.is_wide else []
+    match random.choice(
+        ["append", "append", "produce", "commit", "roll", "round", "scrub", *looks]
+    ):
+        case "look":
+            look_beside(driven, random)
         case "round" if not driven.is_syncing:
             simulation.threads.commit_round()
         case "scrub":

@@ -18,6 +18,7 @@ from tests.support.simulation.simulation import Simulation, TopicTruth
 from tests.support.simulation.trouble import Ending, Kind, Trouble
 
 Work = Callable[[Simulation, Random], None]
+WorkOnLog = Callable[[Simulation, DrivenLog, Random], None]
 
 WORKS: dict[str, Work] = {}
 WEIGHTS: dict[str, int] = {}
@@ -37,23 +38,29 @@ def step(weight: int) -> Callable[[Work], Work]:
     return add
 
 
-def on_a_log(weight: int) -> Callable[[Callable[[Simulation, DrivenLog, Random], None]], Work]:
+def on_a_log(weight: int) -> Callable[[WorkOnLog], Work]:
     """Have the function happen that often to some log, if there is one."""
 
-    def add(work: Callable[[Simulation, DrivenLog, Random], None]) -> Work:
-        def choose(simulation: Simulation, random: Random) -> None:
-            logs = simulation.logs
-            if not logs:
-                create_topic(simulation, random)
-                return
-            log = random.choice(sorted(logs))
-            simulation.told.append(f"      {log} {dict(logs[log].facts())}")
-            work(simulation, logs[log], random)
-
-        choose.__name__ = work.__name__
-        return step(weight)(choose)
+    def add(work: WorkOnLog) -> Work:
+        return step(weight)(choosing_a_log(work))
 
     return add
+
+
+def choosing_a_log(work: WorkOnLog) -> Work:
+    """Return the same, done to some log, if there is one."""
+
+    def choose(simulation: Simulation, random: Random) -> None:
+        logs = simulation.logs
+        if not logs:
+            create_topic(simulation, random)
+            return
+        log = random.choice(sorted(logs))
+        simulation.told.append(f"      {log} {dict(logs[log].facts())}")
+        work(simulation, logs[log], random)
+
+    choose.__name__ = work.__name__
+    return choose
 
 
 # -- topics --------------------------------------------------------------------------------------
@@ -67,7 +74,10 @@ def create_topic(simulation: Simulation, random: Random) -> None:
     overrides = {"cleanup.policy": random.choice(POLICIES)}
     if random.random() < 0.3:
         overrides["retention.bytes"] = "9000"
-    count = random.randint(1, 2)
+    create(simulation, name, random.randint(1, 2), overrides)
+
+
+def create(simulation: Simulation, name: str, count: int, overrides: dict[str, str]) -> None:
     before = simulation.topics.get(name, TopicTruth([], []))  # on a full disk no trace is removed
     simulation.topics[name] = TopicTruth(
         [*before.configs, overrides],
@@ -118,9 +128,14 @@ def change_config(simulation: Simulation, random: Random) -> None:
         changes["cleanup.policy"] = "compact,delete"
         for driven in truth.logs:
             driven.was_compacted = True
+    partitions = len(truth.logs) + (random.random() < 0.3 and len(truth.logs) < 3)
+    change(simulation, name, changes, partitions)
+
+
+def change(simulation: Simulation, name: str, changes: dict[str, str], partitions: int) -> None:
+    truth = simulation.topics[name]
     before = truth.configs[0]
     truth.configs.append(dict(sorted({**before, **changes}.items())))
-    partitions = len(truth.logs) + (random.random() < 0.3 and len(truth.logs) < 3)
     truth.more_partitions = partitions - len(truth.logs)
     try:
         topic = simulation.manager.update_topic(name, changes, partitions)

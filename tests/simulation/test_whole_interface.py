@@ -1,0 +1,108 @@
+"""What of the engine's interface no simulated life uses, and why: the list is held to be true."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from random import Random
+from types import CodeType, FrameType
+from typing import Any
+
+from engine.background.committer import Committer
+from engine.background.mover import PartitionMover
+from engine.background.scrubber import Scrubber
+from engine.cleaner.cleaner import LogCleaner
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.runtime import Runtime
+from tests.support.simulation.determinism import deterministic
+from tests.support.simulation.history import Step
+from tests.support.simulation.more_steps import ALL_WORKS
+from tests.support.simulation.simulation import WIDE_FROM, Simulation
+
+INTERFACE = (Runtime, LogManager, Log, Committer, PartitionMover, LogCleaner, Scrubber)
+LIVES = 12
+
+BY_MANAGER = "the manager calls it, in steps that do"
+BY_RUNTIME = "the runtime calls it at each start and stop"
+NO_THREADS = "a life has one thread: `run_round`, `run_pass` and `move_next` do its work"
+NOT_USED = {
+    "Committer.start": NO_THREADS,
+    "Committer.stop": BY_RUNTIME,
+    "Log.close": BY_MANAGER,
+    "Log.close_handles": BY_MANAGER,
+    "Log.compaction": "the cleaner calls it",
+    "Log.delete_records": "through the manager, which writes the log start down first",
+    "Log.keep_order": BY_MANAGER,
+    "Log.open": BY_MANAGER,
+    "Log.relocate": "a move calls it",
+    "Log.rename_directory": BY_MANAGER,
+    "Log.truncate_fully": "nothing in production calls it",
+    "Log.truncate_to": "through the manager, with no checkpoint ahead of it",
+    "Log.update_config": BY_MANAGER,
+    "LogCleaner.start": BY_RUNTIME,
+    "LogCleaner.stop": BY_RUNTIME,
+    "LogManager.checkpoints": "the cleaner's own way to its marks",
+    "LogManager.close": BY_RUNTIME,
+    "LogManager.interrupt": "a start under way cannot be interrupted by its only thread",
+    "LogManager.move_partition": "the mover calls it",
+    "LogManager.open": BY_RUNTIME,
+    "LogManager.plan_move": "the mover calls it",
+    "PartitionMover.resume": BY_RUNTIME,
+    "PartitionMover.stop": BY_RUNTIME,
+    "Scrubber.start": NO_THREADS,
+    "Scrubber.stop": BY_RUNTIME,
+}
+"""Why no step calls it."""
+
+
+def code_of(member: object) -> CodeType | None:
+    if isinstance(member, property):
+        member = member.fget
+    if isinstance(member, classmethod | staticmethod):
+        member = member.__func__
+    return member.__code__ if inspect.isfunction(member) else None
+
+
+def interface() -> dict[CodeType, str]:
+    """Return the public methods and properties, by their code."""
+    return {
+        code: f"{one.__name__}.{name}"
+        for one in INTERFACE
+        for owner in reversed(one.__mro__)
+        if owner.__module__.startswith("engine.")
+        for name, member in vars(owner).items()
+        if not name.startswith("_") and (code := code_of(member)) is not None
+    }
+
+
+def used_by_steps() -> set[str]:
+    """Play lives in which each step comes once; return what of the interface they call."""
+    names, used = interface(), set[str]()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        caller = frame.f_back if event == "call" and frame.f_code in names else None
+        if caller is not None and "/tests/" in caller.f_code.co_filename:
+            used.add(names[frame.f_code])
+
+    for seed in range(WIDE_FROM, WIDE_FROM + LIVES):
+        random = Random(seed)
+        steps = [
+            Step(number, name, random.getrandbits(32))
+            for number, name in enumerate(random.sample(list(ALL_WORKS), len(ALL_WORKS)))
+        ]
+        with deterministic(seed):
+            simulation = Simulation(seed)
+            sys.setprofile(note)
+            try:
+                for step in steps:
+                    simulation.play(step, ALL_WORKS[step.name])
+            finally:
+                sys.setprofile(None)
+    return used
+
+
+def test_lives_use_the_whole_interface_of_the_engine() -> None:
+    """Each public method is called by a step, or stands in the list with a reason, and not both."""
+    unused = set(interface().values()) - used_by_steps()
+    assert sorted(unused) == sorted(NOT_USED)
