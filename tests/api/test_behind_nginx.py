@@ -100,6 +100,19 @@ def test_a_stream_may_be_longer_than_any_limit(tmp_path: Path) -> None:
         assert client.get(OFFSETS).json()["log_end_offset"] == count
 
 
+def test_an_error_within_a_stream_reaches_its_client(tmp_path: Path) -> None:
+    """A line is refused while 20 MB are still being sent, and nginx passes the answer on (S3)."""
+    with behind(tmp_path) as (_, path_of_socket), client_of(path_of_socket) as client:
+
+        def lines() -> Iterator[bytes]:
+            yield b"not JSON\n"
+            for _ in range(200):
+                yield b'{"value":"%b"}\n' % (b"x" * 100_000)
+
+        answer = client.post(f"{RECORDS}?stream=true", content=lines(), headers=NDJSON)
+        assert (answer.status_code, answer.json()["line"]) == (400, 1)
+
+
 def test_events_come_one_by_one(tmp_path: Path) -> None:
     """Each commit is with the tail's client while its answer is open, with `gzip on` too (W1)."""
     coded = GZIP.replace("application/json", "application/json text/event-stream")
