@@ -250,8 +250,8 @@ def commit_round(history: History, random: Random) -> Work | None:
 @planned(1)
 def close(history: History, random: Random) -> Work | None:
     """The service stops: whoever comes later is told so."""
-    """Not beside a look into the log, which a log that is closed does not offer."""
-    if not history.is_first("look into") or not history.is_first("close"):
+    """Not beside what a stop waits for, nor a look into the log, which needs its files."""
+    if not all(map(history.is_first, ("close", "background", "look into"))):
         return None
     history.is_closing = True
     return Work("close", history.scene.machine.runtime.close)
