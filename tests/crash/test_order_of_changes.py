@@ -145,6 +145,20 @@ def test_what_a_log_that_begins_anew_had_is_gone_before_its_epoch_begins() -> No
     assert Operation("sync_directory", DIRECTORY) in begun
 
 
+def test_a_log_that_begins_anew_loses_its_last_segment_first() -> None:
+    """Each durably before the one below it, or a power cut left a hole."""
+    world = World()
+    log = world.open_log(CONFIG)
+    for _ in range(3):
+        log.append(new_batch())
+        log.roll()
+    log.flush()
+    changes = changes_of(world, lambda: log.truncate_fully(9))
+    for base in (2, 1):
+        last, below = (Operation("rename", log_path(number)) for number in (base, base - 1))
+        assert Operation("sync_directory", DIRECTORY) in between(changes, last, below)
+
+
 def test_all_directories_know_of_a_topic_before_a_start_makes_its_partitions() -> None:
     """One that has a partition and does not know of its topic would adopt it as a broker's."""
     world = World()

@@ -1,6 +1,7 @@
 """`make mutants`: every mutant is noticed, or its reason to live stands in `argued.toml`.
 
-Results are kept in `build/mutants/results.jsonl`, so that a run that was stopped goes on.
+Results are kept in `build/mutants/results.jsonl`, so that a run that was stopped goes on. Remove
+the file after a change of the sources or the tests.
 """
 
 from __future__ import annotations
@@ -8,15 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 import tomllib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 
-from tests.support.mutants.sites import Mutant, all_mutants
-from tests.support.mutants.trial import Effort, Tree, Verdict
+from tests.support.mutants.sites import Kind, Mutant, all_mutants
+from tests.support.mutants.trial import Effort, Verdict, judge_all, tell
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build" / "mutants"
@@ -26,23 +24,31 @@ ARGUED = Path(__file__).with_name("argued.toml")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants")
-    parser.add_argument("--only", default="", help="names that begin with this")
+    parser.add_argument("--only", default="", help="names that begin with one of these, by comma")
+    parser.add_argument("--tests", default="", help="files or folders in place of all, by comma")
     parser.add_argument("--lives", type=int, default=2_000, help="simulated, for each survivor")
     parser.add_argument("--schedules", type=int, default=2_000, help="for each survivor")
-    parser.add_argument("--seconds", type=float, default=900, help="of one command, at most")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=900, help="for each mutant, at most")
     parser.add_argument("--list", action="store_true", help="only name the mutants")
     options = parser.parse_args()
-    mutants = [one for one in all_mutants(ROOT) if one.name.startswith(options.only)]
+    every = all_mutants(ROOT)
+    starts = options.only.split(",")
+    chosen = (one for start in starts for one in every if one.name.startswith(start))
+    # A lock that is left out takes longest to notice.
+    mutants = sorted(dict.fromkeys(chosen), key=lambda one: one.kind is Kind.UNLOCKED)
     if options.list:
         tell(*(mutant.name for mutant in mutants))
         return 0
-    argued = reasons(all_mutants(ROOT))
+    argued = reasons(every)
     known = kept_results()
     due = [one for one in mutants if one.name not in known and one.name not in argued]
     tell(f"{len(mutants)} mutants: {len(argued)} argued away, {len(due)} to be judged")
-    effort = Effort(options.lives, options.schedules, options.seconds)
-    known |= judge_all(due, effort, options.workers)
+    tests = options.tests.split(",") if options.tests else ()
+    effort = Effort(options.lives, options.schedules, options.seconds, tests)
+    if due:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        judge_all(ROOT, BUILD, due, effort, keep)
+    known = kept_results()
     survivors = [one.name for one in mutants if one.name in known and known[one.name] is None]
     tell(f"{len(survivors)} survivors", *survivors)
     return 1 if survivors else 0
@@ -66,40 +72,21 @@ def kept_results() -> dict[str, str | None]:
     return {row["mutant"]: row["killed_by"] for row in rows}
 
 
-def judge_all(mutants: Sequence[Mutant], effort: Effort, workers: int) -> dict[str, str | None]:
-    """Judge mutants side by side, each worker in a tree of its own; keep every result."""
-    trees: SimpleQueue[Tree] = SimpleQueue()
-    for number in range(min(workers, len(mutants))):
-        trees.put(Tree(ROOT, BUILD / f"tree-{number}"))
-    writing = threading.Lock()
-    found: dict[str, str | None] = {}
-
-    def judge(mutant: Mutant) -> None:
-        tree = trees.get()
-        try:
-            verdict = tree.judge(mutant, effort)
-        finally:
-            trees.put(tree)
-        with writing:
-            found[mutant.name] = verdict.killed_by
-            keep(verdict)
-
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(judge, mutants))
-    return found
-
-
 def keep(verdict: Verdict) -> None:
-    row = {"mutant": verdict.mutant.name, "killed_by": verdict.killed_by}
+    """Write a result down; what was not judged comes up again in the next run."""
+    if not verdict.is_judged:
+        tell(f"not judged, {verdict.killed_by}: {verdict.mutant.name}")
+        return
+    row = {
+        "mutant": verdict.mutant.name,
+        "killed_by": verdict.killed_by,
+        "runs": verdict.runs,
+        "seconds": round(verdict.seconds, 1),
+    }
     with RESULTS.open("a") as file:
         file.write(json.dumps(row) + "\n")
-    tell(f"{verdict.killed_by or 'SURVIVED'}: {verdict.mutant.name}")
-
-
-def tell(*lines: str) -> None:
-    for line in lines:
-        sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    told = f"{verdict.runs} runs, {verdict.seconds:.0f} s"
+    tell(f"{verdict.killed_by or 'SURVIVED'} ({told}): {verdict.mutant.name}")
 
 
 if __name__ == "__main__":

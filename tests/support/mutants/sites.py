@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import enum
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,8 @@ CALLS: Final = frozenset(
 
 LOCKS: Final = frozenset({"Lock", "GuardedLock"})
 
+
+REACHED: Final = "tests.support.mutants.reached"
 
 NO_LOCK: Final = "__import__('contextlib').nullcontext()"
 
@@ -81,14 +83,30 @@ def all_mutants(root: Path) -> list[Mutant]:
 
 def mutated(root: Path, mutant: Mutant) -> str:
     """Return the source of the mutant's file with the change made."""
+    return ast.unparse(mutated_tree(root, mutant)) + "\n"
+
+
+def mutated_tree(root: Path, mutant: Mutant) -> ast.Module:
+    """Return the mutant's file with the change made; line numbers stay what they were."""
     tree = ast.parse((root / mutant.path).read_text())
     locks = {mutant.text} if mutant.kind is Kind.UNLOCKED else set()
     names = {name.rpartition(".")[2] for name in locks}
     for found, block, index in _found(mutant.path, tree, names):
         if found == mutant:
             _change(found.kind, block, index, mutant.text)
-            return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+            return ast.fix_missing_locations(tree)
     raise LookupError(mutant.name)
+
+
+def instrumented_tree(root: Path, path: str, numbers: Mapping[Mutant, int]) -> ast.Module:
+    """Return a file in which each site reports to `reached` under its mutant's number."""
+    tree = ast.parse((root / path).read_text())
+    locks = {mutant.text.rpartition(".")[2] for mutant in numbers if mutant.kind is Kind.UNLOCKED}
+    found = list(_found(path, tree, locks))
+    for mutant, block, index in sorted(found, key=lambda one: -one[2]):
+        text = f"__import__('{REACHED}', fromlist=['hit']).hit({numbers[mutant]})"
+        block.insert(index, ast.copy_location(ast.parse(text).body[0], block[index]))
+    return ast.fix_missing_locations(tree)
 
 
 def _lock_names(tree: ast.AST) -> Iterator[str]:

@@ -65,6 +65,12 @@ def run(seed: int, new_disk: Callable[[], ForgetfulDisk] = ForgetfulDisk) -> Fai
     return Failure(seed, repr(error), len(steps), needed, shortest.told, trace)
 
 
+def failure_of(seed: int) -> BaseException | None:
+    """Return what the run of a seed raises, and look no closer."""
+    failed = _attempt(seed, history_of(seed, WEIGHTS))
+    return None if failed is None else failed.error
+
+
 def changes_of(seed: int) -> Sequence[object]:
     """Return every change that a run makes to the disk, to compare it with a repetition."""
     with deterministic(seed):

@@ -20,6 +20,7 @@ from pyspark_tidelog.checkpoint import (
 )
 from pyspark_tidelog.durable import locked
 from pyspark_tidelog.errors import JobError, OptionError
+from tests.support.disk_calls import disk_calls
 
 IDS = {"t": "id"}
 
@@ -188,7 +189,9 @@ def test_the_plan_of_a_micro_batch_has_to_be_there(place: Place) -> None:
     with pytest.raises(FileNotFoundError):
         sync_plan(place.checkpoint, 3)
     (place.checkpoint / "offsets" / "3").write_text("v1")
-    sync_plan(place.checkpoint, 3)
+    with disk_calls() as calls:
+        sync_plan(place.checkpoint, 3)
+    assert calls.below(place.checkpoint) == ["sync offsets/3 of 2 bytes", "sync offsets"]
 
 
 def test_a_folder_that_cannot_be_written_leaves_no_mark(place: Place) -> None:

@@ -19,6 +19,7 @@ from engine.fs.filesystem import PosixFileSystem
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import LOCK_FILE
 from engine.fs.posix_files import RESERVE_BYTES
+from tests.support.disk_calls import disk_calls
 from tests.support.open_files import open_files_left
 
 
@@ -360,3 +361,28 @@ def test_a_sync_beside_one_that_fails_fails_too(
         with pytest.raises(OSError, match="earlier sync"):
             getattr(file, sync)()
         assert told == ["[Errno 5] lost"]
+
+
+def test_every_kind_of_sync_and_rename_asks_the_system(fs: PosixFileSystem, tmp_path: Path) -> None:
+    """The disk in memory takes their word for it: here the system calls are seen."""
+    with disk_calls() as calls, fs.open(tmp_path / "f", create=True) as file:
+        file.append(b"abc")
+        file.sync()
+        file.sync_all()
+        fs.sync_directory(tmp_path)
+        fs.rename(tmp_path / "f", tmp_path / "g")
+    synced = "sync g of 3 bytes"
+    assert calls.below(tmp_path) == [synced, synced, "sync .", "rename g"]
+
+
+def test_a_map_is_synced_and_so_is_what_the_cache_forgets(
+    fs: PosixFileSystem, tmp_path: Path
+) -> None:
+    """Pages that were not written back stay in the cache, whatever is advised."""
+    (tmp_path / "f").write_bytes(bytes(8))
+    with disk_calls() as calls, fs.open(tmp_path / "f") as file:
+        mapped = fs.open_map(tmp_path / "f")
+        mapped.sync()
+        mapped.close()
+        file.forget_cached()
+    assert calls.below(tmp_path) == ["sync f of 8 bytes"] * 2

@@ -15,6 +15,7 @@ from pyspark_tidelog.lake import compaction
 from pyspark_tidelog.lake.compaction import Compacted
 from pyspark_tidelog.lake.folders import FolderSink, data_files
 from pyspark_tidelog.lake.opening import Lake
+from tests.support.disk_calls import disk_calls
 from tests.support.kafka_batches import numbered
 from tests.support.lakes import HandMadeLake, rows_of
 
@@ -48,6 +49,13 @@ def test_a_group_is_merged_and_takes_part_in_the_job(lake: HandMadeLake) -> None
         (("partition", text),) for text in "010"
     ]
     assert Lake(str(lake.folder)).compact() == Compacted()
+
+
+def test_small_files_go_after_the_exchange_is_on_disk(lake: HandMadeLake) -> None:
+    """Otherwise a power cut could undo the exchange, and leave a group without its files."""
+    with disk_calls() as calls:
+        Lake(str(lake.folder)).compact()
+    assert calls.below(lake.folder)[-3:] == ["sync batches=0", "sync .", "remove _merging"]
 
 
 def test_what_came_after_a_compaction_is_merged_by_the_next(lake: HandMadeLake) -> None:

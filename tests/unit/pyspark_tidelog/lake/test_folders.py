@@ -14,6 +14,7 @@ from pyspark_tidelog.lake.folders import (
     group_name,
     merged_through,
 )
+from tests.support.disk_calls import disk_calls
 
 
 def staged(sink: FolderSink, batch_id: int, *files: str) -> None:
@@ -37,6 +38,16 @@ def test_a_micro_batch_appears_whole_and_once(tmp_path: Path) -> None:
         ("batches=1000/batch_id=1003/part-0.parquet", ()),
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["batches=1000"]
+
+
+def test_a_micro_batch_is_on_disk_step_by_step(tmp_path: Path) -> None:
+    """The group has its name before it holds anything; what was staged goes at the very end."""
+    sink = FolderSink("parquet", tmp_path)
+    staged(sink, 3, "part-0.parquet")
+    with disk_calls() as calls:
+        sink.publish(3)
+    renamed = "rename batches=0/batch_id=3"
+    assert calls.below(tmp_path) == ["sync .", renamed, "sync batches=0", "remove _writing"]
 
 
 def test_folder_names_give_the_columns_back(tmp_path: Path) -> None:
