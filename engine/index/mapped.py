@@ -131,9 +131,12 @@ class MappedIndex(ABC):
         """Let go of the file until it is needed again, if all that was changed is on the disk.
 
         Otherwise, while it is synced, and once it is closed, nothing happens; nor the first time
-        after `stays_open` was told. The log lock is held.
+        after `stays_open` was told, nor while another thread uses the map, which may wait for the
+        disk. Nobody appends meanwhile.
         """
-        with self._remap_lock:
+        if not self._remap_lock.acquire(blocking=False):
+            return
+        try:
             mapped, is_wanted = self._map, self._is_wanted
             self._is_wanted = False
             if mapped is None or is_wanted or self._syncs:
@@ -141,6 +144,8 @@ class MappedIndex(ABC):
             if self._changes == self._synced_changes:
                 self._map = None
                 mapped.close()
+        finally:
+            self._remap_lock.release()
 
     def stays_open(self) -> bool:
         """Whether the looks that follow open no file, whoever has the index rest meanwhile."""

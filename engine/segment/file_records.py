@@ -101,11 +101,18 @@ class FileRecords:
         return self._file is None
 
     def rest(self) -> None:
-        """Let go of the file until it is read again; reads that are under way end normally."""
-        with self._opening:
+        """Let go of the file until it is read again; reads that are under way end normally.
+
+        Nothing happens while another thread opens or renames it, which may wait for the disk.
+        """
+        if not self._opening.acquire(blocking=False):
+            return
+        try:
             if self._file is not None and not self._is_closed:
                 self._resting_bytes = self._file.size_bytes
                 self._file = None  # closed with the last read that uses it
+        finally:
+            self._opening.release()
 
     def renaming(self) -> AbstractContextManager[bool]:
         """Guard a block in which the file gets another name, or loses it: nobody opens it."""

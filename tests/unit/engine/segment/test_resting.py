@@ -15,6 +15,7 @@ from engine.segment.segment import Segment
 from engine.segment.times import floor_by_time
 from engine.types import TimestampOffset
 from tests.support.builders import World
+from tests.support.filesystem import ForgetfulDisk
 from tests.support.logs import DIRECTORY, append_values, fill_segments, read_values
 from tests.support.machine import Operation
 from tests.support.segments import Shelf, append, batch_at, filled
@@ -273,3 +274,28 @@ def test_a_truncation_wakes_the_segment_that_becomes_active() -> None:
         assert not active.records.is_resting
     world.restart(power_cut=True)
     assert read_values(world.open_log(recovery_point=2)) == [*values[:3], *[b"more"] * 3]
+
+
+class OpenedBeside(ForgetfulDisk):
+    """Takes a step, once, when a file is next opened or mapped."""
+
+    steps: list[Callable[[], None]]
+
+    def enter(self, name: str, path: Path) -> None:
+        if name in {"open", "open_map"} and self.steps:
+            self.steps.pop()()
+        super().enter(name, path)
+
+
+def test_files_that_are_just_opened_are_not_waited_for_to_rest() -> None:
+    """Who makes room for another segment waited for the disk too, under the log's lock perhaps."""
+    disk = OpenedBeside()
+    disk.steps = []
+    shelf = Shelf(disk=disk)
+    segment = at_rest(shelf)
+    disk.steps.append(segment.indexes.rest)
+    assert segment.locate(5) is not None
+    segment.records.rest()
+    disk.steps.append(segment.records.rest)
+    assert segment.read_next_offset() == 10
+    assert disk.steps == []
