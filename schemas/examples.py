@@ -355,6 +355,8 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
             },
         ],
     },
+    "KafkaRestBrokers": {"brokers": [0]},
+    "KafkaRestOffsets": {"beginning_offset": 0, "end_offset": 42},
     "KafkaRestTopic": {
         "name": "flights",
         "configs": {"retention.ms": "604800000", "cleanup.policy": "delete"},

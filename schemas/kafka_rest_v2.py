@@ -10,6 +10,7 @@ from schemas.base import Model, Parameters, ResponseModel
 from schemas.common import (
     DECIMAL,
     INT64,
+    Absent,
     Count,
     Int32,
     Offset,
@@ -24,13 +25,11 @@ NoText = Annotated[None, WithJsonSchema({"type": ["string", "null"]})]
 NoNumber = Annotated[None, WithJsonSchema({"type": ["integer", "null"], "format": "int32"})]
 
 
-class KafkaRestError(ResponseModel):
-    """Every error of these operations."""
+class KafkaRestBrokers(ResponseModel):
+    """The brokers of the cluster: always one."""
 
-    error_code: Int32
-    """The status, or five digits that begin with it: 40401 topic, 40402 partition not found."""
-    message: str
-    """What went wrong, for people."""
+    brokers: list[Broker]
+    """Broker ids."""
 
 
 class KafkaRestReplica(ResponseModel):
@@ -121,6 +120,18 @@ class KafkaRestProducedRecord(ResponseModel):
     """50003: it may help to send it again; 50002: it does not; null if the record was written."""
     error: str | None
     """What went wrong, for people; null if the record was written."""
+
+
+class KafkaRestError(ResponseModel):
+    """Every error of these operations."""
+
+    error_code: Int32
+    """The status, or five digits that begin with it: 40401 topic, 40402 partition not found; 40403
+    topic not found, where one is described."""
+    message: str
+    """What went wrong, for people."""
+    offsets: list[KafkaRestProducedRecord] | Absent = None
+    """What became of each record; only in a 422 of records that are too large for the topic."""
 
 
 class KafkaRestProduced(ResponseModel):

@@ -103,6 +103,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "getReadiness": OPEN,
     "getMetrics": Rule(Reach.METRICS),
     "getLimits": CALLER,
+    "kafkaRestListBrokers": CALLER,
     "kafkaRestListTopics": CALLER,
     "kafkaRestGetTopic": SEE,
     "kafkaRestListPartitions": SEE,

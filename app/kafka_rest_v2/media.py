@@ -23,8 +23,29 @@ ANSWERS: Final = (
     JSON_V2,
     BINARY_V2,
     b"application/vnd.kafka.v1+json",
+    b"application/vnd.kafka.json+json",
+    b"application/vnd.kafka.binary+json",
+    b"application/vnd.kafka.json.v1+json",
+    b"application/vnd.kafka.binary.v1+json",
 )
-_RECORDS: Final = (BINARY_V2, JSON_V2, V2, b"application/vnd.kafka+json", JSON)
+_JSON_RECORDS: Final = (
+    JSON_V2,
+    b"application/vnd.kafka.json+json",
+    b"application/vnd.kafka.json.v1+json",
+)
+_RECORDS: Final = (
+    BINARY_V2,
+    *_JSON_RECORDS,
+    V2,
+    b"application/vnd.kafka+json",
+    JSON,
+    b"application/vnd.kafka.binary+json",
+    b"application/vnd.kafka.v1+json",
+    b"application/vnd.kafka.binary.v1+json",
+)
+
+_ANY_FAMILY: Final = re.compile(rb"(^|,)(\s*)\*/(?=[^*\s])")
+"""`*/json`, which RFC 9110 does not define and Karapace's clients send."""
 
 _CONTENT: Final = re.compile(
     rb"application/(?:vnd\.kafka(?:\.(json|binary))?(?:\.v[12])?\+json|json|octet-stream)"
@@ -54,7 +75,6 @@ def embedded_in(head: Mapping[bytes, bytes]) -> Embedded:
         accepted = [JSON_V2.decode(), BINARY_V2.decode()]
         given = f"{media_type.decode('latin-1')!r} is not accepted"
         raise UnsupportedMediaType(
-            "HTTP 415 Unsupported Media Type: "
             f"{given if media_type else 'the body has no type'}; "
             f"send Content-Type: {' or '.join(accepted)}",
             headers={"accept-post": ", ".join(accepted)},
@@ -64,7 +84,7 @@ def embedded_in(head: Mapping[bytes, bytes]) -> Embedded:
 
 def ensure_takes_answer(head: Mapping[bytes, bytes]) -> bytes:
     """Return the media type of an answer without records; raises NotAcceptable."""
-    return negotiate(head.get(b"accept"), ANSWERS)
+    return negotiate(_accept_of(head), ANSWERS)
 
 
 def answer_of(head: Mapping[bytes, bytes], value: object) -> Answer:
@@ -74,5 +94,10 @@ def answer_of(head: Mapping[bytes, bytes], value: object) -> Answer:
 
 def wanted_records(head: Mapping[bytes, bytes]) -> Embedded:
     """Return how records are to be embedded: binary, where nothing says JSON; NotAcceptable."""
-    chosen = negotiate(head.get(b"accept"), _RECORDS)
-    return Embedded.JSON if chosen == JSON_V2 else Embedded.BINARY
+    chosen = negotiate(_accept_of(head), _RECORDS)
+    return Embedded.JSON if chosen in _JSON_RECORDS else Embedded.BINARY
+
+
+def _accept_of(head: Mapping[bytes, bytes]) -> bytes | None:
+    header = head.get(b"accept")
+    return None if header is None else _ANY_FAMILY.sub(rb"\1\2application/", header)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from app.answers import Answer
+from app.kafka_rest_v2.errors import UNKNOWN_TOPIC_OR_PARTITION
 from app.kafka_rest_v2.media import answer_of
 from app.operations.exchange import Exchange
 from app.translate.receipts import Place
+from engine.errors import TopicNotFound
 from engine.topic_keys import effective
 
 BROKER: Final = 0
 """Who leads every partition and has its only replica."""
+
+
+def list_brokers(exchange: Exchange) -> Answer:
+    """Return the number of the one broker."""
+    return answer_of(exchange.head, {"brokers": [BROKER]})
 
 
 def list_topics(exchange: Exchange) -> Answer:
@@ -24,7 +31,11 @@ def list_topics(exchange: Exchange) -> Answer:
 def get_topic(exchange: Exchange, name: str) -> Answer:
     """Return a topic with the configuration in force, and its partitions."""
     service = exchange.service
-    topic = service.topic(name)
+    try:
+        topic = service.topic(name)
+    except TopicNotFound as error:
+        code = UNKNOWN_TOPIC_OR_PARTITION
+        raise TopicNotFound(str(error), **error.facts(), proxy_code=code) from None
     overrides = {**service.settings.default_topic_config, **topic.overrides}
     configs = effective(overrides, adopted=topic.adopted)
     described = {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+from aiokafka.errors import MessageSizeTooLargeError
 
 from app.answers import Answer
 from app.kafka_rest_v2.errors import message_of, record_error_code
@@ -11,6 +14,10 @@ from app.kafka_rest_v2.records import Target, parse_produce
 from app.operations.append_topic import Outcome, Spread, Written, append_parts
 from app.operations.exchange import Exchange
 from app.translate.calls import AppendCall, ensure_no_conditions
+from engine.errors import InvalidRecord, TooLarge
+
+KAFKA_TOO_LARGE: Final = MessageSizeTooLargeError.description
+"""Kafka's own description of the error, which the proxies pass on."""
 
 
 async def produce(
@@ -18,15 +25,17 @@ async def produce(
 ) -> Answer:
     """Append the records of a body; answer when they are on disk, or at once if `is_async`.
 
-    If nothing was written at all, what the first partition met is the error of the request.
+    If nothing was written at all, what the first partition met is the error of the request. A
+    topic that is not there is told before a format that is not accepted, as Karapace does, and
+    records that are too large for the topic are 422 with an entry each.
     """
     service = exchange.service
     ensure_takes_answer(exchange.head)
-    embedded = embedded_in(exchange.head)
-    ensure_no_conditions(exchange.head)
     partitions = service.topic(topic).partitions
     if partition is not None:
         service.place(topic, partition)
+    embedded = embedded_in(exchange.head)
+    ensure_no_conditions(exchange.head)
     sticky = service.sticky_partition(topic, partitions)
     target = Target(service.any_place(topic).log.config, partitions, partition, sticky)
     body = await exchange.body()
@@ -47,7 +56,11 @@ async def produce(
     for number in spread.parts:
         service.place(topic, number)  # all of them are there, or nothing is written
     call = AppendCall("0" if is_async else "all")
-    outcomes = await append_parts(exchange, topic, call, spread.parts)
+    try:
+        outcomes = await append_parts(exchange, topic, call, spread.parts)
+    except TooLarge as error:
+        refused = [_failure(error) for _ in spread.chosen]
+        raise InvalidRecord(str(error), offsets=refused) from None
     if is_async:
         return Answer(204, [], b"")
     report = {
@@ -88,5 +101,5 @@ def _failure(error: Exception) -> dict[str, object]:
         "partition": None,
         "offset": None,
         "error_code": record_error_code(error),
-        "error": message_of(error),
+        "error": KAFKA_TOO_LARGE if isinstance(error, TooLarge) else message_of(error),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from binascii import b2a_base64
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from app.answers import Body
-from app.kafka_rest_v2.errors import FormatMismatch
+from app.kafka_rest_v2.errors import MAX_FAULTS_TOLD, FormatMismatch
 from app.kafka_rest_v2.media import BINARY_V2, Embedded
 from app.operations.append_topic import Spread
 from app.problems import InvalidBody, MalformedRequest, malformed_json
@@ -19,6 +20,7 @@ from app.translate.partitioner import partition_of
 from app.translate.records_in import HeaderIn, RecordIn, ensure_count, new_records
 from app.translate.stored import StoredRecords, View
 from engine.config import LogConfig
+from engine.errors import InvalidRecord
 from engine.records.builder import NewRecord
 from engine.types import INT32_MAX, INT64_MAX, Buffer
 
@@ -58,6 +60,20 @@ _COUNTED: Final = msgspec.json.Decoder(_Counted)
 _VALUE: Final = msgspec.json.Decoder(Raw)
 
 
+_WRONG_TYPES: Final = (
+    (re.compile(r"Expected `object`, got `\w+`"), "Malformed request"),
+    (
+        re.compile(r"Expected `array`, got `(?!null)\w+` - at `\$\.records`"),
+        "'records' must be an array",
+    ),
+    (
+        re.compile(r"Expected `object`, got `\w+` - at `\$\.records\[\d+\]`"),
+        "Produce record must be an object",
+    ),
+)
+"""What msgspec says of another JSON type, and Karapace's 400 for it; anything else is 422."""
+
+
 class Target(NamedTuple):
     """Where the records of a request go: to a topic of so many partitions, or to one of them."""
 
@@ -79,10 +95,14 @@ def parse_produce(
     """
     records = _parse(body, max_records)
     if target.partition is not None and any(one.partition is not None for one in records):
-        raise InvalidBody("the partition is in the path and cannot be in a record as well")
-    made = new_records(
-        [_native(record, embedded) for record in records], now_ms=now_ms, config=target.config
-    )
+        raise InvalidBody(
+            "Invalid request format: the partition is in the path and cannot be in a record as well"
+        )
+    natives = [_native(record, embedded) for record in records]
+    try:
+        made = new_records(natives, now_ms=now_ms, config=target.config)
+    except InvalidRecord as error:
+        raise _not_base64(error) or error from None
     chosen: list[int] = []
     parts: dict[int, list[NewRecord]] = defaultdict(list)
     for record, new in zip(records, made, strict=True):
@@ -104,14 +124,30 @@ def _parse(body: Body, max_records: int) -> Sequence[_Record]:
             ensure_count(len(_COUNTED.decode(body).records), max_records=max_records)
         records = _BODY.decode(body).records
     except msgspec.ValidationError as error:
-        raise InvalidBody(f"the body is not what a produce takes: {error}") from None
+        for shape, text in _WRONG_TYPES:
+            if shape.fullmatch(str(error)):
+                raise MalformedRequest(f"{text}: {error}") from None
+        raise InvalidBody(f"Invalid request format: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise malformed_json(body, error) from None
     except RecursionError:
         raise MalformedRequest("the body is nested too deeply") from None
     if not records:
-        raise InvalidBody("records may not be empty")
+        raise InvalidBody("Invalid request format: records may not be empty")
     return records
+
+
+def _not_base64(error: InvalidRecord) -> MalformedRequest | None:
+    """Return Karapace's 400 if the first records that are wrong are not base64, else None."""
+    faults = [one for one in error.errors if one["code"] in {"not_base64", "not_a_string"}]
+    if not faults:
+        return None
+    return MalformedRequest(
+        "; ".join(
+            f"records[{fault['index']}].{fault['field']} is not a base64 string"
+            for fault in faults[:MAX_FAULTS_TOLD]
+        )
+    )
 
 
 def _native(record: _Record, embedded: Embedded) -> RecordIn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -10,6 +11,7 @@ from pydantic import WithJsonSchema
 
 from app.answers import NO_STORE, Answer, AnswerResponse
 from app.kafka_rest_v2 import metadata
+from app.kafka_rest_v2.errors import NOT_FOUND, PARTITION_NOT_FOUND
 from app.kafka_rest_v2.media import ANSWERS, BINARY_V2, JSON_V2, V2
 from app.kafka_rest_v2.produce import produce
 from app.kafka_rest_v2.read import read_records
@@ -24,6 +26,8 @@ router = APIRouter(
     tags=["kafka-rest-v2"], default_response_class=Response, dependencies=[IDENTIFIED]
 )
 
+_NUMBER: Final = re.compile(r"-?[0-9]+")
+
 TOPIC: Final = "/topics/{topic}"
 PARTITION: Final = "/topics/{topic}/partitions/{partition}"
 
@@ -35,18 +39,21 @@ INSTEAD: Final = (
 
 _EXAMPLES: Final = {
     400: (400, "query.offset: Field required"),
-    401: (40101, "this needs credentials: Authorization: Bearer <API key or token>"),
-    403: (40301, "the credentials do not have the scope read:flights"),
-    404: (40402, "topic 'flights' has no partition 9 here"),
-    406: (406, "none of the accepted media types can be made here"),
+    401: (40101, "Unauthorized: this needs credentials: Authorization: Bearer <API key or token>"),
+    403: (40301, "Forbidden: the credentials do not have the scope read:flights"),
+    404: (40402, "Partition 9 not found: topic 'flights' has no partition 9 here"),
+    406: (406, "HTTP 406 Not Acceptable: none of the accepted media types can be made here"),
     408: (408, "the body did not arrive within 30000 ms"),
-    413: (413, "the body is larger than max_request_bytes (16777216)"),
-    415: (415, "HTTP 415 Unsupported Media Type: 'text/plain' is not taken here"),
+    413: (
+        413,
+        "HTTP Request Entity Too Large: the body is larger than max_request_bytes (16777216)",
+    ),
+    415: (415, "HTTP 415 Unsupported Media Type: 'text/plain' is not accepted"),
     421: (421, "'log.example' is not a name of this service"),
-    422: (422, "records may not be empty"),
+    422: (422, "Invalid request format: records may not be empty"),
     429: (429, "the quota of 100 requests a second is used up"),
-    500: (500, "an unexpected error was logged"),
-    503: (503, "the logs are being opened; /readyz tells the progress"),
+    500: (500, "Internal server error: an unexpected error was logged"),
+    503: (503, "Service unavailable: the logs are being opened; /readyz tells the progress"),
     504: (504, "the disk has not confirmed flights-0 in time"),
     507: (507, "no space is left on the device"),
 }
@@ -109,10 +116,16 @@ async def _place(
         WithJsonSchema({"type": "integer", "format": "int32", "minimum": 0}),
     ],
 ) -> Place:
-    """Return a partition; what is no number is none, as the proxies have it."""
+    """Return a partition; a word is not found either, with Karapace's code for words."""
     exchange.service.topic(topic)
     if PARTITION_NUMBER.fullmatch(partition) is None or int(partition) > INT32_MAX:
-        raise PartitionNotFound(f"topic {topic!r} has no partition {partition!r}", topic=topic)
+        is_number = _NUMBER.fullmatch(partition) is not None
+        raise PartitionNotFound(
+            f"topic {topic!r} has no partition {partition!r}",
+            topic=topic,
+            partition=partition,
+            proxy_code=PARTITION_NOT_FOUND if is_number else NOT_FOUND,
+        )
     return exchange.service.place(topic, int(partition))
 
 
@@ -124,6 +137,16 @@ AsyncParameter = Annotated[
         description="`true`: answer 204 at once, as Strimzi does. Default `false`",
     ),
 ]
+
+
+@router.get(
+    "/brokers",
+    operation_id="kafkaRestListBrokers",
+    responses=_answers("Brokers", _ref("KafkaRestBrokers")) | _errors(),
+)
+async def list_brokers(exchange: ExchangeDep) -> AnswerResponse:
+    """List the brokers: always one, number 0."""
+    return AnswerResponse(metadata.list_brokers(exchange))
 
 
 @router.get(
@@ -199,12 +222,7 @@ async def produce_to_partition(
 @router.get(
     PARTITION + "/offsets",
     operation_id="kafkaRestGetOffsets",
-    responses=_answers(
-        "Both ends",
-        _ref("KafkaRestOffsets"),
-        example={"beginning_offset": 0, "end_offset": 42},
-    )
-    | _errors(404),
+    responses=_answers("Both ends", _ref("KafkaRestOffsets")) | _errors(404),
 )
 async def get_offsets(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
     """Tell where a partition begins and ends for readers."""

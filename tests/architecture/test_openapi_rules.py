@@ -20,8 +20,9 @@ ROOT = Path(__file__).parents[2]
 CONTENT: dict[str, Any] = json.loads(document_text())
 
 ROOTS: tuple[type[Exception], ...] = (EngineError, ServiceError)
-NO_FACTS = {"errors", "has_begun", "has_written", "headers", "tag"}
-"""What errors are constructed with besides facts; `tag` is shown as `etag`."""
+NO_FACTS = {"errors", "has_begun", "has_written", "headers", "offsets", "proxy_code", "tag"}
+"""What errors are constructed with besides facts; `tag` is shown as `etag`, and `offsets` and
+`proxy_code` are shown by Kafka REST v2, whose errors are not problems."""
 
 LOG = "paths|/v1/topics/{topic}/partitions/{partition}"
 READ = f"{LOG}/records|get"

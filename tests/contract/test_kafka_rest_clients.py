@@ -26,6 +26,7 @@ const ask = (call) => new Promise((resolve) =>
 (async () => {
   const told = {};
   told.topics = (await ask((done) => kafka.topics.list(done))).map((one) => one.name);
+  told.brokers = (await ask((done) => kafka.brokers.list(done))).map((one) => one.id);
   told.name = (await ask((done) => topic.get(done))).raw.name;
   const records = [{ key: "ada", value: "one", partition: 1 }, { value: "two", partition: 0 }];
   told.produced = await ask((done) => topic.produce(records, done));
@@ -67,12 +68,13 @@ def test_confluents_client_for_node_works(tmp_path: Path) -> None:
         told: dict[str, Any] = json.loads(run("node", "program.js", served.url, cwd=tmp_path))
         stored = httpx.get(f"{served.url}/v1/topics/clicks/partitions/1/records?encoding=utf8")
     assert (told["topics"], told["name"]) == (["clicks"], "clicks")
+    assert told["brokers"] == [0]
     offsets = told["produced"]["offsets"]
     assert [(one["partition"], one["offset"]) for one in offsets] == [(1, 0), (0, 0)]
     assert told["to_one"]["offsets"][0]["offset"] == 1
     assert [one["partition"] for one in told["partitions"]] == [0, 1]
     assert told["partition"]["replicas"][0]["in_sync"] is True
-    assert (told["missing"]["status"], told["missing"]["error_code"]) == (404, 40401)
+    assert (told["missing"]["status"], told["missing"]["error_code"]) == (404, 40403)
     assert (told["consumer"]["status"], told["consumer"]["error_code"]) == (501, 501)
     records = [(one["key"], one["value"]) for one in stored.json()["records"]]
     assert records == [("ada", "one"), (None, "three")]

@@ -73,6 +73,7 @@ OPERATIONS = {
     "putGroupOffset",
     "deleteGroupOffset",
     "getGroupLag",
+    "kafkaRestListBrokers",
     "kafkaRestListTopics",
     "kafkaRestGetTopic",
     "kafkaRestProduceToTopic",
