@@ -95,7 +95,8 @@ def read_records(
     records or others than records, TooLarge beyond `max_records`, before it has taken them apart,
     and what `new_records` raises.
     """
-    body = body.removeprefix(_BOM)
+    if body.startswith(_BOM):  # noqa: FURB188  # which copies a body that has none
+        body = body[len(_BOM) :]
     try:
         str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
         _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
@@ -141,13 +142,12 @@ def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) 
 class _Rules:
     """What the topic asks of records, and the time of those that have none."""
 
-    __slots__ = ("_bounds", "config", "kept_from_ms", "now_ms", "requires_keys")
+    __slots__ = ("_bounds", "_kept_from_ms", "config", "now_ms", "requires_keys")
 
     def __init__(self, config: LogConfig, now_ms: int) -> None:
         self.config = config
-        self.kept_from_ms = _kept_from(config, now_ms)
-        """Records that are older would be gone with the next pass of retention."""
         self._bounds: TimestampBounds | None = None
+        self._kept_from_ms: int | None = None
         self.now_ms = now_ms
         self.requires_keys = config.is_compacted
 
@@ -159,6 +159,13 @@ class _Rules:
             timed = timestamp_bounds(config, self.now_ms)
             self._bounds = _UNBOUNDED if config.uses_append_time else timed
         return self._bounds
+
+    @property
+    def kept_from_ms(self) -> int:
+        """Records that are older would be gone with the next pass of retention."""
+        if self._kept_from_ms is None:
+            self._kept_from_ms = _kept_from(self.config, self.now_ms)
+        return self._kept_from_ms
 
     @property
     def kept_bounds(self) -> TimestampBounds:
