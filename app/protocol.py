@@ -45,8 +45,8 @@ class Protocol(CountedProtocol):
         self._max_header_bytes = max_header_bytes
         self._head_bytes = 0
         """What came of a head, or of trailers, that are not whole."""
-        self._fields_bytes = 0
-        """Headers, or trailers, that the parser has taken from it."""
+        self._trailers_bytes = 0
+        """Trailers that the parser has taken from it."""
         self._has_body_come = False
         """Whether anything of a body was in what came last."""
         self._hot: HotRequest | None = None
@@ -182,9 +182,9 @@ class Protocol(CountedProtocol):
         if is_in_head:
             self._expect_head()
             return
-        cycle = self._cycle
-        if isinstance(cycle, HotRequest):
-            cycle.expect_rest()
+        hot = self._hot_cycle
+        if hot is not None:
+            hot.expect_rest()
         if self._is_idle and not self._has_head and not has_begun:
             self._expect_head()  # bytes that belong to no request are to become one
 
@@ -214,7 +214,13 @@ class Protocol(CountedProtocol):
     @property
     def _cycle(self) -> object:
         """The latest request: one of uvicorn's, or one of the hot lane."""
-        return cast("object", self.cycle)
+        cycle: object = self.cycle
+        return cycle
+
+    @property
+    def _hot_cycle(self) -> HotRequest | None:
+        """The latest request if it is one of the hot lane."""
+        return self._hot if self._cycle is self._hot else None
 
     @property
     def _is_idle(self) -> bool:
@@ -229,21 +235,22 @@ class Protocol(CountedProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note a header without the blanks behind it, which the parser leaves (RFC 9110, 5.5)."""
         super().on_header(name, value.rstrip(b" \t"))
-        self._fields_bytes += len(name) + len(value) + _FIELD_BYTES
-        if self._has_head and self._fields_bytes > self._max_header_bytes and not self._is_deaf:
-            self._refuse_large_head()
+        if self._has_head:
+            self._trailers_bytes += len(name) + len(value) + _FIELD_BYTES
+            if self._trailers_bytes > self._max_header_bytes and not self._is_deaf:
+                self._refuse_large_head()
 
     def on_headers_complete(self) -> None:
         """Let the hot lane have the request, or else uvicorn; after the last answer, nobody."""
         self._plain_head = b""
         if self._is_deaf:
             return
-        head_bytes, self._fields_bytes = len(self.url) + self._fields_bytes, 0
-        if head_bytes > self._max_header_bytes:
+        first, self._first = self._first, b""
+        is_small = 0 < len(first) <= self._max_header_bytes  # the head, and all behind it
+        if not is_small and self._measured_head() > self._max_header_bytes:
             self._refuse_large_head()
             return
         self._set_deadline(None)
-        first, self._first = self._first, b""
         if self._is_idle and self.transport.is_closing():
             return
         if self._is_idle:
@@ -258,6 +265,11 @@ class Protocol(CountedProtocol):
             self._plain_head = without_upgrade(method, self.url, self.headers)
         else:
             self._begin()
+
+    def _measured_head(self) -> int:
+        """Return how many bytes the parser has taken from the head that is complete."""
+        sizes = [len(name) + len(value) + _FIELD_BYTES for name, value in self.headers]
+        return len(self.url) + sum(sizes)
 
     def _begin(self) -> None:
         """Hand a request to uvicorn, unless it cannot be served."""
@@ -283,9 +295,9 @@ class Protocol(CountedProtocol):
         self._has_body_come = True
         if not self._has_head:
             return
-        cycle = self._cycle
-        if isinstance(cycle, HotRequest):
-            cycle.take(body)
+        hot = self._hot_cycle
+        if hot is not None:
+            hot.take(body)
         else:
             super().on_body(body)
 
@@ -294,11 +306,11 @@ class Protocol(CountedProtocol):
         if not self._has_head or self._is_deaf:
             return
         self._has_head = False
-        self._fields_bytes = 0
+        self._trailers_bytes = 0
         self._set_deadline(None)
-        cycle = self._cycle
-        if isinstance(cycle, HotRequest):
-            cycle.finish()
+        hot = self._hot_cycle
+        if hot is not None:
+            hot.finish()
         else:
             super().on_message_complete()
 
