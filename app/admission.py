@@ -186,7 +186,11 @@ class Ticket:
 
     def hold_body(self, size_bytes: int) -> None:
         """Count bytes of the body that are about to be held; raises Overloaded."""
-        self._take(self._admission.body_bytes_pool, size_bytes)
+        try:
+            self._admission.body_bytes_pool.take(self.holder, size_bytes)
+        except Overloaded:
+            self.is_refused = True
+            raise
         self._body_bytes += size_bytes
 
     def settle_body(self, size_bytes: int) -> None:
@@ -212,8 +216,9 @@ class Ticket:
 
     def settle_answer(self, size_bytes: int) -> None:
         """Correct what `hold_answer` assumed to the answer's true size."""
-        self._admission.answer_bytes_pool.add(self.holder, size_bytes - self._answer_bytes)
-        self._answer_bytes = size_bytes
+        if size_bytes != self._answer_bytes:
+            self._admission.answer_bytes_pool.add(self.holder, size_bytes - self._answer_bytes)
+            self._answer_bytes = size_bytes
 
     def exchange_answer(self, size_bytes: int) -> None:
         """Count an answer instead of what it was made of; raises Overloaded, as `hold_answer`."""
@@ -241,7 +246,8 @@ class Ticket:
         self._tails = True
 
     def close(self) -> None:
-        self.resume()
+        if self._waits:
+            self.resume()
         admission, holder = self._admission, self.holder
         (admission.tails_pool if self._tails else admission.requests_pool).add(holder, -1)
         if self._body_bytes:

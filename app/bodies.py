@@ -7,6 +7,7 @@ come: a head that announces 16 MiB takes no more memory than the body that follo
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from typing import Final, Protocol
 
 from app.settings import Settings
@@ -18,8 +19,19 @@ FIRST_BYTES: Final = 128 * 1024
 """The first buffer for a body; most bodies need no other."""
 
 GROWTH: Final = 8
-"""A buffer that is full is replaced by one so many times as large: few are copied, and what is
-allocated stays in proportion to what came."""
+"""A buffer that is full becomes so many times as large: that happens seldom, and what is allocated
+stays in proportion to what came."""
+
+NO_ROOM: Final = memoryview(b"")
+
+# A buffer that is replaced by a larger one costs a copy, and pages that nobody writes to.
+_resize: Final = ctypes.pythonapi.PyByteArray_Resize
+_resize.argtypes = (ctypes.py_object, ctypes.c_ssize_t)
+
+
+def lengthen(body: bytearray, size_bytes: int) -> None:
+    """Give a buffer that length in place; what is new is not set. BufferError if it is viewed."""
+    _resize(body, size_bytes)
 
 
 def buffer_bytes(size_bytes: int, received_bytes: int) -> int:
@@ -94,11 +106,12 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._connection = connection
         self._body = body
         self._rest_bytes = rest_bytes
-        self._room = memoryview(b"")
+        self._room = NO_ROOM
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return where the next bytes go."""
         if not self._room:
+            self._room = NO_ROOM  # a view would keep the body from growing
             self._room = self._body.room(self._rest_bytes)
         return self._room
 

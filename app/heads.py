@@ -39,6 +39,9 @@ _LISTS: Final = (b"accept", b"accept-encoding")
 _UPGRADING: Final = frozenset({b"upgrade", b"http2-settings"})
 
 
+TRACE: Final = b"traceparent"
+"""A header that is another one with each request."""
+
 _TRACEPARENT: Final = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -49,7 +52,7 @@ def trace_of(head: Mapping[bytes, bytes]) -> bytes | None:
 
     It is echoed and logged, so it is checked first.
     """
-    trace = head.get(b"traceparent")
+    trace = head.get(TRACE)
     return trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None
 
 

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.answers import Body
-from app.bodies import DIRECT_BYTES, Pace, buffer_bytes
+from app.bodies import DIRECT_BYTES, Pace, buffer_bytes, lengthen
+from app.heads import TRACE
 from app.hot_reads import HotReads
 from app.hot_request import Asked, HotRefusal, HotRequest, Lane
 from app.operations.append import Append, BatchesAppend, Judged, RecordsAppend
@@ -50,9 +51,6 @@ MAX_KNOWN: Final = 1_024
 
 MAX_KNOWN_BYTES: Final = 1_024
 """A longer head is parsed each time."""
-
-TRACE: Final = b"traceparent"
-"""A header that is another one with each request."""
 
 
 class _Task(NamedTuple):
@@ -200,25 +198,27 @@ class HotAppend(HotRequest):
     def expect(self, size_bytes: int, first: Buffer) -> None:
         """Begin to receive a body of this size, of which the first bytes are here."""
         self._size_bytes = size_bytes
-        self._grow(first)
+        if self._hold(room_bytes := buffer_bytes(size_bytes, len(first))):
+            self._body = body = bytearray(room_bytes)
+            body[: len(first)] = first
         self.came(len(first))
         self.expect_rest()
 
     def room(self, rest_bytes: int) -> memoryview:
         """Return where the next bytes of the body go; `came` is told of them."""
         if not self._has_body and self._received_bytes == len(self._body):
-            self._grow(self._body)
+            self._grow()
         if self._has_body:  # nobody wants them any more
             return memoryview(bytearray(min(rest_bytes, DIRECT_BYTES)))
         return memoryview(self._body)[self._received_bytes :]
 
-    def _grow(self, received: Buffer) -> None:
-        """Have a buffer with room for more than what was received, counted before it is made."""
-        held_bytes = len(self._body)
-        room_bytes = buffer_bytes(self._size_bytes, len(received))
-        if self._hold(room_bytes - held_bytes):
-            self._body = body = bytearray(room_bytes)
-            body[: len(received)] = received
+    def _grow(self) -> None:
+        """Make room in the buffer, which is full, counted before it is made."""
+        body = self._body
+        assert isinstance(body, bytearray), "the body is expected"
+        room_bytes = buffer_bytes(self._size_bytes, len(body))
+        if self._hold(room_bytes - len(body)):
+            lengthen(body, room_bytes)
 
     def _hold(self, size_bytes: int) -> bool:
         """Count bytes that are about to be held, and return whether there is room for them."""
@@ -239,9 +239,10 @@ class HotAppend(HotRequest):
             self._pace.came(size_bytes, self._connection.loop.time())
 
     def take(self, piece: bytes) -> None:
-        if not self._hold(len(piece)):
+        size_bytes = len(piece)
+        if not self._hold(size_bytes):
             return
-        self.came(len(piece))
+        self.came(size_bytes)
         if not self._body:
             self._body = piece
             return

@@ -19,7 +19,7 @@ from app.answers import Answer, Headers, Scope
 from app.auth.audit import CALLER_KEY
 from app.auth.principal import Principal
 from app.auth.security import peer_of
-from app.heads import trace_of
+from app.heads import TRACE, trace_of
 from app.operations.coding import coded
 from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
@@ -193,7 +193,8 @@ class HotRequest(ABC):
 
     def _head(self, status: int, head: bytes, body_bytes: int) -> tuple[bytes, ...]:
         """Return the pieces of the whole head."""
-        trace = trace_of(self._exchange.head)
+        fields = self._exchange.head
+        trace = trace_of(fields) if TRACE in fields else None
         if self._lane.varies_by_origin:
             head = _varying_by_origin(head)
         return (

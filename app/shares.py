@@ -39,31 +39,35 @@ class Pool:
             return
         own = self._held_by.get(holder, 0)
         total = self.held + amount
-        percent = self._share_percent
         if total > self.limit:
             raise Overloaded(
                 f"{self._name} ({self.limit}) is reached",
                 limit=self._name,
                 limit_value=self.limit,
             )
-        if own and (own + amount) * (100 - percent) > percent * (self.limit - total):
-            raise Overloaded(
-                f"this client holds its share ({self._share_name}: {percent}) of "
-                f"{self._name} ({self.limit})",
-                limit=self._share_name,
-                limit_value=percent,
-            )
+        if own:  # most requests are the only one of their holder
+            percent = self._share_percent
+            if (own + amount) * (100 - percent) > percent * (self.limit - total):
+                raise Overloaded(
+                    f"this client holds its share ({self._share_name}: {percent}) of "
+                    f"{self._name} ({self.limit})",
+                    limit=self._share_name,
+                    limit_value=percent,
+                )
         self._held_by[holder] = own + amount
         self.held = total
 
     def add(self, holder: str, amount: int) -> None:
         """Count what the holder has whatever the limit says; a negative amount is given back."""
+        if not amount:
+            return
         self.held += amount
-        own = self._held_by.get(holder, 0) + amount
+        held_by = self._held_by
+        own = held_by.get(holder, 0) + amount
         if own:
-            self._held_by[holder] = own
+            held_by[holder] = own
         else:
-            self._held_by.pop(holder, None)
+            held_by.pop(holder, None)
 
 
 @lru_cache(maxsize=4_096)

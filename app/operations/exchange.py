@@ -33,7 +33,7 @@ CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 class Exchange:
     """What fast lane and routes hand to an operation. `close` when the answer has been sent."""
 
-    __slots__ = ("_budget", "_receive", "_ticket", "caller", "head", "service")
+    __slots__ = ("_budget", "_receive", "caller", "head", "service", "ticket")
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Exchange:
         is who answers for what the request holds: see `holder_of`.
         """
         try:
-            self._ticket = service.admission.admit(holder)
+            self.ticket: Ticket = service.admission.admit(holder)
         except (Draining, Overloaded, Recovering):
             caller.refund()  # it was counted when it was allowed, before it was let in
             raise
@@ -90,10 +90,6 @@ class Exchange:
             return await run(lambda: self.budget.run(work, ensure_connected))
 
     @property
-    def ticket(self) -> Ticket:
-        return self._ticket
-
-    @property
     def receive(self) -> Receive:
         assert self._receive is not None, "whoever collects the body asks for none here"
         return self._receive if self.caller.meter is None else self._receive_metered
@@ -106,17 +102,17 @@ class Exchange:
 
     def close(self) -> None:
         """Give back everything the request holds."""
-        if self._ticket.is_refused:
+        if self.ticket.is_refused:
             self.caller.refund()
-        self._ticket.close()
+        self.ticket.close()
 
     async def write(self, work: Callable[[], T]) -> T:
         """Run an append that is too large for the event loop, when it is the client's turn."""
-        return await self.service.workers.write(work, self._ticket.holder)
+        return await self.service.workers.write(work, self.ticket.holder)
 
     async def read(self, work: Callable[[], T]) -> T:
         """Run a read that touches the disk, or renders much, when it is the client's turn."""
-        return await self.service.workers.read(work, self._ticket.holder)
+        return await self.service.workers.read(work, self.ticket.holder)
 
     async def body(self) -> Body:
         """Return the body, whole, decoded, and compared with its digest."""
@@ -149,7 +145,7 @@ class Exchange:
 
     def _hold(self, size_bytes: int) -> None:
         """Count bytes of the body that came, for its quota those that were let in."""
-        self._ticket.hold_body(size_bytes)
+        self.ticket.hold_body(size_bytes)
         self.caller.received(size_bytes)
 
     async def _unpack(self, body: Body, limit: tuple[str, int]) -> Body:
@@ -168,7 +164,7 @@ class Exchange:
             return unpack()
         unpacked = await self.decode(self.write, unpack)
         if unpacked is not body:
-            self._ticket.hold_body(len(unpacked))
+            self.ticket.hold_body(len(unpacked))
         return unpacked
 
     def wanted_records(self, wanted: bytes | None) -> bytes:

@@ -98,7 +98,9 @@ class Connection:
             room = memoryview(receiver.get_buffer(len(data)))[: len(data)]
             room[:] = data[: len(room)]
             data = data[len(room) :]
-            receiver.buffer_updated(len(room))
+            size_bytes = len(room)
+            del room  # as a transport lets go of it
+            receiver.buffer_updated(size_bytes)
         if data:
             self.protocol.data_received(data)
 
