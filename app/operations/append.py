@@ -434,11 +434,11 @@ def _ensure_magic(body: Body) -> None:
 
 def _is_compressed(data: Body) -> bool:
     """Whether any of the batches has a codec. The log refuses bytes that are no whole batches."""
-    position = 0
+    position, end = 0, len(data)
     with suppress(CorruptBatch):
-        while (size := frame_size(data, position)) is not None:
+        while position < end and (size := frame_size(data, position)) is not None:
             flags = position + ATTRIBUTES_POSITION + 1
-            if flags < len(data) and data[flags] & CODEC_MASK:
+            if flags < end and data[flags] & CODEC_MASK:
                 return True
             position += size
     return False

@@ -108,14 +108,14 @@ class Log(DurableLog):
         UnexpectedAppendOffset, StorageError; WouldWait, if it was `at_once`.
         """
         context = self._context
-        end_offset = self._state.watermarks.log_end_offset  # before the time
+        end_offset = self._state.watermarks.end.offset  # before the time
         now_ms = context.clock.now_ms()
         limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes, budget)
         incoming = analyse(data, self._state.local.config, origin, limits, checked=checked)
         with self._lock_at_once if at_once else self._lock:
             context, state = self._context, self._state  # not before: the log may have moved
             self._ensure_open()
-            is_overtaken = state.watermarks.log_end_offset != end_offset
+            is_overtaken = state.watermarks.end.offset != end_offset
             if (
                 is_overtaken
                 and incoming.bears_append_time

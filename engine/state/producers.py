@@ -164,6 +164,8 @@ class ProducerStates:
 
     def aborted_by(self, accepted: Accepted) -> list[AbortedTransaction]:
         """Return the entries for the transaction index that what was judged will make."""
+        if not accepted.completed:  # as of nearly all appends
+            return []
         if not any(completed.is_aborted for completed in accepted.completed):
             return []
         transactions = self._transactions.copy()
