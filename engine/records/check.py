@@ -150,6 +150,8 @@ def _split(payload: memoryview, records_count: int) -> list[Part]:
     records is too short for many of them; a larger record is refused here if it claims more than a
     record may have.
     """
+    if len(payload) <= PART_BYTES:
+        return [Part(payload, records_count)]
     try:
         parts = list(split(payload, records_count))
         claims = [_claimed_headers(part) for part in parts]
