@@ -32,7 +32,9 @@ class Fault:
     edits: tuple[Edit, ...]
     works: tuple[str, ...]
     seed: int
-    """From here on it shows soon with these works alone; see `make interleavings`."""
+    """From here on it shows soon with these works alone."""
+    is_rare: bool = False
+    """Whether it shows seldom among all works."""
 
 
 FAULTS: Final = (
@@ -106,6 +108,7 @@ FAULTS: Final = (
         ),
         ("append", "compact", "retention", "delete records", "truncate", "roll"),
         1030,
+        is_rare=True,
     ),
 )
 
