@@ -38,6 +38,9 @@ WIDE_FROM: Final = 10_000_000
 TROUBLE: Final = 0.2
 TROUBLE_AT_A_START: Final = 0.25
 MEANWHILE: Final = 0.5
+OPENING: Final = frozenset({"open", "open_map", "resize"})
+"""Calls under the lock of one file or index. Another thread waits there for a moment; the others of
+a life act on the same thread, and would wait for themselves."""
 MONTH_MS: Final = 30 * 24 * 3_600_000
 DEFAULTS: Final = {
     "segment.bytes": "2000",
@@ -182,7 +185,7 @@ class Simulation:
             nonlocal due
             due -= 1
             driven = logs[0]
-            if due > 0 or driven.is_busy:
+            if due > 0 or driven.is_busy or operation.name in OPENING:
                 return
             due = random.randint(1, 30)
             hook, self.disk.meanwhile = self.disk.meanwhile, None
