@@ -353,3 +353,18 @@ def test_a_removal_that_is_interrupted_leaves_no_hole(expiring: int, *, is_power
         starts.add(found.watermarks.log_start_offset)
     assert starts == {0, expiring}
     assert step > 3 * expiring
+
+
+def test_a_start_finishes_a_removal_durably_before_the_names_that_say_so_go() -> None:
+    """Otherwise a power cut brings a segment back, and nothing tells that it was to go."""
+    world, log = of_old_segments(5, expiring=4)
+    marked = Operation("rename", log_path(1))
+    killed_before(world, marked, log.run_retention)
+    changes = changes_of(world, lambda: world.open_log(EXPIRING))
+    removed = [one for one in changes if one.name == "remove" and one.path.parent == DIRECTORY]
+    marks = [one for one in removed if names.removal_end(one.path.name) is not None]
+    first = changes.index(marks[0])
+    before = [one for one in removed if changes.index(one) < first and one.path.suffix == ".log"]
+    assert len(before) == 3
+    sync = Operation("sync_directory", DIRECTORY)
+    assert sync in between(changes, before[-1], marks[0])

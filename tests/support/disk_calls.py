@@ -29,6 +29,10 @@ class DiskCalls:
         size = f" of {status.st_size} bytes" if stat.S_ISREG(status.st_mode) else ""
         self._calls.append(("sync", status.st_ino, size))
 
+    def note_advice(self, descriptor: int, *_: int) -> None:
+        """It is not passed on: advice changes nothing that can be seen."""
+        self._calls.append(("advise", os.fstat(descriptor).st_ino, ""))
+
     def note(self, what: str, path: str) -> None:
         self._calls.append((what, path, ""))
 
@@ -72,6 +76,7 @@ def disk_calls() -> Iterator[DiskCalls]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posix_files, "_sync_data", synced(vars(posix_files)["_sync_data"]))
         patch.setattr(os, "fsync", synced(os.fsync))
+        patch.setattr(posix_files, "_advise", calls.note_advice)
         for name in ("rename", "replace"):
             patch.setattr(os, name, renamed(getattr(os, name)))
         patch.setattr(os, "rmdir", removed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ def open_files_left(count: int) -> Iterator[None]:
     """Let this process open `count` files more inside; the next one meets EMFILE."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     held: list[int] = []
+    gc.collect()  # a file that only a cycle still holds would be closed inside
     try:
         highest = os.dup(0)
         held.append(highest)

@@ -385,4 +385,4 @@ def test_a_map_is_synced_and_so_is_what_the_cache_forgets(
         mapped.sync()
         mapped.close()
         file.forget_cached()
-    assert calls.below(tmp_path) == ["sync f of 8 bytes"] * 2
+    assert calls.below(tmp_path) == ["sync f of 8 bytes"] * 2 + ["advise f"]
