@@ -39,6 +39,9 @@ _LISTS: Final = (b"accept", b"accept-encoding")
 _UPGRADING: Final = frozenset({b"upgrade", b"http2-settings"})
 
 
+FIELD_BYTES: Final = len(": \r\n")
+"""What is around a field's name and value."""
+
 TRACE: Final = b"traceparent"
 """A header that is another one with each request."""
 
@@ -75,6 +78,11 @@ def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None
         if version == "1.0" or coding != b"chunked":
             return "Transfer-Encoding is chunked, in HTTP/1.1, or absent"
     return None
+
+
+def size_of(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> int:
+    """Return how many bytes of a head a parser hands on, and what is around each field."""
+    return len(url) + sum([len(name) + len(value) + FIELD_BYTES for name, value in headers])
 
 
 def with_joined_lists(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

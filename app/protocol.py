@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from app.bodies import DIRECT_BYTES, BodyReceiver
 from app.connections import CountedProtocol, counted
 from app.deliveries import CUT_OFF, SEND_NOW
-from app.heads import fault_of, with_joined_lists, without_upgrade
+from app.heads import FIELD_BYTES, fault_of, size_of, with_joined_lists, without_upgrade
 from app.hot_lane import HotAppend, HotLane
 from app.hot_request import HotRequest
 from app.problems import MalformedRequest, RequestTimedOut, kind_of, problem_answer
@@ -28,7 +28,6 @@ from engine.errors import Overloaded
 
 _NO_HTTP: Final = "Invalid HTTP request received."
 _HEAD_END: Final = b"\r\n\r\n"
-_FIELD_BYTES: Final = len(": \r\n")
 
 
 class Protocol(CountedProtocol):
@@ -236,7 +235,7 @@ class Protocol(CountedProtocol):
         """Note a header without the blanks behind it, which the parser leaves (RFC 9110, 5.5)."""
         super().on_header(name, value.rstrip(b" \t"))
         if self._has_head:
-            self._trailers_bytes += len(name) + len(value) + _FIELD_BYTES
+            self._trailers_bytes += len(name) + len(value) + FIELD_BYTES
             if self._trailers_bytes > self._max_header_bytes and not self._is_deaf:
                 self._refuse_large_head()
 
@@ -247,7 +246,7 @@ class Protocol(CountedProtocol):
             return
         first, self._first = self._first, b""
         is_small = 0 < len(first) <= self._max_header_bytes  # the head, and all behind it
-        if not is_small and self._measured_head() > self._max_header_bytes:
+        if not is_small and size_of(self.url, self.headers) > self._max_header_bytes:
             self._refuse_large_head()
             return
         self._set_deadline(None)
@@ -265,11 +264,6 @@ class Protocol(CountedProtocol):
             self._plain_head = without_upgrade(method, self.url, self.headers)
         else:
             self._begin()
-
-    def _measured_head(self) -> int:
-        """Return how many bytes the parser has taken from the head that is complete."""
-        sizes = [len(name) + len(value) + _FIELD_BYTES for name, value in self.headers]
-        return len(self.url) + sum(sizes)
 
     def _begin(self) -> None:
         """Hand a request to uvicorn, unless it cannot be served."""
