@@ -45,7 +45,6 @@ class Protocol(CountedProtocol):
         self._head_bytes = 0
         """What came of a head, or of trailers, that are not whole."""
         self._trailers_bytes = 0
-        """Trailers that the parser has taken from it."""
         self._has_body_come = False
         """Whether anything of a body was in what came last."""
         self._hot: HotRequest | None = None
