@@ -179,6 +179,11 @@ class MappedIndex(ABC):
             if mapped is not None:
                 mapped.close()
 
+    def close_if_resting(self) -> None:
+        """Never open the file again: it is about to be removed. An open one stays readable."""
+        with self._remap_lock:
+            self._is_closed = self._is_closed or self._map is None
+
     def rename(self, target: Path) -> None:
         """Give the file another name. The new path counts even if this raises, as in Kafka."""
         with self.renaming():

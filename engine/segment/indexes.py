@@ -318,5 +318,8 @@ class SegmentIndexes:
         """Remove the files by name, those that exist; an index that is open stays readable."""
         with self._opening:
             self._is_gone = True
+        for index in (self._offset, self._time):
+            if index is not None:
+                index.close_if_resting()
         for path in (self.offset_path, self.time_path, self.transaction_path):
             self._fs.remove(path, missing_ok=True)
