@@ -233,9 +233,9 @@ class LogReader(ABC):
             try:
                 with self._context.health.reading():
                     found = look(view)
-            except (CorruptIndex, StoredDataCorrupt) as error:
+            except (CorruptIndex, StoredDataCorrupt, StopIteration) as error:
                 if state is not self._state or view.truncations != state.truncations:
-                    continue  # the bytes went while they were read
+                    continue  # the bytes went while they were read, or all batches did
                 self._count_damage(error)
                 raise
             except ValueError as error:
@@ -251,7 +251,7 @@ class LogReader(ABC):
         name = str(self.topic_partition)
         return StorageOffline(f"{name} is closed", log=name)
 
-    def _count_damage(self, error: CorruptIndex | StoredDataCorrupt) -> None:
+    def _count_damage(self, error: Exception) -> None:
         if isinstance(error, StoredDataCorrupt):
             self._context.recorder.corrupt_data_found(self.topic_partition)
 

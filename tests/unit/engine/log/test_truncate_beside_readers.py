@@ -7,9 +7,11 @@ changed nothing.
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import pytest
 
@@ -247,3 +249,24 @@ def test_a_log_that_is_closed_while_its_truncation_is_planned_says_so(
     monkeypatch.setattr("engine.log.truncation.plan_cut", closed_first)
     with pytest.raises(StorageOffline, match="is closed"):
         log.truncate_to(4)
+
+
+def test_a_look_up_whose_batch_goes_after_it_was_located_is_repeated() -> None:
+    """Found by scheduled threads (seed 5004601): the walk to its header met the end of the file."""
+    world = World()
+    ten_records(world).close()
+    log = world.open_log(CONFIG, recovery_point=10, was_clean=True)
+
+    def cut(frame: FrameType, event: str, argument: object) -> None:
+        caller = frame.f_back
+        is_there = caller is not None and caller.f_code.co_name == "ensure_true"
+        if is_there and frame.f_code.co_name == "headers":
+            sys.settrace(None)
+            log.truncate_to(0)
+
+    sys.settrace(cut)
+    try:
+        assert log.max_timestamp() is None
+    finally:
+        sys.settrace(None)
+    assert log.watermarks.log_end_offset == 0
