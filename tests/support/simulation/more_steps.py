@@ -24,7 +24,7 @@ from tests.support.simulation.steps import (
     choosing_a_log,
     create,
 )
-from tests.support.simulation.trouble import Kind
+from tests.support.simulation.trouble import Kind, Trouble
 
 ALL_WORKS: dict[str, Work] = dict(WORKS)
 ALL_WEIGHTS: dict[str, int] = dict(WEIGHTS)
@@ -46,6 +46,11 @@ def step(weight: int) -> Callable[[Work], Work]:
 def on_a_log(weight: int) -> Callable[[WorkOnLog], Work]:
     """Have the function happen that often to some log, if there is one."""
     return lambda work: step(weight)(choosing_a_log(work))
+
+
+def untroubled(random: Random, chance: float) -> Trouble:
+    """Let a start go well."""
+    return Trouble.none()
 
 
 # -- topics --------------------------------------------------------------------------------------
@@ -97,7 +102,10 @@ def lose_our_files(simulation: Simulation, random: Random) -> None:
             driven.was_compacted = True  # as far as anyone knows
     simulation.producer_ids.clear()
     simulation.disk.restart(power_cut=random.random() < 0.5)
+    # Not interrupted: two starts, each without another directory, would make two sets of them.
+    drawn, simulation.trouble_at_starts = simulation.trouble_at_starts, untroubled
     simulation.start(random, simulation.least_ends(), has_lost=False)
+    simulation.trouble_at_starts = drawn
     for name, overrides in before.items():
         if name in simulation.visible:
             change(simulation, name, overrides, len(simulation.topics[name].logs))
