@@ -140,6 +140,7 @@ class DurableLog(LogReader):
         with self._naming:
             if state is not self._state:
                 return  # the log lies elsewhere now, where all of it was flushed
+            self._ensure_open()  # else the directory may have another name, or another log in it
             for offset in snapshots:
                 with health.appending():
                     snapshot = state.producers.open_snapshot(offset)
@@ -161,7 +162,7 @@ class DurableLog(LogReader):
         Does not move the recovery point: flush first. Nothing can be done with the log afterwards.
         With `if_flushed`, return False and leave it open if an append came after the last flush.
         """
-        with self._lock:
+        with self._naming, self._lock:
             self._ensure_open()
             if if_flushed and self.needs_flush:
                 return False

@@ -227,8 +227,10 @@ class Log(DurableLog):
                 self._sync_names(directory)  # or a power cut could leave no segment at all
                 with self._lock:
                     self._ensure_open()
+                    self._is_removing = True  # first: a checkpoint must keep the log start
                     first = state.begin_removal(end_offset)
                 self._sync_names(directory)
+                self._is_removing = False
                 for _ in removed[1:]:
                     with self._lock:
                         self._ensure_open()
@@ -382,7 +384,7 @@ class Log(DurableLog):
 
     def close_handles(self) -> None:
         """Let go of the files without writing anything."""
-        with self._lock:
+        with self._naming, self._lock:
             self._is_closed = True
             self._state.local.close_handles()
 

@@ -59,6 +59,7 @@ class LogReader(ABC):
         self._lock = GuardedLock()
         self._is_closed = False
         self._is_flush_due = False
+        self._is_removing = False
 
     # -- where the log is --------------------------------------------------------------------
 
@@ -128,6 +129,11 @@ class LogReader(ABC):
     def is_flush_due(self) -> bool:
         """Whether a roll or a removal of segments waits for the flush that makes it durable."""
         return self._is_flush_due
+
+    @property
+    def is_removing(self) -> bool:
+        """Whether the first segment has left the log and its old name may still be on the disk."""
+        return self._is_removing
 
     @property
     def needs_flush(self) -> bool:

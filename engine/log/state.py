@@ -377,8 +377,7 @@ class LogState:
             self._retire_snapshot(segment.base_offset)
         self.local.end_at(offset, plan.last, notes_gap=self._is_gapless)
         self.local.sync_end()  # first: no record of an older epoch comes back behind the new one
-        self.epochs.truncate_from_end(offset)
-        self.epochs.assign(self.leader_epoch, offset)
+        self.epochs.assign(self.leader_epoch, offset)  # in one step: a flush may write beside it
         self.producers.go_back_to(plan.producers)
         self._end_at(offset, NO_BATCH_CRC if plan.last is None else plan.last.crc)
 

@@ -211,8 +211,9 @@ def _log_starts(
     starts: dict[TopicPartition, int] = {}
     for log in logs:
         key, start = log.topic_partition, log.watermarks.log_start_offset
-        is_told = not log.is_flush_due and key != cut_log
-        if start > (log.first_segment_base_offset if is_told else 0):
+        first = log.first_segment_base_offset  # before what says whether its name is durable
+        is_told = not (log.is_removing or log.is_flush_due or key == cut_log)
+        if start > (first if is_told else 0):
             starts[key] = start
     return starts
 
