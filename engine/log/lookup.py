@@ -31,7 +31,7 @@ def first_at_or_after(
 ) -> TimestampAndOffset | None:
     """Return the first record of at least that time, at or after the log start."""
     for segment in _present(segments, log_start_offset):
-        if segment.size_bytes and segment.largest_timestamp >= timestamp_ms:
+        if segment.largest_timestamp >= timestamp_ms:
             found = _search(segment, timestamp_ms, log_start_offset, limit_bytes)
             if found is not None or segment.base_offset >= log_start_offset:
                 return found

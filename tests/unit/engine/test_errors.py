@@ -26,7 +26,7 @@ def test_leaves_are_the_classes_nobody_refines() -> None:
     """A leaf has no children; whoever maps leaves to answers has mapped everything."""
     leaves = set(leaf_errors(EngineError))
     assert SequenceGap in leaves
-    assert InvalidTimestamp in leaves
+    assert BatchSetTooLarge in leaves
     assert InvalidRecord not in leaves
     assert not [leaf for leaf in leaves if leaf.__subclasses__()]
     assert list(leaf_errors(SequenceGap)) == [SequenceGap]

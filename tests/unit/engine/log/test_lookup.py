@@ -246,14 +246,3 @@ def test_a_batch_is_not_made_larger_than_the_limit_for_a_look_up() -> None:
         log.max_timestamp()
     with pytest.raises(TooLarge, match="5000"):
         log.offset_for_time(START_MS)
-
-
-def test_an_empty_segment_ends_no_look_up(log: Log) -> None:
-    """The time of its file was taken for that of a record, and the segments after it left out."""
-    timed(log, 0)
-    log.roll()
-    log.roll(5)
-    log.append(batch_at(5, timestamp=START_MS + 5), origin=AppendOrigin.REPLICATION)
-    log.commit()
-    assert [segment.size_bytes == 0 for segment in log.segments] == [False, True, False]
-    assert found(log, 5) == 5
