@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from engine.config import LogConfig
 from engine.errors import CorruptIndex, LogReplaced, StorageOffline, StoredDataCorrupt
@@ -40,6 +40,20 @@ from engine.state.watermarks import Watermarks
 from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
 
 _Found = TypeVar("_Found")
+
+
+_OF_A_CHANGE: Final = (
+    CorruptIndex,
+    FileNotFoundError,
+    StopIteration,
+    StoredDataCorrupt,
+    ValueError,
+)
+"""What a look may meet where a log was cut, compacted or moved meanwhile."""
+
+
+class _LookAgain(Exception):
+    """The log has changed under a look into it."""
 
 
 class LogReader(ABC):
@@ -238,20 +252,36 @@ class LogReader(ABC):
                     continue
             try:
                 with self._context.health.reading():
-                    found = look(view)
+                    found = self._look_once(look, state, view)
+            except _LookAgain:
+                continue
             except (CorruptIndex, StoredDataCorrupt, StopIteration) as error:
-                if state is not self._state or view.truncations != state.truncations:
-                    continue  # the bytes went while they were read, or all batches did
                 self._count_damage(error)
                 raise
             except ValueError as error:
-                if state is not self._state or view.segments is not state.local.segments.snapshot:
-                    continue  # its files were closed: the log lies elsewhere, or without them
                 if not self._is_closed:
                     raise
                 raise self._closed() from error
             if view.truncations == state.truncations:
                 return found
+
+    def _look_once(
+        self, look: Callable[[LogView], _Found], state: LogState, view: LogView
+    ) -> _Found:
+        """Return what a look finds; _LookAgain if it failed because the log has changed.
+
+        Bytes, batches or files that the view promised are then gone, or lie elsewhere.
+        """
+        try:
+            return look(view)
+        except _OF_A_CHANGE as error:
+            if (
+                state is not self._state
+                or view.truncations != state.truncations
+                or view.segments is not state.local.segments.snapshot
+            ):
+                raise _LookAgain from error
+            raise
 
     def _closed(self) -> StorageOffline:
         name = str(self.topic_partition)

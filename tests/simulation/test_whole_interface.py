@@ -33,6 +33,7 @@ NOT_USED = {
     "Log.close_handles": BY_MANAGER,
     "Log.compaction": "the cleaner calls it",
     "Log.delete_records": "through the manager, which writes the log start down first",
+    "Log.is_removing": "the checkpoints ask, beside retention",
     "Log.keep_order": BY_MANAGER,
     "Log.open": BY_MANAGER,
     "Log.relocate": "a move calls it",

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from engine.errors import StorageOffline, StoredDataCorrupt
 from engine.fs import names
 from engine.log.log import Log
+from engine.log.view import LogView
 from engine.metrics import NullRecorder
 from engine.segment.cut import plan_cut
 from engine.segment.file_records import FileRecords
@@ -270,3 +272,47 @@ def test_a_look_up_whose_batch_goes_after_it_was_located_is_repeated() -> None:
     finally:
         sys.settrace(None)
     assert log.watermarks.log_end_offset == 0
+
+
+@pytest.mark.parametrize("change", [Log.roll, lambda log: log.truncate_to(4)], ids=["roll", "cut"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "of a segment that left the log"),
+        StoredDataCorrupt(
+            "another file has its name", file=Path("x.deleted"), position=0, offset=0
+        ),
+    ],
+    ids=["gone", "replaced"],
+)
+def test_a_file_that_is_missed_where_the_log_has_changed_is_looked_for_again(
+    error: Exception, change: Callable[[Log], object]
+) -> None:
+    """A cut and a move, or two compactions, beside a read: it took the directory offline."""
+    damage = CountedDamage()
+    log = ten_records(World(recorder=damage))
+    views: list[LogView] = []
+
+    def look(view: LogView) -> int:
+        views.append(view)
+        if len(views) == 1:
+            change(log)
+            raise error
+        return view.marks.log_end_offset
+
+    assert log._seen(look) == log.watermarks.log_end_offset  # noqa: SLF001 - what readers share
+    assert len(views) == 2
+    assert damage.count == 0
+    assert not log.health.is_offline
+
+
+def test_a_file_that_is_missed_where_nothing_has_changed_is_a_failed_disk() -> None:
+    """The directory takes no more reads or writes until a start has looked."""
+    log = ten_records(World())
+
+    def look(_: LogView) -> None:
+        raise FileNotFoundError(2, "gone")
+
+    with pytest.raises(StorageOffline):
+        log._seen(look)  # noqa: SLF001 - what readers share
+    assert log.health.is_offline
