@@ -58,8 +58,9 @@ FAULTS: Final = (
         (
             Edit(
                 "engine/log/reader.py",
-                "if state is not self._state or view.truncations != state.truncations:",
-                "if state is not self._state:",
+                "                or view.truncations != state.truncations\n"
+                "                or view.segments is not state.local.segments.snapshot\n",
+                "",
             ),
             Edit("engine/log/state.py", "        if truncations % 2:\n", "        if False:\n"),
         ),
