@@ -6,12 +6,16 @@ Options come as Spark hands them over: text, by lower-case name.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyspark_tidelog.errors import OptionError
 
-INT64_MAX = (1 << 63) - 1
+INT64_MAX: Final = (1 << 63) - 1
+
+# Kafka's rule for topic names, which also keeps a name from leaving its place in a URL.
+_TOPIC_NAME: Final = r"[a-zA-Z0-9._-]{1,249}"
 
 
 def integer(
@@ -68,3 +72,9 @@ def json_object(text: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def ensure_topic_name(option: str, name: str) -> None:
+    """Raise OptionError for a name that no topic can have."""
+    if not re.fullmatch(_TOPIC_NAME, name) or name in (".", ".."):
+        raise OptionError(f"option {option}: {name!r} cannot be the name of a topic")

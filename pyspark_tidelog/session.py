@@ -22,9 +22,9 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from pyspark_tidelog.data_source import TidelogDataSource
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.java import JavaHome, find_java, wrap
-from pyspark_tidelog.source import TidelogDataSource
 
 _LOGGING: Final = """\
 rootLogger.level = error

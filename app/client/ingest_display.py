@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from app.client.terminal import Meter, Terminal
-from pyspark_tidelog.job import (
+from pyspark_tidelog.ingest.job import (
     IngestEvent,
     IngestIdle,
     IngestJob,

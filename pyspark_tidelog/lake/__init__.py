@@ -1,14 +1,18 @@
-"""The lake: what the ingestion job writes, and what is read of it again.
+"""The lake: the tables that the ingestion job fills, and the tools that read them again.
 
-    layout      what a row is: the record itself, or columns out of its value; a bad row's way out
-    values      JSON values into columns, each that does not fit with the reason
-    inference   the columns of a sample
-    sink        what a sink promises, and the choice among them
-    folders     Parquet and JSON lines: a folder per micro-batch
-    delta       a Delta table: a transaction per micro-batch
-    reading     the rows of a lake, whatever it is made of, without Spark
-    compaction  many small files into few
-    verifying   the lake against the log, offset by offset
+    target         the lake's kind and folder, and what every sink promises
+    folders        Parquet and JSON lines: one folder per micro-batch
+    delta          a Delta table: one transaction per micro-batch
+    layout         the columns of a row, and which records are quarantined
+    json_rows      JSON values as columns, with a reason for each value that does not fit
+    ddl            the schema that the user gives
+    inference      the schema of a sample
+    checkpoint     which checkpoint, lake and topics belong together
+    durable_files  fsync, locks and the exchange of two folders
+    lake           a lake opened by its folder: verify, compact
+    stored_rows    the rows of a lake, read without Spark
+    verifier       compares the lake with the log, offset by offset
+    compaction     merges small files
 
-Nothing here but `layout`, `folders` and `delta` while they write needs a Spark session.
+Only `layout`, `folders` and `delta` need a Spark session, and only while they write.
 """

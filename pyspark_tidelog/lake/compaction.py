@@ -22,14 +22,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyspark_tidelog.durable import (
+from pyspark_tidelog.errors import JobError
+from pyspark_tidelog.lake.durable_files import (
     exchange_folders,
     locked,
     replace_text,
     sync_folder,
     sync_tree,
 )
-from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.folders import (
     MERGED,
     DataFile,

@@ -24,8 +24,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
 
-from pyspark_tidelog.durable import sync_folder, sync_tree
 from pyspark_tidelog.errors import JobFailed
+from pyspark_tidelog.lake.durable_files import sync_folder, sync_tree
 from pyspark_tidelog.lake.folders import WRITING, files_below, write_files
 
 _LOG: Final = "_delta_log"

@@ -25,8 +25,8 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
-from pyspark_tidelog.durable import sync_folder, sync_tree
 from pyspark_tidelog.errors import JobError
+from pyspark_tidelog.lake.durable_files import sync_folder, sync_tree
 
 GROUP_BATCHES: Final = 1_000
 WRITING: Final = "_writing"

@@ -29,9 +29,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_tidelog.columns import spark_schema
 from pyspark_tidelog.errors import JobError, OptionError
-from pyspark_tidelog.lake.values import JsonRows, arrow_type_of, nullable
+from pyspark_tidelog.lake.json_rows import JsonRows, arrow_type_of, nullable
+from pyspark_tidelog.records.columns import spark_schema
 
 REASON: Final = "reason"
 _FITTED: Final = "_tidelog_fitted"

@@ -9,7 +9,7 @@ import pytest
 
 from app.client.ingest_display import IngestDisplay, finished
 from app.client.terminal import Terminal
-from pyspark_tidelog.job import (
+from pyspark_tidelog.ingest.job import (
     IngestIdle,
     IngestJob,
     IngestProgress,

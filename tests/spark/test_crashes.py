@@ -29,9 +29,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_tidelog.ingest import run
-from pyspark_tidelog.job import IngestJob
-from pyspark_tidelog.lake.opening import Lake
-from pyspark_tidelog.lake.verifying import Verdict
+from pyspark_tidelog.ingest.job import IngestJob
+from pyspark_tidelog.lake.lake import Lake
+from pyspark_tidelog.lake.verifier import Verdict
 from tests.support.kafka_batches import numbered
 from tests.support.processes import descendants, kill
 from tests.support.watching import Watched, watching
@@ -60,7 +60,7 @@ DRIVER = """
 import json, queue, sys, threading
 from pathlib import Path
 from pyspark_tidelog.ingest import run
-from pyspark_tidelog.job import IngestJob
+from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.lake.delta import DeltaSink
 from pyspark_tidelog.lake.folders import FolderSink
 from pyspark_tidelog.session import local_conf, local_session

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from pyspark_tidelog.errors import JobError, JobFailed, OptionError
 from pyspark_tidelog.ingest import run
-from pyspark_tidelog.job import IngestJob
-from pyspark_tidelog.lake.opening import Lake
-from pyspark_tidelog.lake.verifying import Verdict
+from pyspark_tidelog.ingest.job import IngestJob
+from pyspark_tidelog.lake.lake import Lake
+from pyspark_tidelog.lake.verifier import Verdict
 from tests.support.kafka_batches import SentRecord, numbered
 
 if TYPE_CHECKING:

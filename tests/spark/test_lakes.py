@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_tidelog.ingest import run
-from pyspark_tidelog.job import IngestJob
-from pyspark_tidelog.lake.opening import Lake
-from pyspark_tidelog.lake.verifying import Verdict
+from pyspark_tidelog.ingest.job import IngestJob
+from pyspark_tidelog.lake.lake import Lake
+from pyspark_tidelog.lake.verifier import Verdict
 from tests.support.kafka_batches import SentRecord
 
 if TYPE_CHECKING:

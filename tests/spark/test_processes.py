@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_tidelog.ingest import run
+from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.java import find_java
-from pyspark_tidelog.job import IngestJob
 from tests.support.kafka_batches import numbered
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 FOLLOW = """
 import dataclasses, json, sys
 from pyspark_tidelog.ingest import run
-from pyspark_tidelog.job import IngestJob, IngestProgress, IngestReport
+from pyspark_tidelog.ingest.job import IngestJob, IngestProgress, IngestReport
 
 def tell(event):
     if isinstance(event, (IngestProgress, IngestReport)):

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_tidelog.endpoint import Endpoint
-from pyspark_tidelog.options import Options
-from pyspark_tidelog.reader import BatchReader
-from pyspark_tidelog.splits import Split
-from pyspark_tidelog.write_options import WriteOptions
-from pyspark_tidelog.writer import BatchWriter
+from pyspark_tidelog.sink.options import WriteOptions
+from pyspark_tidelog.sink.writer import BatchWriter
+from pyspark_tidelog.source.batch_reader import BatchReader
+from pyspark_tidelog.source.options import Options
+from pyspark_tidelog.source.splits import Split
 from tests.support.kafka_batches import numbered
 from tests.support.proxy import Treatment, proxy_to
 

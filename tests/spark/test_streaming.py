@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_tidelog.errors import JobError, JobFailed
 from pyspark_tidelog.ingest import run
-from pyspark_tidelog.job import IngestEvent, IngestJob, IngestProgress
+from pyspark_tidelog.ingest.job import IngestEvent, IngestJob, IngestProgress
 from tests.support.kafka_batches import numbered
 
 if TYPE_CHECKING:

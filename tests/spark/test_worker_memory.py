@@ -19,10 +19,10 @@ MIB = 1 << 20
 WORKER = """
 import sys
 import pyspark.worker
-from pyspark_tidelog.columns import spark_schema
-from pyspark_tidelog.fetch import read_split
-from pyspark_tidelog.options import Options
-from pyspark_tidelog.splits import Split
+from pyspark_tidelog.records.columns import spark_schema
+from pyspark_tidelog.source.fetch import read_split
+from pyspark_tidelog.source.options import Options
+from pyspark_tidelog.source.splits import Split
 
 options = Options.parse({"url": sys.argv[1], "subscribe": sys.argv[2]})
 end = int(sys.argv[3])

@@ -20,10 +20,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import DataLossError, ServiceError, TidelogError
-from pyspark_tidelog.ledger import GROUP_PREFIX
-from pyspark_tidelog.sweeping import sweep
-from pyspark_tidelog.write_options import WriteOptions
-from pyspark_tidelog.writer import BatchWriter, TaskResult
+from pyspark_tidelog.sink.abandoned_transactions import sweep
+from pyspark_tidelog.sink.ledger import GROUP_PREFIX
+from pyspark_tidelog.sink.options import WriteOptions
+from pyspark_tidelog.sink.writer import BatchWriter, TaskResult
 
 if TYPE_CHECKING:
     from tests.spark.conftest import ServiceProcess

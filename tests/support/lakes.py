@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from pyspark_tidelog.checkpoint import Terms, claimed
+from pyspark_tidelog.lake.checkpoint import Terms, claimed
 from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.lake.folders import group_name
+from pyspark_tidelog.lake.json_rows import arrow_type_of
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
-from pyspark_tidelog.lake.values import arrow_type_of
 from tests.support.kafka_batches import SentRecord
 
 Row = dict[str, Any]

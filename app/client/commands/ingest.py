@@ -21,7 +21,7 @@ from app.client.failures import Failure
 from app.client.terminal import Meter, Terminal
 
 if TYPE_CHECKING:
-    from pyspark_tidelog.job import IngestJob, IngestReport
+    from pyspark_tidelog.ingest.job import IngestJob, IngestReport
 
 _ROWS: Final = "The rows"
 _RUN: Final = "The run"
@@ -140,7 +140,7 @@ def ingest(
     it failed and may be run again, 3 if something has to be changed first.
     """
     require_spark_source(as_json=as_json)
-    from pyspark_tidelog.job import IngestJob  # noqa: PLC0415 - Spark takes a second to load
+    from pyspark_tidelog.ingest.job import IngestJob  # noqa: PLC0415 - Spark takes a second to load
 
     job = IngestJob(
         server=server,
@@ -182,8 +182,8 @@ def _run(
         TidelogError,
     )
     from pyspark_tidelog.ingest import run  # noqa: PLC0415 - the same
-    from pyspark_tidelog.job import IngestEvent, Listener  # noqa: PLC0415 - the same
-    from pyspark_tidelog.metrics_file import MetricsFile  # noqa: PLC0415 - the same
+    from pyspark_tidelog.ingest.job import IngestEvent, Listener  # noqa: PLC0415 - the same
+    from pyspark_tidelog.ingest.metrics_file import MetricsFile  # noqa: PLC0415 - the same
 
     try:
         display = IngestDisplay(terminal, meter, f"ingesting {job.topics}")

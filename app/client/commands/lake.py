@@ -18,7 +18,7 @@ from app.client.connection import DEFAULT_SERVER
 from app.client.failures import Failure
 
 if TYPE_CHECKING:
-    from pyspark_tidelog.lake.verifying import Verdict
+    from pyspark_tidelog.lake.verifier import Verdict
 
 lake = typer.Typer(
     name="lake",
@@ -53,7 +53,7 @@ def verify_lake(
     """
     require_spark_source(as_json=as_json)
     from pyspark_tidelog.errors import TidelogError  # noqa: PLC0415 - it loads Spark
-    from pyspark_tidelog.lake.opening import Lake  # noqa: PLC0415 - the same
+    from pyspark_tidelog.lake.lake import Lake  # noqa: PLC0415 - the same
 
     with terminal_session(as_json=as_json) as terminal:
         try:
@@ -88,7 +88,7 @@ def compact_lake(
     """
     require_spark_source(as_json=as_json)
     from pyspark_tidelog.errors import TidelogError  # noqa: PLC0415 - it loads Spark
-    from pyspark_tidelog.lake.opening import Lake  # noqa: PLC0415 - the same
+    from pyspark_tidelog.lake.lake import Lake  # noqa: PLC0415 - the same
 
     with terminal_session(as_json=as_json) as terminal:
         try:

@@ -13,8 +13,8 @@ from pyspark_tidelog import DefaultSource
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.endpoint import Endpoint, parse_endpoint
 from pyspark_tidelog.errors import OptionError, ServiceError
-from pyspark_tidelog.service import snapshot_of
-from pyspark_tidelog.topics import Topics
+from pyspark_tidelog.source.service import snapshot_of
+from pyspark_tidelog.source.topics import Topics
 from tests.support.certificates import Authority, Pair
 from tests.support.credentials import bearer, create_key
 from tests.support.log_service import LogService, Reply

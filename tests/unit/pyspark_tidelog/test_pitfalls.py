@@ -17,10 +17,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_tidelog import DefaultSource
-from pyspark_tidelog.job import IngestJob
+from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.session import local_conf
-from pyspark_tidelog.splits import Split
-from pyspark_tidelog.stream import StreamReader
+from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.source.stream_reader import StreamReader
 from tests.support.kafka_batches import SentRecord, numbered
 from tests.support.log_service import LogService
 

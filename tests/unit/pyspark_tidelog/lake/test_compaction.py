@@ -8,13 +8,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_tidelog.checkpoint import LOCK_NAME
-from pyspark_tidelog.durable import exchange_folders, locked
 from pyspark_tidelog.errors import JobError, OptionError
 from pyspark_tidelog.lake import compaction
+from pyspark_tidelog.lake.checkpoint import LOCK_NAME
 from pyspark_tidelog.lake.compaction import Compacted
+from pyspark_tidelog.lake.durable_files import exchange_folders, locked
 from pyspark_tidelog.lake.folders import FolderSink, data_files
-from pyspark_tidelog.lake.opening import Lake
+from pyspark_tidelog.lake.lake import Lake
 from tests.support.disk_calls import disk_calls
 from tests.support.kafka_batches import numbered
 from tests.support.lakes import HandMadeLake, rows_of

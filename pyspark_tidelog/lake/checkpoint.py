@@ -1,0 +1,218 @@
+"""Whose checkpoint it is: one checkpoint belongs to one sink and one log.
+
+Mixed up, they would lose or repeat records silently: with a new checkpoint the numbers of
+micro-batches start again and would be taken for those that are there; with another log the offsets
+mean something else; with another schema half of the table has other columns. So both, checkpoint
+and sink, carry a small file with what belongs together, made at the first run and compared at every
+later one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark_tidelog.errors import JobError, OptionError
+from pyspark_tidelog.lake.durable_files import locked, replace_text, sync_file, sync_folder
+
+VERSION: Final = 2
+
+IDENTITY_NAME: Final = "_tidelog-job.json"
+"""With an underscore in front, so that whoever reads the sink as a table does not see it."""
+
+LOCK_NAME: Final = "_tidelog-job.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job is, as far as it cannot change; the service's address can, for services move."""
+
+    sink: str
+    """What `--to` says, made absolute."""
+    topic_ids: Mapping[str, str]
+    schema: Mapping[str, Any] | None = None
+    """Spark's JSON form of the columns of the values."""
+    partition_by: tuple[str, ...] = ()
+    quarantine: str | None = None
+    """The folder for records that do not fit the schema."""
+    include_headers: bool = False
+    isolation: str = "read_uncommitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A job that has run at least once."""
+
+    job_id: str
+    terms: Terms
+
+
+@contextmanager
+def claimed(checkpoint: Path, sink_folder: Path, terms: Terms) -> Iterator[Identity]:
+    """Hold checkpoint and sink for this job alone while it runs.
+
+    A first run marks both; a later one raises JobError unless both still belong together, and to
+    the same terms.
+    """
+    filled = [sink_folder, *([Path(terms.quarantine)] if terms.quarantine else [])]
+    if len({checkpoint, *filled}) <= len(filled):
+        raise JobError("checkpoint, sink and quarantine must be folders of their own")
+    with ExitStack() as stack:
+        _take(stack, checkpoint)
+        known = load_identity(checkpoint)
+        if known is None:
+            _require_unused(checkpoint, sink_folder)
+        elif _is_open(checkpoint, known.terms, terms):
+            known = replace(known, terms=terms)
+        else:
+            _require_same(checkpoint, known.terms, terms)
+        for folder in filled:
+            _take(stack, folder)
+            _require_own(folder, checkpoint, known)
+        if known is None:
+            known = Identity(str(uuid.uuid4()), terms)
+        # The checkpoint first, because a sink without a mark and without data is still anybody's.
+        for folder in (checkpoint, *filled):
+            if load_identity(folder) != known:
+                _store(folder, known)
+        yield known
+
+
+def load_identity(folder: Path) -> Identity | None:
+    """Return whose checkpoint or sink a folder is, None if nobody's; raise JobError if damaged."""
+    path = folder / IDENTITY_NAME
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+        if document.pop("version") == VERSION:
+            document["partition_by"] = tuple(document["partition_by"])
+            return Identity(document.pop("job_id"), Terms(**document))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JobError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise JobError(f"{path} is damaged: {error}") from error
+    raise JobError(f"{path} was written by another version of tidelog: choose new folders")
+
+
+def mend_torn_entry(checkpoint: Path) -> None:
+    """Remove the last entries of Spark's two logs where a power cut left them empty.
+
+    Spark does not sync what it writes, and would refuse the checkpoint. Nothing of such a
+    micro-batch can be in the lake, for its entry is synced before anything of it is written.
+    """
+    for name in ("offsets", "commits"):
+        entries = [*(checkpoint / name).glob("[0-9]*")]
+        newest = max(entries, key=lambda entry: int(entry.name), default=None)
+        if newest is not None and newest.stat().st_size == 0:
+            newest.unlink()
+            newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+
+def sync_plan(checkpoint: Path, batch_id: int) -> None:
+    """Put on disk which offsets a micro-batch has.
+
+    Must precede its first byte in the lake, because a micro-batch that is there is never written
+    again: after a power cut Spark has to repeat the same offsets, and not plan others.
+    """
+    offsets = checkpoint / "offsets"
+    sync_file(offsets / str(batch_id))
+    sync_folder(offsets)
+
+
+def _is_open(checkpoint: Path, known: Terms, terms: Terms) -> bool:
+    """Whether nothing was ever planned, so that what rows look like may still be changed."""
+    has_begun = (checkpoint / "offsets").exists()
+    return not has_begun and (known.sink, known.topic_ids) == (terms.sink, terms.topic_ids)
+
+
+def _take(stack: ExitStack, folder: Path) -> None:
+    make_folder(folder)
+    if not stack.enter_context(locked(folder / LOCK_NAME)):
+        raise JobError(f"another job or a compaction is running on {folder}")
+
+
+def _require_own(folder: Path, checkpoint: Path, known: Identity | None) -> None:
+    owner = load_identity(folder)
+    if owner is None and _has_data(folder):
+        raise JobError(f"{folder} holds files that no job of tidelog wrote: choose another")
+    if owner is not None and (known is None or owner.job_id != known.job_id):
+        raise JobError(
+            f"{folder} belongs to another checkpoint than {checkpoint}: "
+            f"use that one, or choose a new folder for both"
+        )
+
+
+def _require_unused(checkpoint: Path, sink_folder: Path) -> None:
+    """Refuse a checkpoint or a sink that has a past but no identity of this checkpoint's."""
+    if (checkpoint / "offsets").exists():
+        raise JobError(f"{checkpoint} is the checkpoint of some other query: choose a new folder")
+    if load_identity(sink_folder) is not None:
+        raise JobError(
+            f"{sink_folder} was filled with another checkpoint than {checkpoint}, which is new: "
+            f"use the old one, or choose a new folder for both"
+        )
+
+
+def _require_same(checkpoint: Path, known: Terms, terms: Terms) -> None:
+    if known.sink != terms.sink:
+        raise JobError(
+            f"{checkpoint} belongs to the sink {known.sink}, not to {terms.sink}: "
+            f"use that sink, or choose a new checkpoint"
+        )
+    if known.topic_ids.keys() != terms.topic_ids.keys():
+        raise JobError(
+            f"{checkpoint} belongs to the topics {', '.join(sorted(known.topic_ids))}, "
+            f"not to {', '.join(sorted(terms.topic_ids))}: choose a new checkpoint and sink"
+        )
+    for topic, topic_id in terms.topic_ids.items():
+        if known.topic_ids[topic] != topic_id:
+            raise JobError(
+                f"{checkpoint} belongs to another topic {topic} than the service has now: it was "
+                f"deleted and made again, or this is another service; choose a new checkpoint "
+                f"and sink"
+            )
+    for what, before, now in (
+        ("another schema", known.schema, terms.schema),
+        ("other columns to partition by", known.partition_by, terms.partition_by),
+        ("another quarantine", known.quarantine, terms.quarantine),
+        ("the headers in or out", known.include_headers, terms.include_headers),
+        ("another isolation level", known.isolation, terms.isolation),
+    ):
+        if before != now:
+            raise JobError(
+                f"{checkpoint} belongs to a job with {what}: say the same as at its first run, or "
+                f"choose a new checkpoint and sink"
+            )
+
+
+def _store(folder: Path, identity: Identity) -> None:
+    document = {"version": VERSION, "job_id": identity.job_id, **asdict(identity.terms)}
+    replace_text(folder / IDENTITY_NAME, json.dumps(document, indent=2))
+
+
+def local_folder(option: str, text: str) -> Path:
+    """Return the absolute folder a path or `file:` address names; raise OptionError for others."""
+    path = text.removeprefix("file://") if text.startswith("file:///") else text
+    if not path or "://" in path:
+        raise OptionError(f"{option} must be a folder of this machine, not {text!r}")
+    return Path(path).expanduser().absolute()
+
+
+def make_folder(folder: Path) -> None:
+    """Make sure that there is a folder to write into, or raise JobError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOCK_NAME).open("ab"):
+            pass
+    except OSError as error:
+        raise JobError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def _has_data(folder: Path) -> bool:
+    return any(not entry.name.startswith(("_", ".")) for entry in folder.iterdir())

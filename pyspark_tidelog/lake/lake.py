@@ -1,0 +1,141 @@
+"""A lake by its folder alone: the job that filled it left there what one has to know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql.types import StructType
+
+from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.errors import JobError, OptionError
+from pyspark_tidelog.lake.checkpoint import LOCK_NAME, Identity, load_identity, local_folder
+from pyspark_tidelog.lake.compaction import (
+    TARGET_BYTES,
+    Compacted,
+    compact_delta,
+    compact_folders,
+)
+from pyspark_tidelog.lake.layout import Layout, parse_partition_column
+from pyspark_tidelog.lake.stored_rows import StoredRows
+from pyspark_tidelog.lake.target import require_delta
+from pyspark_tidelog.lake.verifier import TURN_OFFSETS, Extent, Verdict, Verifier
+from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.source.options import Options
+from pyspark_tidelog.source.service import snapshot_of
+from pyspark_tidelog.source.stream_offsets import StreamOffset
+
+
+class Lake:
+    """What a job has filled; raises JobError for a folder that none has."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = local_folder("the lake", folder)
+        self._identity = self._known()
+        self.kind = self._identity.terms.sink.partition(":")[0]
+        if self.kind == "delta":
+            require_delta()
+
+    def verify(
+        self,
+        options: Mapping[str, str],
+        *,
+        checkpoint: str | None = None,
+        turn_offsets: int = TURN_OFFSETS,
+    ) -> Verdict:
+        """Compare it with the log that `options` lead to (`url`, credentials, …).
+
+        With its checkpoint, whatever that says is done has to be there; without, everything between
+        the first and the last offset that is. Raises JobError where the log is another one.
+        """
+        terms = self._identity.terms
+        expected = None if checkpoint is None else self._done(checkpoint)
+        given = {"subscribe": ",".join(terms.topic_ids), "isolation.level": terms.isolation}
+        known = Options.parse({**given, **options})
+        with ServiceClient(known.endpoint) as client:
+            snapshot = snapshot_of(client, known.topics, isolation=known.isolation)
+        for topic, topic_id in terms.topic_ids.items():
+            if snapshot.topic_ids.get(topic) != topic_id:
+                raise JobError(
+                    f"{self.folder} was filled from another topic {topic} than the service has "
+                    f"now: it was deleted and made again, or this is another service"
+                )
+        layout = self._layout()
+        verifier = Verifier(
+            StoredRows(self.kind, self.folder, layout.rows, layout),
+            self._bad_rows(layout),
+            layout,
+            known,
+            snapshot,
+            turn_offsets,
+        )
+        return verifier.verify(expected)
+
+    def compact(
+        self, *, target_bytes: int = TARGET_BYTES, vacuum_hours: int | None = None
+    ) -> Compacted:
+        """Merge small files; the rows stay, each once.
+
+        `vacuum_hours` is for Delta: how long ago a file must have gone out of use to be removed.
+        """
+        if self.kind == "delta":
+            return compact_delta(self.folder, target_bytes=target_bytes, vacuum_hours=vacuum_hours)
+        if vacuum_hours is not None:
+            raise OptionError(f"a {self.kind} lake keeps no files out of use: vacuum is for delta")
+        return compact_folders(
+            self.kind, self.folder, job_lock=self.folder / LOCK_NAME, target_bytes=target_bytes
+        )
+
+    def _known(self) -> Identity:
+        known = load_identity(self.folder)
+        if known is None:
+            raise JobError(f"{self.folder} is not a lake: no job of tidelog has filled it")
+        return known
+
+    def _layout(self) -> Layout:
+        terms = self._identity.terms
+        return Layout(
+            None if terms.schema is None else StructType.fromJson(dict(terms.schema)),
+            tuple(map(parse_partition_column, terms.partition_by)),
+            has_headers=terms.include_headers,
+        )
+
+    def _bad_rows(self, layout: Layout) -> StoredRows | None:
+        quarantine = self._identity.terms.quarantine
+        if quarantine is None:
+            return None
+        before = Path(self._identity.terms.sink.partition(":")[2])
+        folder = Path(quarantine)
+        if folder.is_relative_to(before):  # it moves with the lake
+            folder = self.folder / folder.relative_to(before)
+        return StoredRows(
+            "parquet", folder, layout.bad_rows, Layout(has_headers=layout.has_headers)
+        )
+
+    def _done(self, checkpoint: str) -> dict[TopicPartition, Extent]:
+        folder = local_folder("the checkpoint", checkpoint)
+        owner = load_identity(folder)
+        if owner is None or owner.job_id != self._identity.job_id:
+            raise JobError(f"{folder} is not the checkpoint of {self.folder}")
+        done = max((int(e.name) for e in (folder / "commits").glob("[0-9]*")), default=None)
+        if done is None:
+            return {}
+        return extents_of(_stream_offset(folder / "offsets" / str(done)))
+
+
+def extents_of(offset: StreamOffset) -> dict[TopicPartition, Extent]:
+    """Return which offsets lie behind a stream that has come so far."""
+    return {
+        log: Extent(offset.initial[log], end)
+        for log, end in offset.offsets.items()
+        if log in offset.initial
+    }
+
+
+def _stream_offset(entry: Path) -> StreamOffset:
+    """Read an entry of Spark's log of offsets: a version, its own notes, a line for the source."""
+    try:
+        return StreamOffset.from_json(json.loads(entry.read_text().splitlines()[-1]))
+    except (OSError, ValueError, IndexError) as error:
+        raise JobError(f"{entry} cannot be read: {error}") from error

@@ -1,0 +1,300 @@
+"""The lake against the log: every offset once, and what is stored is what was sent.
+
+Both sides are read once, in any order, and compared by a fingerprint of each row (64 bits of
+SipHash with a key of this process), eight bytes of memory an offset; a lake too large for that is
+compared in several turns. The log is read as the source reads it; a lake with a schema is compared
+with the log's values, brought into columns as the job does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_tidelog.lake.json_rows import JsonRows
+from pyspark_tidelog.lake.layout import REASON, Layout
+from pyspark_tidelog.lake.stored_rows import StoredRows
+from pyspark_tidelog.positions import LogSnapshot, TopicPartition
+from pyspark_tidelog.records.columns import spark_schema
+from pyspark_tidelog.source.fetch import read_split
+from pyspark_tidelog.source.options import Options
+from pyspark_tidelog.source.splits import Split
+
+TURN_OFFSETS: Final = 1 << 25
+"""Compared at a time: 300 MB."""
+
+
+class Difference(NamedTuple):
+    """Where lake and log part."""
+
+    log: TopicPartition
+    offset: int
+    kind: str
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong there."""
+        what = {
+            "missing": "is not in the lake",
+            "repeated": "is in the lake more than once",
+            "different": "is another record in the lake than in the log",
+            "unknown": "is in the lake and not in the log",
+        }
+        return f"{self.log.described}, offset {self.offset} {what[self.kind]}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a comparison found."""
+
+    rows: int = 0
+    """In the lake and in the log, the same in both."""
+    quarantined: int = 0
+    """Of these, in the quarantine."""
+    missing: int = 0
+    repeated: int = 0
+    different: int = 0
+    unknown: int = 0
+    behind: int = 0
+    """Offsets of the log after the last of the lake: a job that goes on will bring them."""
+    gone: int = 0
+    """Rows whose records the log has no more, by retention: nothing to compare them with."""
+    first: Difference | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether lake and log agree as far as the lake goes."""
+        return self.first is None
+
+    def note(
+        self, kind: str, log: TopicPartition, offsets: Sequence[int] | NDArray[np.int64]
+    ) -> None:
+        if len(offsets) == 0:
+            return
+        setattr(self, kind, getattr(self, kind) + len(offsets))
+        found = Difference(log, int(min(offsets)), kind)
+        if self.first is None or found[:2] < self.first[:2]:
+            self.first = found
+
+
+class Extent(NamedTuple):
+    """Which offsets of a log are to be there; `end` is exclusive."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Window:
+    """The offsets of one log that are compared in one turn."""
+
+    log: TopicPartition
+    start: int
+    end: int
+    prints: NDArray[np.uint64] = field(init=False)
+    counts: NDArray[np.uint8] = field(init=False)
+    """How often each offset is in lake or quarantine, at most 255 times."""
+    is_bad: NDArray[np.bool_] = field(init=False)
+
+    def open(self) -> None:
+        size = self.end - self.start
+        self.prints = np.zeros(size, np.uint64)
+        self.counts = np.zeros(size, np.uint8)
+        self.is_bad = np.zeros(size, np.bool_)
+
+    def add(self, offsets: NDArray[np.int64], prints: NDArray[np.uint64], *, is_bad: bool) -> None:
+        inside = (offsets >= self.start) & (offsets < self.end)
+        places = offsets[inside] - self.start
+        self.prints[places] = prints[inside]
+        self.is_bad[places] |= is_bad
+        more = np.bincount(places, minlength=len(self.counts)) if len(places) else 0
+        self.counts[:] = np.minimum(self.counts + more, 255)
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """Compares one lake with one log."""
+
+    rows: StoredRows
+    bad_rows: StoredRows | None
+    """The quarantine, of a lake with a schema."""
+    layout: Layout
+    options: Options
+    snapshot: LogSnapshot
+    turn_offsets: int = TURN_OFFSETS
+
+    def verify(self, expected: Mapping[TopicPartition, Extent] | None = None) -> Verdict:
+        """Compare everything.
+
+        `expected` says what has to be there, as a checkpoint knows; without it that is whatever
+        lies between the first and the last offset of each log in the lake.
+        """
+        verdict = Verdict()
+        found = self._extents(verdict)
+        windows = [*self._windows(found, expected, verdict)]
+        while windows:
+            turn = [windows.pop(0)]
+            size = turn[0].end - turn[0].start
+            while windows and size + windows[0].end - windows[0].start <= self.turn_offsets:
+                size += windows[0].end - windows[0].start
+                turn.append(windows.pop(0))
+            self._turn(turn, verdict)
+        return verdict
+
+    def _extents(self, verdict: Verdict) -> dict[TopicPartition, Extent]:
+        """Return which offsets of each log are there, from the first to the last."""
+        extents: dict[TopicPartition, Extent] = {}
+        for stored in self._stored():
+            for log, offsets in _by_log(stored, self._place_columns(stored)):
+                marks = self.snapshot.marks.get(log)
+                if marks is None:
+                    verdict.note("unknown", log, offsets)
+                    continue
+                verdict.note("unknown", log, offsets[offsets >= marks.high_watermark])
+                verdict.gone += int(np.count_nonzero(offsets < marks.log_start_offset))
+                known = extents.get(log, Extent(int(offsets[0]), int(offsets[0]) + 1))
+                extents[log] = Extent(
+                    min(known.start, int(offsets.min())), max(known.end, int(offsets.max()) + 1)
+                )
+        return extents
+
+    def _windows(
+        self,
+        found: Mapping[TopicPartition, Extent],
+        expected: Mapping[TopicPartition, Extent] | None,
+        verdict: Verdict,
+    ) -> Iterator[_Window]:
+        for log, marks in sorted(self.snapshot.marks.items()):
+            extents = [x for x in (found.get(log), (expected or {}).get(log)) if x is not None]
+            start = min((x.start for x in extents), default=marks.end_offset)
+            end = max((x.end for x in extents), default=marks.log_start_offset)
+            start, end = max(start, marks.log_start_offset), min(end, marks.high_watermark)
+            verdict.behind += max(marks.end_offset - max(end, marks.log_start_offset), 0)
+            for first in range(start, end, self.turn_offsets):
+                yield _Window(log, first, min(first + self.turn_offsets, end))
+
+    def _turn(self, windows: Sequence[_Window], verdict: Verdict) -> None:
+        of_log: dict[TopicPartition, list[_Window]] = {}
+        for window in windows:
+            window.open()
+            of_log.setdefault(window.log, []).append(window)
+        for stored in self._stored():
+            columns = [*self._place_columns(stored), *self._content_columns(stored)]
+            for batch in stored.batches(columns):
+                prints = _prints(batch.select(self._content_columns(stored)))
+                for log, offsets, chosen in _logs_in(batch):
+                    for window in of_log.get(log, ()):
+                        window.add(offsets, prints[chosen], is_bad=stored is self.bad_rows)
+        for window in windows:
+            self._compare(window, verdict)
+            del window.prints, window.counts, window.is_bad
+
+    def _compare(self, window: _Window, verdict: Verdict) -> None:
+        is_in_log = np.zeros(window.end - window.start, np.bool_)
+        for records in self._records(window):
+            offsets = np.asarray(records.column("offset"))
+            places = offsets - window.start
+            is_in_log[places] = True
+            counts, is_bad = window.counts[places], window.is_bad[places]
+            is_same = window.prints[places] == self._expected(records, is_bad)
+            verdict.note("missing", window.log, offsets[counts == 0])
+            verdict.note("repeated", window.log, offsets[counts > 1])
+            verdict.note("different", window.log, offsets[(counts == 1) & ~is_same])
+            is_right = (counts == 1) & is_same
+            verdict.rows += int(np.count_nonzero(is_right))
+            verdict.quarantined += int(np.count_nonzero(is_right & is_bad))
+        stray = np.flatnonzero((window.counts > 0) & ~is_in_log) + window.start
+        verdict.note("unknown", window.log, stray)
+
+    def _records(self, window: _Window) -> Iterator[pa.RecordBatch]:
+        log = window.log
+        split = Split(
+            log.topic,
+            log.partition,
+            window.start,
+            window.end,
+            self.snapshot.topic_ids.get(log.topic, ""),
+        )
+        columns = spark_schema(include_headers=self.layout.has_headers).fieldNames()
+        yield from read_split(self.options, columns, split)
+
+    def _expected(self, records: pa.RecordBatch, is_bad: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """Return the fingerprints the records ought to have where the lake has them."""
+        if self.layout.values is None:
+            return _prints(self._as_rows(records))
+        assert self.bad_rows is not None, "a lake with a schema has a quarantine"
+        fitted = JsonRows(self.layout.values).fit(records.column("value").to_pylist())
+        does_fit = np.array([reason is None for reason in fitted.reasons], np.bool_)
+        as_row = _prints(self._as_rows(records, fitted.rows))
+        as_bad = _prints(records.select(self._content_columns(self.bad_rows)))
+        # A record on the wrong side of the quarantine must not look right there: no print is 0.
+        return np.where(does_fit == is_bad, np.uint64(0), np.where(is_bad, as_bad, as_row))
+
+    def _as_rows(
+        self, records: pa.RecordBatch, fitted: pa.StructArray | None = None
+    ) -> pa.RecordBatch:
+        """Return the records with the lake's columns and names."""
+        columns = {self.layout.name_of(n): records.column(n) for n in records.schema.names}
+        if fitted is not None:
+            columns |= dict(zip(fitted.type.names, fitted.flatten(), strict=True))
+        for name in self.layout.partition_types():
+            if pa.types.is_string(columns[name].type):
+                columns[name] = _without_empty(columns[name])
+        names = self._content_columns(self.rows)
+        return pa.RecordBatch.from_arrays([columns[name] for name in names], names)
+
+    def _stored(self) -> list[StoredRows]:
+        return [self.rows] if self.bad_rows is None else [self.rows, self.bad_rows]
+
+    def _place_columns(self, stored: StoredRows) -> list[str]:
+        if stored is self.bad_rows:
+            return ["topic", "partition", "offset"]
+        return [self.layout.name_of(name) for name in ("topic", "partition", "offset")]
+
+    def _content_columns(self, stored: StoredRows) -> list[str]:
+        places = {*self._place_columns(stored), REASON if stored is self.bad_rows else ""}
+        return [name for name in stored.schema.fieldNames() if name not in places]
+
+
+def _by_log(
+    stored: StoredRows, columns: list[str]
+) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
+    for batch in stored.batches(columns):
+        for log, offsets, _ in _logs_in(batch):
+            yield log, offsets
+
+
+def _logs_in(
+    batch: pa.RecordBatch,
+) -> Iterator[tuple[TopicPartition, NDArray[np.int64], NDArray[np.bool_]]]:
+    """Yield each log of a batch whose first columns are topic, partition and offset."""
+    topics, partitions, offsets = (batch.column(index) for index in range(3))
+    numbers = np.asarray(partitions)
+    coded = topics.dictionary_encode()
+    codes, all_offsets = np.asarray(coded.indices), np.asarray(offsets)
+    for code, topic in enumerate(coded.dictionary.to_pylist()):
+        for number in np.unique(numbers[codes == code]):
+            chosen = (codes == code) & (numbers == number)
+            yield TopicPartition(topic, int(number)), all_offsets[chosen], chosen
+
+
+def _prints(rows: pa.RecordBatch) -> NDArray[np.uint64]:
+    """Return a fingerprint of each row, never 0."""
+    columns = [_plain(column).to_pylist() for column in rows.columns]
+    prints = [hash(repr(row)) for row in zip(*columns, strict=True)]
+    return np.array(prints, np.int64).astype(np.uint64) | np.uint64(1)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return times as numbers: they are compared, not shown, and datetime ends in the year 9999."""
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
+def _without_empty(column: pa.Array) -> pa.Array:
+    """Return text as folder names keep it: there the empty text is no text."""
+    return pa.array([text or None for text in column.to_pylist()], pa.string())

@@ -1,0 +1,168 @@
+"""Where the fields of many records lie, found for all of them at once.
+
+A record of a batch v2 is a chain of zigzag varints:
+
+    length  attributes(1)  timestamp_delta  offset_delta  key_length key  value_length value
+    headers_count [headers]
+
+`walk` finds where each begins; everything here is NumPy over all records of a group of batches.
+Nothing is believed: a field must end where the next begins, so damaged bytes are found here and
+never become values, with the checksum or without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_tidelog.records.batches import BatchFrame
+from pyspark_tidelog.records.boundaries import find_records
+from pyspark_tidelog.records.varints import Bytes, Int64s, RecordError, read_varints
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFields:
+    """Positions, lengths and numbers of the records of a group, one array element per record.
+
+    Positions count from the start of the buffer; a length of -1 is a null.
+    """
+
+    begins: Int64s
+    """Behind the length."""
+    ends: Int64s
+    offsets: Int64s
+    timestamps: Int64s
+    """Milliseconds."""
+    timestamp_types: Int64s
+    """0 create time, 1 log append time, as in Spark's Kafka source."""
+    key_positions: Int64s
+    key_lengths: Int64s
+    value_positions: Int64s
+    value_lengths: Int64s
+    header_counts: Int64s
+    header_positions: Int64s
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def select(self, chosen: slice | NDArray[np.intp]) -> Self:
+        """Return the chosen records."""
+        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderFields:
+    """The headers of all records in a row; those of record i are `bounds[i]` to `bounds[i + 1]`."""
+
+    bounds: Int64s
+    key_positions: Int64s
+    key_lengths: Int64s
+    value_positions: Int64s
+    value_lengths: Int64s
+
+
+def locate_records(
+    data: bytes | bytearray,
+    frames: Sequence[BatchFrame],
+    payloads: Sequence[tuple[int, int]],
+) -> RecordFields:
+    """Find every record of the batches, whose uncompressed payloads lie in `data`.
+
+    Raises RecordError unless the payloads are exactly the records that the batch headers announce.
+    """
+    counts = np.array([frame.records_count for frame in frames], np.int64)
+    try:
+        begins, ends = find_records(data, frames, payloads)
+        found = _locate(np.frombuffer(data, np.uint8), begins, ends)
+    except IndexError as error:
+        raise RecordError("a record runs beyond the end of its batch") from error
+    timestamp_deltas, offset_deltas, rest = found
+    _verify_offsets(offset_deltas, frames, counts)
+    offsets = _spread([frame.base_offset for frame in frames], counts) + offset_deltas
+    timestamps = _spread([frame.base_timestamp for frame in frames], counts) + timestamp_deltas
+    types = _spread([frame.has_append_time for frame in frames], counts)
+    if types.any():
+        append_times = _spread([frame.max_timestamp for frame in frames], counts)
+        timestamps = np.where(types == 1, append_times, timestamps)
+    return RecordFields(begins, ends, offsets, timestamps, types, *rest)
+
+
+def locate_headers(octets: Bytes, records: RecordFields) -> HeaderFields:
+    """Find every header of the records; raises RecordError where one ends elsewhere than those."""
+    counts = records.header_counts
+    bounds = np.zeros(len(records) + 1, np.int64)
+    np.cumsum(counts, out=bounds[1:])
+    found = [np.zeros(int(bounds[-1]), np.int64) for _ in range(4)]
+    cursors = records.header_positions.copy()
+    remaining = np.flatnonzero(counts > 0)
+    nth = 0
+    try:
+        # One pass for the first header of every record that has one, one for the second, and so on.
+        while remaining.size:
+            slots = bounds[remaining] + nth
+            lengths, keys = read_varints(octets, cursors[remaining])
+            value_lengths, values = read_varints(octets, keys + lengths)
+            cursors[remaining] = values + np.maximum(value_lengths, 0)
+            for array, part in zip(found, (keys, lengths, values, value_lengths), strict=True):
+                array[slots] = part
+            nth += 1
+            remaining = remaining[counts[remaining] > nth]
+    except IndexError as error:
+        raise RecordError("a header runs beyond the end of its batch") from error
+    _verify_headers(records, bounds, found, cursors)
+    return HeaderFields(bounds, *found)
+
+
+def _locate(
+    octets: Bytes, begins: Int64s, ends: Int64s
+) -> tuple[Int64s, Int64s, tuple[Int64s, ...]]:
+    """Return timestamp deltas, offset deltas and the positions and lengths of what follows them."""
+    sizes = ends - begins
+    timestamp_deltas, cursors = read_varints(octets, begins + 1)
+    offset_deltas, cursors = read_varints(octets, cursors)
+    key_lengths, key_positions = read_varints(octets, cursors)
+    value_lengths, value_positions = read_varints(
+        octets, key_positions + np.maximum(key_lengths, 0)
+    )
+    counts, header_positions = read_varints(octets, value_positions + np.maximum(value_lengths, 0))
+    is_sound = (key_lengths >= -1) & (key_lengths <= sizes)
+    is_sound &= (value_lengths >= -1) & (value_lengths <= sizes)
+    # A header takes two bytes at least; without headers the record ends here.
+    room = ends - header_positions
+    is_sound &= (counts >= 0) & (2 * counts <= room) & ((counts > 0) | (room == 0))
+    if not is_sound.all():
+        index = int(np.argmin(is_sound))
+        raise RecordError(f"record {index} of the group does not hold together")
+    rest = (key_positions, key_lengths, value_positions, value_lengths, counts, header_positions)
+    return timestamp_deltas, offset_deltas, rest
+
+
+def _spread(numbers: Sequence[int], counts: Int64s) -> Int64s:
+    """Give every record the number of its batch."""
+    return np.repeat(np.array(numbers, np.int64), counts)
+
+
+def _verify_offsets(deltas: Int64s, frames: Sequence[BatchFrame], counts: Int64s) -> None:
+    """Raise RecordError unless offsets rise inside each batch and stay inside its range."""
+    spans = _spread([frame.next_offset - frame.base_offset for frame in frames], counts)
+    if ((deltas < 0) | (deltas >= spans)).any():
+        raise RecordError("an offset lies outside of its batch")
+    rises = np.diff(deltas) > 0
+    rises[np.cumsum(counts)[:-1] - 1] = True  # from one batch to the next the deltas start again
+    if not rises.all():
+        raise RecordError("offsets do not rise inside a batch")
+
+
+def _verify_headers(
+    records: RecordFields, bounds: Int64s, found: Sequence[Int64s], cursors: Int64s
+) -> None:
+    _keys, key_lengths, _values, value_lengths = found
+    has_room = np.repeat(records.ends - records.begins, np.diff(bounds))
+    is_sound = (key_lengths >= 0) & (key_lengths <= has_room)
+    is_sound &= (value_lengths >= -1) & (value_lengths <= has_room)
+    if not is_sound.all() or not (cursors == records.ends).all():
+        raise RecordError("the headers of a record do not end where the record does")

@@ -1,0 +1,174 @@
+"""One task attempt that writes: transactions under a producer id that nobody else has.
+
+Runs on the executors. Nobody sees the records before the driver commits them; an attempt that fails
+aborts them itself, and one that is killed is in the ledger and aborted by the driver.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_tidelog.client import Answer, ServiceClient
+from pyspark_tidelog.errors import ServiceError, TidelogError
+from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.records.encode import Producer, Records, encode_batch, in_batches
+from pyspark_tidelog.records.varints import Int64s
+from pyspark_tidelog.sink.ledger import Attempt, Ledger
+from pyspark_tidelog.sink.partitioner import partitions_of
+from pyspark_tidelog.sink.rows import Rows
+from pyspark_tidelog.sink.transactions import abort
+
+_APPENDED: Final = frozenset({201})
+_RAW_BATCHES: Final = {"Content-Type": "application/vnd.kafka.recordbatch.v2"}
+_SEQUENCES: Final = 1 << 31
+
+
+class WritingAttempt:
+    """Appends rows as transactions, one in each partition they go to.
+
+    Used by one thread. `finish` returns when everything is on disk; nothing is to be written after.
+    """
+
+    def __init__(self, client: ServiceClient, ledger: Ledger, *, codec: str) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._codec = codec
+        self._producer: Producer | None = None
+        self._partition_counts: dict[str, int] = {}
+        self._logs: dict[TopicPartition, _OpenLog] = {}
+        self._sticky = random.randrange(1 << 16)  # noqa: S311 -- where a spread begins
+
+    def write(self, rows: Rows) -> None:
+        """Append the rows, each partition's in their order."""
+        if not len(rows):
+            return
+        self._announce(rows.topics)
+        for log, numbers in self._by_log(rows):
+            for part in in_batches(rows.records.take(numbers)):
+                self._open(log).append(part)
+        self._sticky += 1
+
+    def finish(self) -> Attempt | None:
+        """Have everything on disk; return what the driver commits, None where no row came."""
+        if self._producer is None:
+            return None
+        offsets = {log: one.finish() for log, one in self._logs.items()}
+        return Attempt(self._producer, offsets)
+
+    def give_up(self) -> None:
+        """Abort what was written, as far as the service can be reached."""
+        if self._producer is not None:
+            abort(self._client, self._producer, sorted(self._partition_counts))
+
+    def _announce(self, topics: pa.Array) -> None:
+        """Note in the ledger, before the first record, where there are going to be records."""
+        new = [name for name in pc.unique(topics).to_pylist() if name not in self._partition_counts]
+        if not new:
+            return
+        counts = {name: self._partitions_in(name) for name in new}
+        if self._producer is None:
+            answer = self._client.send("POST", "/v1/producers", expected=_APPENDED).json()
+            self._producer = Producer(answer["producer_id"], answer["producer_epoch"])
+        self._ledger.begin(self._producer, new)
+        self._partition_counts |= counts
+
+    def _partitions_in(self, topic: str) -> int:
+        path = f"/v1/topics/{quote(topic)}/offsets"
+        answer = self._client.get(path, expected=frozenset({404}))
+        if answer.status != 200:
+            raise ServiceError(
+                f"the service has no topic {topic}: create it first, or mend what names it"
+            )
+        return len(answer.json()["partitions"])
+
+    def _by_log(self, rows: Rows) -> Iterator[tuple[TopicPartition, Int64s]]:
+        """Yield each partition that rows go to, with the numbers of its rows in order."""
+        encoded = rows.topics.dictionary_encode()
+        numbers = np.asarray(encoded.indices)
+        for nth, topic in enumerate(encoded.dictionary.to_pylist()):
+            chosen = np.flatnonzero(numbers == nth)
+            partitions = self._partitions(rows, topic, chosen)
+            for partition in np.unique(partitions):
+                log = TopicPartition(topic, int(partition))
+                yield log, chosen[partitions == partition]
+
+    def _partitions(self, rows: Rows, topic: str, chosen: Int64s) -> Int64s:
+        """Return where each row goes: as it says, by its key, or with all that say nothing."""
+        count = self._partition_counts[topic]
+        keys = rows.records.keys.take(pa.array(chosen))
+        wanted = rows.partitions.take(pa.array(chosen))
+        found = np.where(
+            np.asarray(keys.is_null()), self._sticky % count, partitions_of(keys, count)
+        )
+        is_given = np.asarray(wanted.is_valid())
+        found = np.where(is_given, np.asarray(wanted.fill_null(0)), found)
+        outside = found[(found < 0) | (found >= count)]
+        if outside.size:
+            raise TidelogError(
+                f"topic {topic} has no partition {outside[0]}: column partition must be "
+                f"0 to {count - 1}"
+            )
+        return found
+
+    def _open(self, log: TopicPartition) -> _OpenLog:
+        assert self._producer is not None, "announced before the first record"
+        if log not in self._logs:
+            self._logs[log] = _OpenLog(self._client, log, self._producer, self._codec)
+        return self._logs[log]
+
+
+class _OpenLog:
+    """One partition of an attempt: its next sequence, and the batch that waits for its turn.
+
+    The last batch is held back so that it alone waits for the disk, and with it all before.
+    """
+
+    def __init__(
+        self, client: ServiceClient, log: TopicPartition, producer: Producer, codec: str
+    ) -> None:
+        self._client = client
+        self._log = log
+        self._producer = producer
+        self._codec = codec
+        self._sequence = 0
+        self._held: bytes | None = None
+        self._first_offset: int | None = None
+
+    def append(self, records: Records) -> None:
+        self._send_held(acks="1")
+        self._held = encode_batch(
+            records, self._producer, base_sequence=self._sequence, codec=self._codec
+        )
+        self._sequence = (self._sequence + len(records)) % _SEQUENCES
+
+    def finish(self) -> int:
+        """Have all on disk, and return the first offset."""
+        self._send_held(acks="all")
+        assert self._first_offset is not None, "opened by its first batch"
+        return self._first_offset
+
+    def _send_held(self, *, acks: str) -> None:
+        if self._held is None:
+            return
+        log = self._log
+        answer = self._client.send(
+            "POST",
+            f"/v1/topics/{quote(log.topic)}/partitions/{log.partition}/batches?acks={acks}",
+            self._held,
+            headers=_RAW_BATCHES,
+            expected=_APPENDED,
+        )
+        self._held = None
+        if self._first_offset is None:
+            self._first_offset = _base_offset(answer)
+
+
+def _base_offset(answer: Answer) -> int:
+    return int(answer.json()["base_offset"])

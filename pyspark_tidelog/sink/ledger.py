@@ -1,0 +1,212 @@
+"""What the writers of a log began and what they decided: the write-ahead log of every commit.
+
+Each task attempt writes a transaction of its own in every partition it touches, and there is no
+marker that ends several at once. So a write is decided in one place before it is carried out: a
+topic, the ledger, in which
+
+    an attempt    says, before its first record, under which producer id it is going to write
+    a decision    says which attempts of a batch count; of two about one batch the first counts
+
+Whatever happens after a decision, it is carried out, by whoever comes next: the driver itself or
+its successor. Attempts that are not in it are aborted. A cursor (a group offset) per writer
+remembers the last batch that is settled, and where in the ledger what comes after it begins.
+
+A writer is a streaming query, known by the id in its checkpoint, or a batch write, known by its
+name. Every request here may be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.errors import DataLossError, ServiceError
+from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.records.encode import Producer
+
+NOTHING_SETTLED: Final = -1
+
+GROUP_PREFIX: Final = "tidelog-spark/"
+
+# A decision names every partition of every attempt: a thousand tasks on sixty partitions are 2 MiB.
+_CONFIGURATION: Final = {"cleanup.policy": "delete", "max.message.bytes": str(8 << 20)}
+_PAGE_BYTES: Final = 8 << 20
+
+_NOT_FOUND: Final = 404
+_CREATED: Final = 201
+
+
+class Cursor(NamedTuple):
+    """How far a writer is: its last settled batch, and where what follows begins in the ledger."""
+
+    offset: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One task attempt's transactions: a producer, and the first offset in each partition."""
+
+    producer: Producer
+    first_offsets: Mapping[TopicPartition, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attempt as a decision has it."""
+        topics: dict[str, dict[str, int]] = {}
+        for log, offset in self.first_offsets.items():
+            topics.setdefault(log.topic, {})[str(log.partition)] = offset
+        return {"producer": list(self.producer), "first_offsets": topics}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Attempt:
+        """Return what `to_json` wrote."""
+        first_offsets = {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in document["first_offsets"].items()
+            for partition, offset in partitions.items()
+        }
+        return cls(Producer(*document["producer"]), first_offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which attempts of a batch count; an empty one says that none does."""
+
+    offset: int
+    batch: int
+    attempts: Sequence[Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What a writer noted from an offset of the ledger on."""
+
+    begun: dict[Producer, set[str]] = field(default_factory=dict)
+    """The topics that each attempt said it would write to."""
+    decisions: dict[tuple[str, int], Decision] = field(default_factory=dict)
+    """By writer and batch: of several about one the first."""
+
+
+class Ledger:
+    """The ledger as one writer sees it; not thread-safe, as its client is not."""
+
+    def __init__(self, client: ServiceClient, topic: str, write_id: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._write_id = write_id
+        self._log_path = f"/v1/topics/{quote(topic)}/partitions/0"
+        group = quote(GROUP_PREFIX + write_id, safe="")
+        self._cursor_path = f"/v1/groups/{group}/offsets/{quote(topic)}/0"
+
+    def cursor(self, *, new_begins_at: str = "log_end_offset") -> Cursor:
+        """Return how far the writer is; a new one begins at the end of the ledger as it is now."""
+        found = self._stored_cursor()
+        if found is not None:
+            return found
+        self._make()
+        begin = self._client.get(f"{self._log_path}/offsets").json()[new_begins_at]
+        self._put_cursor(Cursor(int(begin), NOTHING_SETTLED), {"If-None-Match": "*"})
+        found = self._stored_cursor()
+        if found is None:
+            raise ServiceError(f"the cursor of {self._write_id} in {self._topic} is not kept")
+        return found
+
+    def settle(self, decision: Decision) -> None:
+        """Note that a batch is carried out: it will not be looked at again."""
+        self._put_cursor(Cursor(decision.offset + 1, decision.batch), {})
+
+    def move(self, offset: int) -> None:
+        """Note that what is below an offset will not be looked at again."""
+        self._put_cursor(Cursor(offset, NOTHING_SETTLED), {})
+
+    def offset_at(self, time_ms: int) -> int:
+        """Return where the notes of a time begin, or the end if there are none so late."""
+        path = f"{self._log_path}/offsets"
+        found = self._client.get(f"{path}?timestamp={time_ms}").json()["offset"]
+        return int(self._client.get(path).json()["high_watermark"] if found is None else found)
+
+    def forget(self) -> None:
+        """Delete the cursor of a writer that never comes again."""
+        gone = frozenset({204, _NOT_FOUND})
+        self._client.send("DELETE", self._cursor_path, expected=gone)
+
+    def begin(self, producer: Producer, topics: Sequence[str]) -> None:
+        """Note, on disk, that an attempt is going to write to topics."""
+        self._append({"producer": list(producer), "topics": list(topics)})
+
+    def decide(self, batch: int, attempts: Sequence[Attempt]) -> None:
+        """Note, on disk, which attempts of a batch count, if nobody has decided before."""
+        self._append({"batch": batch, "attempts": [attempt.to_json() for attempt in attempts]})
+
+    def entries(
+        self, offset: int, end_offset: int | None = None, *, of_all: bool = False
+    ) -> Entries:
+        """Return what this writer, or any, noted; raises DataLossError if that is gone."""
+        found = Entries()
+        while True:
+            page = self._page(offset, end_offset)
+            for record in page["records"]:
+                if of_all or record["key"] == self._write_id:
+                    self._take(found, record)
+            offset = int(page["next_offset"])
+            if offset >= int(page["high_watermark"]) or offset == end_offset:
+                return found
+
+    def _take(self, found: Entries, record: Mapping[str, Any]) -> None:
+        value = record["value"]
+        if "attempts" in value:
+            attempts = [Attempt.from_json(one) for one in value["attempts"]]
+            key = (str(record["key"]), int(value["batch"]))
+            found.decisions.setdefault(key, Decision(int(record["offset"]), key[1], attempts))
+        else:
+            found.begun.setdefault(Producer(*value["producer"]), set()).update(value["topics"])
+
+    def _page(self, offset: int, end_offset: int | None) -> dict[str, Any]:
+        until = "" if end_offset is None else f"&end_offset={end_offset}"
+        answer = self._client.get(
+            f"{self._log_path}/records?offset={offset}{until}&max_bytes={_PAGE_BYTES}",
+            expected=frozenset({410, 416}),
+        )
+        if answer.status != 200:
+            raise DataLossError(
+                f"the ledger {self._topic} no longer has what {self._write_id} noted from offset "
+                f"{offset} on: look for its open transactions, and begin with a new checkpoint or "
+                f"writeId"
+            )
+        return answer.json()
+
+    def _append(self, value: Mapping[str, Any]) -> None:
+        record = {"key": self._write_id, "value": value}
+        self._client.post(
+            f"{self._log_path}/records", {"records": [record]}, expected=frozenset({_CREATED})
+        )
+
+    def _stored_cursor(self) -> Cursor | None:
+        answer = self._client.get(self._cursor_path, expected=frozenset({_NOT_FOUND}))
+        if answer.status == _NOT_FOUND:
+            return None
+        document = answer.json()
+        return Cursor(int(document["offset"]), int(json.loads(document["metadata"])["batch"]))
+
+    def _put_cursor(self, cursor: Cursor, conditions: Mapping[str, str]) -> None:
+        body = {"offset": cursor.offset, "metadata": json.dumps({"batch": cursor.batch})}
+        self._client.send(
+            "PUT",
+            self._cursor_path,
+            json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", **conditions},
+            expected=frozenset({_CREATED, 412}),
+        )
+
+    def _make(self) -> None:
+        """Create the topic if it is not there; who may not do that has it made before."""
+        path = f"/v1/topics/{quote(self._topic)}"
+        if self._client.get(path, expected=frozenset({_NOT_FOUND})).status == 200:
+            return
+        body = json.dumps({"partitions": 1, "config": _CONFIGURATION}).encode()
+        # 409: made by another meanwhile, with a configuration of its own.
+        self._client.send("PUT", path, body, expected=frozenset({_CREATED, 409}))

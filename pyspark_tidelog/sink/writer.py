@@ -1,0 +1,226 @@
+"""The write side: `df.write` and `df.writeStream`, each row once for readers of what is committed.
+
+A task attempt writes transactions under a producer id of its own (`attempt`). The driver decides
+which attempts count, notes that in the ledger, and carries it out (`ledger`, `endings`): retried
+and speculative attempts, killed executors and a driver that dies at any step leave nothing that a
+reader with `isolation.level=read_committed` sees twice or not at all.
+
+Spark makes a writer for each write or micro-batch, pickles it to the tasks, and calls `commit` or
+`abort` on another copy, in another process: nothing is kept in `self` but what was given.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.errors import OptionError, TidelogError
+from pyspark_tidelog.sink.abandoned_transactions import sweep
+from pyspark_tidelog.sink.attempt import WritingAttempt
+from pyspark_tidelog.sink.ledger import Attempt, Decision, Entries, Ledger
+from pyspark_tidelog.sink.options import WriteOptions
+from pyspark_tidelog.sink.rows import ensure_writable, rows_of
+from pyspark_tidelog.sink.transactions import abort_all, commit_all
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+# What a task holds of each: of Spark's batches until they are sent.
+_BUFFER_BYTES: Final = 4 << 20
+
+# Spark's names for the properties that a micro-batch's tasks are given.
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+_ONLY_BATCH: Final = 0
+
+# How often a stream looks for what others left: it takes a few requests, and a day is long.
+_BATCHES_PER_SWEEP: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult(WriterCommitMessage):
+    """What a task attempt tells the driver."""
+
+    write_id: str
+    attempt: Attempt | None
+    """None where it had nothing to write, or the batch was settled before."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write.format("tidelog").mode("append")`: a write of its own, or one with a name."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        _refuse(schema, options, overwrite=overwrite)
+        self._options = options
+        self._write_id = options.write_id or str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Append the rows of one task; runs on an executor."""
+        return _write(self._options, iterator, self._write_id, _ONLY_BATCH)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit what the tasks wrote; all of it, or with the ledger's help later."""
+        _commit(self._options, self._write_id, _ONLY_BATCH, _results(messages))
+        self._forget()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 the ledger knows more
+        """Abort what any task wrote, unless it was decided to commit it."""
+        with _left_to_the_next():
+            if _abort(self._options, self._write_id, _ONLY_BATCH):
+                self._forget()
+
+    def _forget(self) -> None:
+        if self._options.write_id is None:
+            with ServiceClient(self._options.endpoint) as client:
+                Ledger(client, self._options.ledger, self._write_id).forget()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("tidelog")`: each micro-batch once, however often it is run."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        _refuse(schema, options, overwrite=overwrite)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Append the rows of one task; runs on an executor."""
+        context = TaskContext.get()
+        assert context is not None, "write runs in a task"
+        query_id = context.getLocalProperty(_QUERY_ID)
+        batch_id = context.getLocalProperty(_BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise TidelogError("Spark does not tell this task the query and the batch it is of")
+        return _write(self._options, iterator, query_id, int(batch_id))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 PySpark's
+        """Commit a micro-batch, or what an earlier run of it had been decided to be."""
+        results = _results(messages)
+        for write_id in {result.write_id for result in results}:
+            _commit(self._options, write_id, batchId, results)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 PySpark's
+        """Abort what the tasks of a micro-batch wrote, unless it was decided to commit it.
+
+        Where no task has told its query, the next run of the batch does it.
+        """
+        with _left_to_the_next():
+            for write_id in {result.write_id for result in _results(messages)}:
+                _abort(self._options, write_id, batchId)
+
+
+@contextmanager
+def _left_to_the_next() -> Iterator[None]:
+    """Let an abort fail: the ledger has what is open, and whoever writes next ends it.
+
+    Of an abort that raises Spark makes the news, below which nobody finds why the write failed.
+    """
+    try:
+        yield
+    except TidelogError as trouble:
+        _LOGGER.warning("transactions of a failed write stay open for now: %s", trouble)
+
+
+def _refuse(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
+    """Raise OptionError for what a log cannot do, and for columns that are no records."""
+    if overwrite:
+        raise OptionError(
+            "a log is appended to, never overwritten: use the mode append, "
+            "or for a stream the output mode append or update"
+        )
+    ensure_writable(schema, has_topic=options.topic is not None)
+
+
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [message for message in messages if isinstance(message, TaskResult)]
+
+
+def _write(
+    options: WriteOptions, iterator: Iterator[pa.RecordBatch], write_id: str, batch: int
+) -> TaskResult:
+    with ServiceClient(options.endpoint.for_executor()) as client:
+        ledger = Ledger(client, options.ledger, write_id)
+        if ledger.cursor().batch >= batch:
+            return TaskResult(write_id, None)
+        attempt = WritingAttempt(client, ledger, codec=options.compression)
+        try:
+            for rows in _buffered(iterator):
+                attempt.write(rows_of(rows, options.topic))
+            return TaskResult(write_id, attempt.finish())
+        except BaseException as error:
+            try:
+                attempt.give_up()
+            except TidelogError as trouble:  # the ledger has it
+                error.add_note(f"its transactions stay open for now: {trouble}")
+            raise
+
+
+def _buffered(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield fewer and larger batches: each is sent as one request or more per partition."""
+    held: list[pa.RecordBatch] = []
+    for batch in iterator:
+        held.append(batch)
+        if sum(one.nbytes for one in held) >= _BUFFER_BYTES:
+            yield _joined(held)
+            held = []
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _commit(
+    options: WriteOptions, write_id: str, batch: int, results: Sequence[TaskResult]
+) -> None:
+    """Decide on a batch, unless that is done, and carry the decision out to its end."""
+    attempts = [result.attempt for result in results if result.attempt is not None]
+    with ServiceClient(options.endpoint) as client:
+        ledger = Ledger(client, options.ledger, write_id)
+        cursor = ledger.cursor()
+        entries = ledger.entries(cursor.offset)
+        if cursor.batch >= batch:
+            _abort_others(options, entries, ())
+            return
+        if (write_id, batch) not in entries.decisions:
+            ledger.decide(batch, attempts)
+            entries = ledger.entries(cursor.offset)
+        decision = entries.decisions[write_id, batch]
+        commit_all(options.endpoint, decision.attempts)
+        _abort_others(options, entries, (decision,))
+        ledger.settle(decision)
+    if batch % _BATCHES_PER_SWEEP == 0:
+        sweep(options.endpoint, options.ledger)
+
+
+def _abort(options: WriteOptions, write_id: str, batch: int) -> bool:
+    """Abort every attempt of a batch; False where it had been decided to commit it."""
+    with ServiceClient(options.endpoint) as client:
+        ledger = Ledger(client, options.ledger, write_id)
+        cursor = ledger.cursor()
+        entries = ledger.entries(cursor.offset)
+        if (write_id, batch) in entries.decisions:
+            return False
+        _abort_others(options, entries, ())
+        return True
+
+
+def _abort_others(options: WriteOptions, entries: Entries, decided: Sequence[Decision]) -> None:
+    """Abort every attempt that began and was not accepted."""
+    accepted = {one.producer for decision in decided for one in decision.attempts}
+    rest = [(p, sorted(topics)) for p, topics in entries.begun.items() if p not in accepted]
+    abort_all(options.endpoint, rest)

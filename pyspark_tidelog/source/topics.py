@@ -1,0 +1,93 @@
+"""Which logs a query reads: named topics, all that match a pattern, or single partitions.
+
+Mirrors `SubscribeStrategy`, `SubscribePatternStrategy` and `AssignStrategy` of Spark's source for
+Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_tidelog.errors import OptionError
+from pyspark_tidelog.option_values import ensure_topic_name, json_object
+from pyspark_tidelog.positions import TopicPartition
+
+TOPIC_OPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What the query reads."""
+
+    names: tuple[str, ...] = ()
+    """Empty with a pattern: which topics there are is asked at every look."""
+    pattern: str | None = None
+    """The whole name has to match."""
+    assigned: tuple[TopicPartition, ...] | None = None
+    """Only these partitions of the topics named, where not None."""
+
+    def has(self, log: TopicPartition) -> bool:
+        """Whether a partition of one of the topics is to be read."""
+        return self.assigned is None or log in self.assigned
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic is to be read by its name."""
+        if self.pattern is None:
+            return topic in self.names
+        return re.fullmatch(self.pattern, topic) is not None
+
+
+def parse_topics(given: Mapping[str, str]) -> Topics:
+    """Read the one option that says what to read; raise OptionError for none, or for two."""
+    present = [option for option in TOPIC_OPTIONS if given.get(option.lower(), "").strip()]
+    if not present:
+        raise OptionError(
+            "option subscribe is required, with a topic or a comma list of topics; "
+            "or subscribePattern, or assign"
+        )
+    if len(present) > 1:
+        raise OptionError(f"options {' and '.join(present)} exclude each other: give one of them")
+    option, text = present[0], given[present[0].lower()].strip()
+    if option == "subscribe":
+        return Topics(_names(text))
+    return _pattern(text) if option == "subscribePattern" else _assigned(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise OptionError("option subscribe is required: a topic or a comma list of topics")
+    for name in names:
+        ensure_topic_name("subscribe", name)
+    return tuple(dict.fromkeys(names))
+
+
+def _pattern(text: str) -> Topics:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(
+            f"option subscribePattern: {text!r} is not a regular expression: {error}"
+        ) from error
+    return Topics(pattern=text)
+
+
+def _assigned(text: str) -> Topics:
+    topics = json_object(text) or {}
+    logs: list[TopicPartition] = []
+    for topic, partitions in topics.items():
+        if not isinstance(partitions, list) or not all(map(_is_partition, partitions)):
+            logs.clear()
+            break
+        ensure_topic_name("assign", topic)
+        logs.extend(TopicPartition(topic, partition) for partition in partitions)
+    if not logs:
+        raise OptionError(f'option assign must be JSON such as {{"topic": [0, 1]}}, not {text!r}')
+    return Topics(tuple(dict.fromkeys(log.topic for log in logs)), None, tuple(sorted(set(logs))))
+
+
+def _is_partition(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31

@@ -1,0 +1,109 @@
+"""Columns into batches: what another implementation reads is what was written."""
+
+from __future__ import annotations
+
+import struct
+
+import crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.client.murmur2 import murmur2, partition_of
+from pyspark_tidelog.errors import TidelogError
+from pyspark_tidelog.records.encode import (
+    CODECS,
+    Producer,
+    Records,
+    encode_batch,
+    encode_headers,
+    in_batches,
+)
+from pyspark_tidelog.sink.partitioner import partitions_of
+from tests.support.kafka_batches import decoded
+
+Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+octets = st.none() | st.binary(max_size=200)
+headers = st.lists(st.tuples(st.text(max_size=5), octets), max_size=3)
+rows_of_a_batch = st.lists(
+    st.tuples(st.integers(0, 1 << 42), octets, octets, headers), min_size=1, max_size=40
+)
+
+
+def records_of(rows: list[Row]) -> Records:
+    lists = [[{"key": name, "value": value} for name, value in row[3]] for row in rows]
+    return Records(
+        pa.array([row[1] for row in rows], pa.binary()),
+        pa.array([row[2] for row in rows], pa.binary()),
+        np.array([row[0] for row in rows], np.int64),
+        [encode_headers(one) for one in lists] if any(lists) else None,
+    )
+
+
+@given(rows=rows_of_a_batch, codec=st.sampled_from(CODECS), skip=st.integers(0, 3))
+def test_a_batch_reads_back_as_another_implementation_reads_it(
+    rows: list[Row], codec: str, skip: int
+) -> None:
+    """Any times, nulls, headers and codecs, also of the middle of a column."""
+    skipped = min(skip, len(rows) - 1)
+    part = records_of(rows).slice(skipped, len(rows))
+    batch = encode_batch(part, Producer(7, 0), base_sequence=3, codec=codec)
+    assert decoded(batch) == [
+        (offset, row[0], 0, row[1], row[2], row[3]) for offset, row in enumerate(rows[skipped:])
+    ]
+
+
+def test_a_batch_belongs_to_a_transaction_of_its_producer() -> None:
+    """Producer, epoch, sequence, attribute and checksum are those that a log judges by."""
+    data = encode_batch(records_of([(5, b"k", b"v", [])] * 3), Producer(81, 2), base_sequence=9)
+    batch = MemoryRecords(data).next_batch()
+    assert batch is not None
+    assert batch.is_transactional
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (81, 2, 9)
+    assert struct.unpack_from(">I", data, 17) == (crc32c.crc32c(data[21:]),)
+
+
+def test_records_are_cut_where_a_batch_is_full() -> None:
+    """In order, none lost, none split; a record larger than a batch stands alone."""
+    rows: list[Row] = [(0, None, b"x" * size, []) for size in (100, 100, 5000, 100, 100, 100)]
+    parts = in_batches(records_of(rows), target_bytes=300)
+    assert [len(part) for part in parts] == [2, 1, 2, 1]
+    assert [v for part in parts for v in part.values.to_pylist()] == [row[2] for row in rows]
+
+
+def test_records_are_taken_with_all_their_columns() -> None:
+    """What goes to one partition leaves with its times and headers."""
+    rows: list[Row] = [(n, b"%d" % n, b"v", [("h", b"%d" % n)]) for n in range(4)]
+    taken = records_of(rows).take(np.array([3, 1]))
+    batch = encode_batch(taken, Producer(1, 0), base_sequence=0)
+    assert decoded(batch) == [
+        (0, 3, 0, b"3", b"v", [("h", b"3")]),
+        (1, 1, 0, b"1", b"v", [("h", b"1")]),
+    ]
+
+
+def test_a_header_without_a_key_is_refused() -> None:
+    """The format has no null there."""
+    with pytest.raises(TidelogError, match="the key of a header cannot be null"):
+        encode_headers([{"key": None, "value": b"x"}])
+
+
+@given(st.lists(st.binary(max_size=40), max_size=30), st.integers(1, 100))
+def test_keys_go_where_a_kafka_producer_puts_them(keys: list[bytes], count: int) -> None:
+    """The column's partitions are those of the hash of one key after the other."""
+    column = pa.array([b"skipped", *keys], pa.binary()).slice(1)
+    assert partitions_of(column, count).tolist() == [partition_of(key, count) for key in keys]
+
+
+def test_the_hash_is_that_of_kafkas_own_tests() -> None:
+    """`UtilsTest.testMurmur2`; the modulus is a prime that shows every bit but the sign."""
+    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    for key, expected in known.items():
+        assert murmur2(key) == expected % (1 << 32)
+        assert partitions_of(pa.array([key], pa.binary()), (1 << 31) - 1)[0] == (
+            expected & 0x7FFFFFFF
+        ) % ((1 << 31) - 1)

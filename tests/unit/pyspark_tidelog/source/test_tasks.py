@@ -1,0 +1,103 @@
+"""Tasks are cut where the service says, and each offset is in one of them whatever it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.source.options import Options
+from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.source.tasks import plan_tasks
+from tests.support.kafka_batches import numbered
+from tests.support.log_service import LogService, Reply
+
+
+def planned(service: LogService, ranges: list[Split], **given: str) -> list[tuple[int, int, int]]:
+    options = Options.parse({"url": service.url, "subscribe": "t", "retries": "0", **given})
+    with ServiceClient(options.endpoint) as client:
+        tasks = plan_tasks(client, ranges, options)
+    assert {(task.topic, task.topic_id) for task in tasks} <= {
+        (r.topic, r.topic_id) for r in ranges
+    }
+    return [(task.partition, task.start_offset, task.end_offset) for task in tasks]
+
+
+@pytest.fixture
+def ranges(service: LogService) -> list[Split]:
+    """A log of batches of 5, 80 and 15 records, and one that is empty."""
+    log, _ = service.make("t", partitions=2)
+    for count in (5, 80, 15):
+        log.append(numbered(count))
+    return [Split("t", 0, 2, 100, "first"), Split("t", 1, 0, 0, "first")]
+
+
+def test_more_tasks_than_logs_are_cut_by_the_service(
+    service: LogService, ranges: list[Split]
+) -> None:
+    """Between batches, so that none is fetched twice; just the query's ranges are asked for."""
+    cut = planned(service, ranges, minPartitions="4", **{"isolation.level": "read_committed"})
+    assert cut == [(0, 2, 5), (0, 5, 85), (0, 85, 100)]
+    assert service.documents == [
+        {
+            "start": {"0": 2},
+            "end": {"0": 100},
+            "partitions": [0],
+            "isolation": "read_committed",
+            "min_splits": 4,
+        }
+    ]
+
+
+def test_a_task_a_log_needs_no_plan(service: LogService, ranges: list[Split]) -> None:
+    """Nobody is asked where nothing is to be cut, or only by the number of records."""
+    assert planned(service, ranges) == [(0, 2, 100)]
+    assert planned(service, ranges, minPartitions="1") == [(0, 2, 100)]
+    assert planned(service, ranges, maxRecordsPerPartition="49") == [(0, 2, 51), (0, 51, 100)]
+    assert service.requests == []
+
+
+def test_records_bound_what_the_service_planned(service: LogService, ranges: list[Split]) -> None:
+    """A batch is never cut by the service; the option maxRecordsPerPartition cuts it."""
+    cut = planned(service, ranges, minPartitions="2", maxRecordsPerPartition="40")
+    assert cut == [(0, 2, 5), (0, 5, 45), (0, 45, 85), (0, 85, 100)]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [(0, 2, 50), (0, 51, 100)],
+        [(0, 2, 60), (0, 50, 100)],
+        [(0, 0, 100)],
+        [(0, 2, 99)],
+        [(0, 2, 100), (0, 100, 100)],
+    ],
+)
+def test_a_plan_with_gaps_or_overlaps_is_not_believed(
+    service: LogService, ranges: list[Split], parts: list[tuple[int, int, int]]
+) -> None:
+    """Each offset once does not hang on somebody else's plan: it is cut by offsets instead."""
+    names = ("partition", "start_offset", "end_offset")
+    splits = [dict(zip(names, part, strict=True)) for part in parts]
+    service.fault = lambda _path: Reply.of_json(200, splits=splits)
+    assert planned(service, ranges, minPartitions="2") == [(0, 2, 51), (0, 51, 100)]
+
+
+@pytest.mark.parametrize("status", [404, 409, 410, 413, 416, 422])
+def test_what_the_service_cannot_plan_is_cut_by_offsets(
+    service: LogService, ranges: list[Split], status: int
+) -> None:
+    """A log that lost its start meanwhile is told of by the task that reads it, or passed over."""
+    service.fault = lambda _path: Reply.of_json(status, code="x")
+    assert planned(service, ranges, minPartitions="2") == [(0, 2, 51), (0, 51, 100)]
+
+
+def test_tasks_are_shared_out_to_the_topics(service: LogService) -> None:
+    """The larger topic gets more of them, each one at least."""
+    for topic, batches in (("a", 9), ("b", 1)):
+        (log,) = service.make(topic)
+        for _ in range(batches):
+            log.append(numbered(10))
+    ranges = [Split("a", 0, 0, 90, "first"), Split("b", 0, 0, 10, "first")]
+    assert len(planned(service, ranges, minPartitions="10")) == 10
+    assert [document["min_splits"] for document in service.documents] == [9]
