@@ -173,6 +173,34 @@ async def test_a_body_that_grows_beyond_the_limit_is_refused(tmp_path: Path) -> 
         assert (await connection.answer()).status == 201
 
 
+async def test_a_buffer_that_may_not_grow_refuses_its_body(tmp_path: Path) -> None:
+    """Others took the memory after the first buffer: the rest is discarded as it comes."""
+    limit_bytes = 16 * FIRST_BYTES
+    body = b'{"records":[{"value":"%b"}]}' % (b"x" * 900_000)
+    append = request("POST", f"{RECORDS}?acks=1", body, JSON)
+    head_bytes = len(append) - len(body)
+    async with open_service(
+        tmp_path, max_in_flight_bytes=limit_bytes, max_share_percent=100
+    ) as service:
+        connection = await learned(service)
+        assert (await connection.ask(request("GET", RECORDS))).status == 200
+        assert (await connection.ask(append)).status == 201
+        ended = log_of(service).watermarks.log_end_offset
+        connection.send(append[: head_bytes + 10])
+        connection.send(append[head_bytes + 10 : head_bytes + FIRST_BYTES])
+        assert service.admission.body_bytes == FIRST_BYTES
+        ticket = service.admission.admit("another")
+        ticket.hold_body(limit_bytes - FIRST_BYTES)
+        connection.send(append[head_bytes + FIRST_BYTES : -1])
+        reply = await connection.answer()
+        assert (reply.status, b'"limit":"max_in_flight_bytes"' in reply.body) == (503, True)
+        ticket.close()
+        assert service.admission.body_bytes == 0
+        connection.send(append[-1:] + LOOK)
+        assert (await connection.answer()).status == 200
+        assert log_of(service).watermarks.log_end_offset == ended
+
+
 async def test_a_request_that_its_headers_spoil_keeps_no_body(service: Service) -> None:
     """It is answered before its body is there, and the body is not taken for anything else."""
     connection = await learned(service)

@@ -411,3 +411,26 @@ async def test_a_long_problem_is_coded_as_on_the_other_lanes(service: Service) -
     reply = await connection.answer()
     assert (reply.status, dict(reply.headers)[b"content-encoding"]) == (422, b"gzip")
     assert len(json.loads(gzip.decompress(reply.body))["errors"]) == 100
+
+
+async def test_an_append_whose_client_leaves_is_not_decoded_any_further(
+    service: Service,
+) -> None:
+    """A compressed batch waits for a worker; once its client has gone, nothing is appended."""
+    batch = bytes(new_batch(90, value=b"x" * 1000, codec=Codec.GZIP))
+    append = request("POST", f"{BATCHES}?acks=1", batch, RAW)
+    connection = await connected(service)
+    assert (await connection.ask(append)).status == 201
+    gate = threading.Event()
+    blocked = [
+        asyncio.create_task(service.workers.write(lambda: gate.wait(60)))
+        for _ in range(service.settings.write_threads)
+    ]
+    await turn()
+    connection.send(append)
+    tasks = list(connection.protocol.tasks)
+    connection.hang_up()
+    gate.set()
+    await asyncio.gather(*tasks, *blocked)
+    assert (len(tasks), end_of(service)) == (1, 90)
+    assert service.admission.requests == service.admission.body_bytes == 0

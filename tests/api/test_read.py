@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import httpx
 import pytest
@@ -10,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
-from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -199,6 +200,21 @@ async def test_a_long_poll_is_woken_by_the_commit(api: Api) -> None:
     assert api.service.admission.waiting_readers == 0
 
 
+async def test_a_long_poll_that_is_cancelled_gives_its_place_back(api: Api) -> None:
+    """A server that stops cancels those who wait: nothing stays counted for them."""
+    waiting = asyncio.create_task(
+        api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 60_000})
+    )
+    while not api.service.tail.waiting:
+        await checkpoint()
+    admission = api.service.admission
+    assert (admission.requests, admission.waiting_readers) == (0, 1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (admission.requests, admission.waiting_readers) == (0, 0)
+
+
 async def test_a_long_poll_ends_empty_at_its_time(api: Api) -> None:
     """Nothing came: 200 without records, and the reader may ask again."""
     answer = await api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 20})
@@ -339,6 +355,21 @@ async def test_a_page_says_what_kept_records_out_of_it(
     """Inside a batch it is the page that ends, not the log."""
     await api.append(0, 1)
     answer = await api.client.get(RECORDS, params={"offset": 0, "explain": "1", **bound})
+    assert answer.headers["log-explain"].endswith(f"ended_by={reason}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"), [({}, "default_fetch_records"), ({"max_records": 2}, "max_records")]
+)
+async def test_a_page_names_the_limit_of_the_service(
+    tmp_path: Path, asked: dict[str, int], reason: str
+) -> None:
+    """Without `max_records` the default ends the page; the client reads which of the two it was."""
+    async with running(tmp_path, default_fetch_records=2) as api:
+        await api.create()
+        await api.append(0, 1, 2)
+        answer = await api.client.get(RECORDS, params={"offset": 0, "explain": "1", **asked})
+    assert values(answer) == [0, 1]
     assert answer.headers["log-explain"].endswith(f"ended_by={reason}")
 
 

@@ -9,9 +9,12 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from engine.fs.names import log_name
+from tests.support.credentials import bearer, create_key
 from tests.support.damage import one_bit_flipped
+from tests.support.events import listening
 from tests.support.server import serving
 from tests.support.service import RECORDS, Api, client_of, fast, open_service, running
+from tests.support.time import START_MS, ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -311,3 +314,26 @@ async def test_a_download_holds_one_piece_at_a_time(tmp_path: Path) -> None:
         assert max(held) <= 2000
         assert len(held) == 5
         assert service.admission.answer_bytes == 0
+
+
+async def test_a_download_ends_where_its_key_expires(tmp_path: Path) -> None:
+    """Before each piece the key is checked: the client is cut off, and the rest never leaves."""
+    clock = ManualClock()
+    key = create_key(tmp_path, "short", "read:*", "append:*", "admin:*", expires_ms=START_MS + 60)
+    async with (
+        open_service(tmp_path, clock=clock, download_chunk_bytes=2000) as service,
+        client_of(fast(service)) as client,
+    ):
+        client.headers.update(bearer(key))
+        api = Api(service, client)
+        await api.create(retention_ms="-1")
+        await fill(api, 20)
+        size_bytes = len(stored(tmp_path))
+        async with listening(fast(service), FIRST, stalls_after=1, **bearer(key)) as download:
+            clock.advance(60)
+            download.takes.set()
+            async with asyncio.timeout(60):
+                await download.gone.wait()
+            assert download.is_cut_off
+    assert 0 < len(download.body) < size_bytes
+    assert service.admission.requests == service.admission.answer_bytes == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app import server
 from tests.support.server import Served, serving
 from tests.support.service import BATCHES, RECORDS
 
@@ -133,3 +134,13 @@ def test_a_head_has_a_bound(tmp_path: Path) -> None:
         usual = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: " + b"a" * 3_000
         for before in (b"", b"\r\n"):  # a line before the request is no head yet
             assert b"200 OK" in exchange(served.url, before + usual + b"\r\n\r\n")
+
+
+def test_another_c_library_has_no_memory_to_give_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does without the task that trims the heaps, and serves."""
+    monkeypatch.setattr(server, "CAN_GIVE_BACK", False)
+    with serving(tmp_path) as served:
+        assert httpx.get(f"{served.url}/livez").status_code == 200
+        assert served.server._watching == []  # noqa: SLF001 - nothing else shows the task

@@ -243,3 +243,27 @@ async def test_memory_that_is_full_ends_a_tail(tmp_path: Path) -> None:
             end = (await tail.to_end())[-1]
             ticket.close()
     assert (end.id, end.data["reason"], end.data["retryable"]) == ("0", "overloaded", True)
+
+
+@pytest.mark.parametrize("is_stalled", [False, True], ids=["waiting", "stalled"])
+async def test_a_tail_is_ended_when_its_key_is_revoked(tmp_path: Path, *, is_stalled: bool) -> None:
+    """One that waits for a commit tells why; one that waits for its client is cut off."""
+    create_key(tmp_path, "root", "admin:*")
+    leaked = bearer(create_key(tmp_path, "leaked", "read:*", "append:*", "admin:*"))
+    async with running(tmp_path, tail_heartbeat_ms=600_000) as api:
+        await api.service.security.refresh_keys()
+        api.client.headers.update(leaked)
+        await api.create()
+        await api.append(0)
+        async with tailing(api, "offset=earliest", stalls_after=int(is_stalled), **leaked) as tail:
+            if not is_stalled:
+                await quiet(api)
+            revoke(tmp_path, "leaked")
+            await api.service.security.refresh_keys()
+            if is_stalled:
+                async with asyncio.timeout(60):
+                    await tail.gone.wait()
+            else:
+                assert (await tail.to_end())[-1].data["reason"] == "unauthenticated"
+            assert tail.is_cut_off is is_stalled
+        assert api.service.admission.tails == 0

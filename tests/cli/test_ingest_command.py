@@ -1,11 +1,20 @@
-"""`tidelog ingest` with a real Spark."""
+"""`tidelog ingest`, with a real Spark and without one."""
 
+import signal
+import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql import SparkSession
 
+from app.client.commands.session import EXIT_REFUSED
+from pyspark_tidelog import ingest
 from tests.cli.conftest import Run, objects
+from tests.support.raw import until
+
+RESTARTED_ONCE = "tidelog_ingest_restarts_total 1\n"
 
 
 def job(directory: Path, topic: str) -> list[str]:
@@ -49,3 +58,56 @@ def test_a_second_run_brings_only_what_is_new(run: Run, tmp_path: Path) -> None:
     lake = ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive")
     values = lake.to_table(columns=["value"]).column("value").to_pylist()
     assert sorted(values) == sorted(b"%d" % n for n in range(52))
+
+
+def no_spark(**_: object) -> AbstractContextManager[SparkSession]:
+    """Open a session where no Spark can be reached."""
+    raise ConnectionError("Spark cannot be reached")
+
+
+def test_a_job_that_is_interrupted_while_it_waits_for_spark_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One object a line: the failed start, then the end of a run that brought nothing."""
+    monkeypatch.setattr(ingest, "local_session", no_spark)
+    monkeypatch.setattr(ingest, "_FIRST_PAUSE_S", 60.0)
+    run("create", "piers")
+    figures = tmp_path / "job.prom"
+
+    def interrupt() -> None:
+        until(lambda: figures.exists() and RESTARTED_ONCE in figures.read_text())
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    ended = run(*job(tmp_path, "piers"), "--follow", "--json")
+    interrupting.join(60)
+    assert ended.exit_code == 0, ended.stderr
+    restart, finished = objects(ended.stdout)
+    assert (restart["event"], finished["event"]) == ("restart", "finished")
+    assert (finished["rows"], finished["restarts"], finished["is_stopped"]) == (0, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("topic", "more", "exit_code", "message"),
+    [
+        ("quays", (), 1, "Spark cannot be reached"),
+        ("nowhere", (), 1, "nowhere"),
+        ("quays", ("--option", "fetchBytes=none"), EXIT_REFUSED, "fetchBytes"),
+    ],
+    ids=["no Spark", "no topic", "wrong option"],
+)
+def test_a_job_that_cannot_begin_fails_with_the_code_that_fits(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    topic: str,
+    more: tuple[str, ...],
+    exit_code: int,
+    message: str,
+) -> None:
+    """What may be there the next time exits with 1; what is wrong with the command does not."""
+    monkeypatch.setattr(ingest, "local_session", no_spark)
+    run("create", "quays")
+    ended = run(*job(tmp_path, topic), *more)
+    assert (ended.exit_code, message in ended.stderr) == (exit_code, True), ended.stderr

@@ -6,7 +6,7 @@ import pytest
 
 from app import commits
 from app.commits import Commits, CommitTimedOut
-from engine.errors import StorageOffline
+from engine.errors import Overloaded, StorageOffline
 from engine.log.log import Log
 from tests.support.builders import World, new_batch
 
@@ -61,6 +61,17 @@ async def test_a_failed_flush_fails_its_waiters(log: Log) -> None:
     given_up.cancel()
     made.failed([log], StorageOffline("the disk failed"))
     with pytest.raises(StorageOffline):
+        await waiting
+    assert moved == [log]
+
+
+async def test_a_flush_that_was_refused_fails_its_waiters_with_that(log: Log) -> None:
+    """Only an offline directory leaves it open whether the records are on disk."""
+    made, moved, _ = attached()
+    waiting = made.wait(log, 1)
+    assert waiting is not None
+    made.failed([log], Overloaded("too many files are open", limit="open_files"))
+    with pytest.raises(Overloaded, match="too many files"):
         await waiting
     assert moved == [log]
 

@@ -1,11 +1,15 @@
 """The memory of a process with many threads."""
 
+import asyncio
+import itertools
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from app import heaps
 from app.heaps import CALM_REQUESTS, CAN_GIVE_BACK, WORTH_BYTES, give_back, own_bytes
 
 PROGRAM = """
@@ -94,3 +98,35 @@ def test_what_is_little_is_not_given_back(more_bytes: int) -> None:
     floor_bytes = own_bytes() - more_bytes
     assert give_back(floor_bytes) == floor_bytes
     assert WORTH_BYTES < give_back(0) <= own_bytes() + WORTH_BYTES
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("requests_meanwhile", [CALM_REQUESTS, CALM_REQUESTS + 1])
+async def test_memory_is_given_back_only_after_a_calm_moment(
+    requests_meanwhile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The C library trims its heaps once few requests came meanwhile, and never under load."""
+    trimmed: list[int] = []
+    trimmed_once, looked_often = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def malloc_trim(kept_bytes: int) -> None:
+        trimmed.append(kept_bytes)
+        loop.call_soon_threadsafe(trimmed_once.set)
+
+    counts = itertools.count(step=requests_meanwhile)
+
+    def requests() -> int:
+        count = next(counts)
+        if count >= 20 * requests_meanwhile:
+            looked_often.set()
+        return count
+
+    monkeypatch.setattr(heaps, "CALM_SECONDS", 0)
+    monkeypatch.setattr(heaps, "WORTH_BYTES", -(1 << 62))
+    monkeypatch.setattr(heaps, "_LIBRARY", SimpleNamespace(malloc_trim=malloc_trim))
+    is_calm = requests_meanwhile <= CALM_REQUESTS
+    watch = asyncio.create_task(heaps.give_back_when_calm(requests))
+    await asyncio.wait_for((trimmed_once if is_calm else looked_often).wait(), 60)
+    watch.cancel()
+    assert bool(trimmed) is is_calm
