@@ -176,7 +176,7 @@ format: setup ## Format the code and mend what ruff can mend
 
 .PHONY: openapi
 openapi: setup ## Regenerate openapi/openapi.json
-	$(BIN)/python -m app.export_openapi
+	$(BIN)/tidelog openapi > openapi/openapi.json
 
 .PHONY: conformance
 conformance: setup ## Regenerate docs/conformance.md from the rows and the tests' docstrings

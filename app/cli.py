@@ -36,7 +36,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "repair": "app.client.commands.verify",
     "ingest": "app.client.commands.ingest",
     "lake": "app.client.commands.lake",
-    "keys": "app.key_commands",
+    "keys": "app.server.key_commands",
 }
 """Where the commands are that are not below: each, or a program of several, under its name."""
 
@@ -107,10 +107,10 @@ def serve(
 ) -> None:
     """Run the service in the foreground."""
     with _uncollected():
-        from app.auth.security import has_credentials
-        from app.auth.sites import is_loopback
-        from app.logging_setup import configure_logging
-        from app.server import CannotListen, run
+        from app.security.authority import has_credentials
+        from app.security.sites import is_loopback
+        from app.server.logging_setup import configure_logging
+        from app.server.process import CannotListen, run
 
     tls = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     settings = _settings(data_dir, gone, tls)
@@ -134,7 +134,7 @@ def serve(
 @app.command()
 def openapi() -> None:
     """Print the OpenAPI document."""
-    from app.factory import document_text
+    from app.api.application import document_text
 
     typer.echo(document_text(), nl=False)
 

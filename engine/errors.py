@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree; app/problems.py gives every leaf a status.
+"""What can go wrong, as a tree; app/http/problems.py gives every leaf a status.
 
     EngineError
     ├── InvalidRequest            the bytes or numbers that came in are wrong; nothing was written

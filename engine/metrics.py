@@ -1,7 +1,7 @@
 """Metrics as a port: the engine reports, somebody else counts.
 
-The names follow Kafka's beans; app/telemetry.py maps them to Prometheus. Gauges of a log (size,
-offsets, segments) are read from the log when somebody scrapes, so they cost nothing here.
+The names follow Kafka's beans; app/telemetry/metrics.py maps them to Prometheus. Gauges of a log
+(size, offsets, segments) are read from the log at each scrape, so they cost nothing here.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from app.answers import Answer, json_answer
+from app.codecs.receipts import Place, log_answer, to_json
+from app.http.answers import Answer, json_answer
 from app.operations.service import Service
-from app.translate.receipts import Place, log_answer, to_json
 from engine.background.mover import MoveReport, MoveState
 from engine.background.scrubber import ScrubReport
 from engine.types import TopicPartition

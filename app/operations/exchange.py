@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from app.admission import Ticket
-from app.answers import ARROW, JSON, Body, Message, Receive, Scope
-from app.auth.principal import ANONYMOUS, Principal
-from app.dependencies import (
+from app.codecs.arrow_out import has_arrow
+from app.codecs.body_stream import IDENTITY, decode_body
+from app.http.answers import ARROW, JSON, Body, Message, Receive, Scope
+from app.http.problems import Draining, MalformedRequest
+from app.limits.admission import Ticket
+from app.limits.shares import network_of
+from app.operations.read.wait import ClientGone, Departure
+from app.operations.request_content import (
     BATCH_TYPES,
     RECORD_TYPES,
     check_digest,
@@ -17,11 +21,7 @@ from app.dependencies import (
     negotiate,
 )
 from app.operations.service import Service
-from app.problems import Draining, MalformedRequest
-from app.shares import network_of
-from app.tail import ClientGone, Departure
-from app.translate.arrow_out import has_arrow
-from app.translate.body_stream import IDENTITY, decode_body
+from app.security.principal import ANONYMOUS, Principal
 from engine.errors import Overloaded, Recovering
 from engine.records.budget import DecodeBudget
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
-from app.answers import NO_STORE, Answer, Headers, json_answer
-from app.auth.scopes import Action
-from app.groups.loading import Stored
-from app.groups.offsets import no_such_group
-from app.groups.records import CursorKey, CursorValue
+from app.codecs.calls import PARTITION
+from app.codecs.conditions import ensure_conditions, is_known
+from app.codecs.paging import decode_token, encode_token, malformed_token
+from app.codecs.receipts import shown_marks, to_json
+from app.http.answers import NO_STORE, Answer, Headers, json_answer
+from app.http.problems import CursorNotFound
 from app.operations.exchange import Exchange
-from app.operations.fetching import numbered
+from app.operations.read.fetch import numbered
 from app.operations.service import Service
-from app.problems import CursorNotFound
-from app.translate.calls import PARTITION
-from app.translate.conditions import ensure_conditions, is_known
-from app.translate.paging import decode_token, encode_token, malformed_token
-from app.translate.receipts import shown_marks, to_json
+from app.security.scopes import Action
+from app.store.local.group_loading import Stored
+from app.store.local.group_offsets import no_such_group
+from app.store.local.group_records import CursorKey, CursorValue
 from engine.errors import InvalidRequestValue, NotFound, OffsetBeyondLogEnd, TooLarge
 from engine.state.watermarks import Watermarks
 from engine.types import NO_LEADER_EPOCH, FetchIsolation

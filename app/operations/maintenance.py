@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.answers import Answer
-from app.operations.fetching import numbered
+from app.codecs.calls import parse_etag
+from app.codecs.receipts import Place, file_path, log_answer, shown_marks
+from app.http.answers import Answer
+from app.http.problems import InvalidBody, PreconditionRequired
+from app.operations.read.fetch import numbered
 from app.operations.service import Service
-from app.problems import InvalidBody, PreconditionRequired
-from app.translate.calls import parse_etag
-from app.translate.receipts import Place, file_path, log_answer, shown_marks
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.files import FileKind
 from engine.log.log import Log

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.answers import Answer, json_answer
+from app.codecs.receipts import Place, log_answer, to_json
+from app.http.answers import Answer, json_answer
 from app.operations.service import Service
-from app.translate.receipts import Place, log_answer, to_json
 from engine.errors import InvalidTransactionState, ProducerNotFound
 from engine.log.log import Log
 from engine.log.results import LogTag

@@ -8,26 +8,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
-from app.admission import FILES_OF_PARTITION, Admission, Phase, spare_files
-from app.auth.security import Security
-from app.auth.sites import Sites
-from app.commits import Commits
-from app.deliveries import Deliveries
-from app.disk_paths import without_paths
-from app.gauges import LogGauges
-from app.groups.offsets import GroupOffsets
-from app.journal import Journal, log_access
-from app.offload import Workers
-from app.operations.found import Found
-from app.operations.idempotency import IdempotencyWindow
+from app.codecs.calls import ReadCall
+from app.codecs.events import Look, Page
+from app.codecs.receipts import Place
+from app.http.disk_paths import without_paths
+from app.limits.admission import FILES_OF_PARTITION, Admission, Phase, spare_files
+from app.limits.system_limits import MAP_LIMIT, MAPS_OF_PARTITION, allowed_maps, spare_maps
+from app.operations.append.idempotency import IdempotencyWindow
+from app.operations.read.read_result import Found
+from app.operations.read.slow_clients import Deliveries
+from app.operations.read.wait import Shared, Tail
+from app.security.authority import Security
+from app.security.sites import Sites
 from app.settings import Settings
-from app.system_limits import MAP_LIMIT, MAPS_OF_PARTITION, allowed_maps, spare_maps
-from app.tail import Shared, Tail
-from app.telemetry import Telemetry
-from app.tracing import Tracing
-from app.translate.calls import ReadCall
-from app.translate.events import Look, Page
-from app.translate.receipts import Place
+from app.store.local.commits import Commits
+from app.store.local.executors import Workers
+from app.store.local.group_offsets import GroupOffsets
+from app.telemetry.log_gauges import LogGauges
+from app.telemetry.metrics import Telemetry
+from app.telemetry.request_log import Journal, log_access
+from app.telemetry.tracing import Tracing
 from engine.clock import Clock, SystemClock
 from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
 from engine.fs.filesystem import FileSystem, PosixFileSystem

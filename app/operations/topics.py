@@ -7,16 +7,16 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 
-from app.admission import ensure_files
-from app.answers import NO_STORE, Answer, json_answer
-from app.commits import CommitTimedOut
+from app.codecs.conditions import ensure_conditions, is_known
+from app.codecs.paging import decode_token, encode_token
+from app.codecs.receipts import Place, log_answer, to_json
+from app.http.answers import NO_STORE, Answer, json_answer
+from app.http.problems import CommitTimedOut
+from app.limits.admission import ensure_files
+from app.limits.system_limits import ensure_maps
 from app.operations.exchange import Exchange
 from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
-from app.system_limits import ensure_maps
-from app.translate.conditions import ensure_conditions, is_known
-from app.translate.paging import decode_token, encode_token
-from app.translate.receipts import Place, log_answer, to_json
 from engine.errors import StorageError
 from engine.manager.topics import Topic
 from engine.state.watermarks import Watermarks

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.problems import RecordTooLarge
-from app.translate.arrow_out import (
+from app.codecs.arrow_out import (
     BATCH_BYTES,
     BATCH_ROWS,
     STREAM_BYTES,
     arrow_stream,
     has_arrow,
 )
-from app.translate.stored import View
+from app.codecs.stored import View
+from app.http.problems import RecordTooLarge
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch, encode_batch
 from engine.records.control import ControlType, build_end_marker

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.admission import Phase
-from app.auth.rules import RULES, Reach
-from app.auth.security import PEER_KEY
-from app.factory import document_text
+from app.api.application import document_text
+from app.limits.admission import Phase
 from app.operations.service import Service
+from app.security.authority import PEER_KEY
+from app.security.rules import RULES, Reach
 from app.settings import Settings
 from engine.errors import InvalidConfig
 from tests.support.credentials import bearer, create_key, revoke
@@ -350,7 +350,7 @@ async def test_what_is_remembered_of_callers_is_bounded(
     guarded: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the bound all are looked at anew, and let in again."""
-    monkeypatch.setattr("app.auth.security.MAX_LET_IN", 1)
+    monkeypatch.setattr("app.security.authority.MAX_LET_IN", 1)
     for _ in range(2):
         for path in (OFFSETS, RECORDS, BATCHES):
             assert (await guarded.client.get(path)).status_code == 200

@@ -9,8 +9,8 @@ import cramjam
 import httpx
 import pytest
 
-from app.answers import Receive, Scope, Send
-from app.middleware import Frame
+from app.api.frame import Frame
+from app.http.answers import Receive, Scope, Send
 from engine.fs.port import FileSystem
 from tests.support.builders import DATA
 from tests.support.filesystem import ForgetfulDisk

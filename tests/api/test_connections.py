@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.admission import Admission, allowed_files
+from app.limits.admission import Admission, allowed_files
 from app.settings import Settings
 from engine.errors import Overloaded
 from tests.support.certificates import Authority

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.server import compose
+from app.server.process import compose
 from tests.support.server import serving
 from tests.support.service import BATCHES, OFFSETS, RECORDS, client_of, open_in_memory, open_service
 from tests.support.wire import Listener, request

@@ -12,7 +12,7 @@ import httpx
 import msgspec
 import pytest
 
-from app.auth.keys import changing_keys
+from app.security.keys import changing_keys
 from tests.support.credentials import FS, bearer, create_key, revoke
 from tests.support.issuer import AUDIENCE, ISSUER, jwk, jwks, token
 from tests.support.raw import connect, read, rest_of, until

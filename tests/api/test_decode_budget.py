@@ -10,10 +10,10 @@ import cramjam
 import httpx
 import pytest
 
-from app.operations import append
+from app.codecs import body_stream
+from app.operations.append import append
 from app.operations.service import Service
 from app.settings import Settings
-from app.translate import body_stream
 from engine.records.header import Codec
 from tests.support.builders import values_of
 from tests.support.service import BATCHES, RAW, RECORDS, Api, client_of, fast, running, slow

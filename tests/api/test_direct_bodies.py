@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.bodies import DIRECT_BYTES, FIRST_BYTES, GROWTH, BodyReceiver
 from app.operations.service import Service
+from app.wire.body_receiver import DIRECT_BYTES, FIRST_BYTES, GROWTH, BodyReceiver
 from engine.log.log import Log
 from engine.types import FetchIsolation
 from tests.support.builders import new_batch

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from app.factory import document_text
+from app.api.application import document_text
 from tests.support.service import OFFSETS, RECORDS, Api
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.operations import fetch_many
-from app.translate import records_out
+from app.codecs import records_out
+from app.operations.read import fetch_many
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch
 from tests.support.credentials import bearer, create_key

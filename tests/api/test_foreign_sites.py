@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.auth.sites import Sites
 from app.operations.service import Service
+from app.security.sites import Sites
 from app.settings import Settings
 from engine.errors import InvalidConfig
 from tests.support.builders import new_batch
@@ -294,7 +294,7 @@ async def test_the_address_listened_on_is_accepted(service: Service) -> None:
 
 async def test_many_names_fill_no_memory(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered of names that were accepted is bounded."""
-    monkeypatch.setattr("app.auth.sites.MAX_NAMES", 2)
+    monkeypatch.setattr("app.security.sites.MAX_NAMES", 2)
     for port in range(5):
         assert service.sites.accepts(b"localhost:%d" % port, "")
 

@@ -9,10 +9,10 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from app.groups.offsets import OFFSETS_TOPIC
-from app.groups.records import CursorKey, decode_key, decode_value
 from app.operations.service import Service
 from app.settings import Settings
+from app.store.local.group_offsets import OFFSETS_TOPIC
+from app.store.local.group_records import CursorKey, decode_key, decode_value
 from engine.records.batch import BatchView
 from engine.records.scan import iter_headers
 from engine.types import TopicPartition
@@ -392,7 +392,7 @@ async def test_what_is_not_on_disk_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cursor whose flush never came is no cursor yet, though the next put is judged by it."""
-    monkeypatch.setattr("app.commits.SWEEP_SECONDS", 0.001)
+    monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     async with running(tmp_path, offsets_topic_partitions=1) as api:
         await api.create()
         assert (await put(api, 0)).status_code == 201

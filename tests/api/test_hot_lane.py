@@ -268,7 +268,7 @@ async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
 ) -> None:
     """The 504 names where to ask for the outcome, as on the other lanes (E2)."""
     connection = await begun(service)
-    monkeypatch.setattr("app.commits.SWEEP_SECONDS", 0.001)
+    monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     monkeypatch.setattr(service.commits, "_timeout_seconds", 0.001)
     log, confirms = service.place("events", 0).log, threading.Event()
     commit = log.commit
@@ -372,7 +372,7 @@ async def test_what_is_remembered_of_urls_is_bounded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More URLs than are remembered are served all the same."""
-    monkeypatch.setattr("app.hot_lane.MAX_PLACES", 1)
+    monkeypatch.setattr("app.wire.hot_appends.MAX_PLACES", 1)
     connection = await begun(service)
     for acks in ("", "?acks=1", "?acks=0", ""):
         connection.send(request("POST", RECORDS + acks, ONE))

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app import hot_reads
-from app.admission import Phase
-from app.auth.principal import Principal
-from app.auth.scopes import EVERYTHING, Grants
+from app.codecs.calls import ReadCall, fast_read_call
+from app.limits.admission import Phase
 from app.operations.service import Service
-from app.translate.calls import ReadCall, fast_read_call
+from app.security.principal import Principal
+from app.security.scopes import EVERYTHING, Grants
+from app.wire import hot_reads
 from engine.records.builder import build_batch
 from tests.support.raw import connect, until
 from tests.support.server import serving

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.operations.idempotency import INLINE_BYTES
+from app.operations.append.idempotency import INLINE_BYTES
 from tests.support.builders import new_batch
 from tests.support.credentials import bearer, create_key
 from tests.support.service import (
@@ -195,7 +195,7 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
 
     As (I3) says.
     """
-    monkeypatch.setattr("app.commits.SWEEP_SECONDS", 0.001)
+    monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     async with (
         open_service(tmp_path, commit_timeout_ms=1, commit_interval_ms=600_000) as service,
         client_of(fast(service)) as client,

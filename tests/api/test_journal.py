@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from app import tracing
-from app.tracing import Tracing
+from app.telemetry import tracing
+from app.telemetry.tracing import Tracing
 from engine.errors import InvalidConfig
 from tests.support.server import serving
 from tests.support.service import RECORDS, open_service, running

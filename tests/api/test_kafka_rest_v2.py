@@ -11,7 +11,7 @@ import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.kafka_rest_v2.media import BINARY_V2, JSON_V2, V2
+from app.api.rest_v2.media import BINARY_V2, JSON_V2, V2
 from app.operations.service import Service
 from app.settings import Settings
 from engine.records.builder import build_batch

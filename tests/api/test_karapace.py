@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.kafka_rest_v2.media import BINARY_V2, JSON_V2
+from app.api.rest_v2.media import BINARY_V2, JSON_V2
 from tests.support.credentials import bearer, create_key
 from tests.support.service import Api, running
 

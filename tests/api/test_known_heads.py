@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from app import hot_lane
 from app.operations.service import Service
+from app.wire import hot_appends as hot_lane
 from engine.records.batch import BatchView
 from engine.types import FetchIsolation
 from tests.support.service import BATCHES, RECORDS, open_service

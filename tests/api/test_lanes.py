@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.admission import Phase
+from app.limits.admission import Phase
 from app.operations.service import Service
 from app.settings import Settings
 from engine.errors import EngineError
@@ -238,7 +238,7 @@ async def test_what_is_remembered_of_paths_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands of partitions do not grow the memory of paths without end."""
-    monkeypatch.setattr("app.fast_lane.MAX_PLACES", 2)
+    monkeypatch.setattr("app.server.fast_lane.MAX_PLACES", 2)
     monkeypatch.setattr("app.operations.service.MAX_PLACES", 2)
     async with open_service(tmp_path) as service, client_of(fast(service)) as client:
         await client.put("/v1/topics/events", json={"partitions": 5})

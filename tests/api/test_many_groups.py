@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from app.auth.principal import anonymous
-from app.groups.records import CursorKey, CursorValue
 from app.operations.exchange import Exchange
 from app.operations.groups import LOOKED_AT_TOGETHER, drop_topic_cursors, list_groups
+from app.security.principal import anonymous
+from app.store.local.group_records import CursorKey, CursorValue
 from tests.support.service import Api, running
 
 pytestmark = pytest.mark.anyio

@@ -110,7 +110,7 @@ async def test_an_unknown_outcome_names_where_to_ask(
 
     As (P3) says.
     """
-    monkeypatch.setattr("app.commits.SWEEP_SECONDS", 0.001)
+    monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     async with running(tmp_path, commit_timeout_ms=1, commit_interval_ms=600_000) as api:
         await api.create()
         api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from app import reference_page
-from app.factory import document_text
+from app.api import reference_page
+from app.api.application import document_text
 from tests.support.service import Api
 
 pytestmark = pytest.mark.anyio

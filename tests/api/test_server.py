@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app import server
+from app.server import process as server
 from tests.support.server import Served, serving
 from tests.support.service import BATCHES, RECORDS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.splits import _shares
+from app.operations.read.splits import _shares
 from engine.records.scan import iter_headers
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, RAW, RECORDS, Api, running

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app import deliveries
+from app.operations.read import slow_clients
 from engine.errors import StorageOffline
 from engine.fs.names import log_name
 from tests.support.credentials import bearer, create_key, revoke
@@ -188,7 +188,7 @@ async def test_draining_does_not_wait_for_a_client_that_takes_nothing(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the service stops, such a client has no thirty seconds."""
-    monkeypatch.setattr(deliveries, "HURRY_SECONDS", 0.05)
+    monkeypatch.setattr(slow_clients, "HURRY_SECONDS", 0.05)
     await api.append(0)
     async with tailing(api, stalls_after=1) as tail:
         api.service.drain()

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from app.server.tls import tls_options
 from app.settings import Settings
-from app.tls import tls_options
 from engine.errors import InvalidConfig
 from tests.support.certificates import Authority, Pair
 from tests.support.credentials import bearer, create_key
@@ -272,7 +272,7 @@ def test_a_session_does_not_outlive_the_authority_of_its_certificate(
     tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that resumes is not let in with a certificate that nobody would verify today."""
-    monkeypatch.setattr("app.tls_clients.MAX_SESSIONS", 2)
+    monkeypatch.setattr("app.server.tls_clients.MAX_SESSIONS", 2)
     authority, before, after = (Authority(tmp_path, name) for name in ("own", "before", "after"))
     server = authority.vouch("server")
     trusted = tmp_path / "clients.pem"

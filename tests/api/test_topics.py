@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app import system_limits
+from app.limits import system_limits
 from tests.support.service import Api, running
 
 pytestmark = pytest.mark.anyio

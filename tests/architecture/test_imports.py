@@ -29,7 +29,7 @@ PLANTED = [
     ("pyspark_tidelog/__init__.py", "import schemas", "spark-alone"),
     ("pyspark_tidelog/sink/__init__.py", "import pyspark_tidelog.source.topics", "spark-layers"),
     ("pyspark_tidelog/annex.py", "", "spark-layers"),
-    ("app/client/__init__.py", "import app.translate", "client-alone"),
+    ("app/client/__init__.py", "import app.codecs", "client-alone"),
     ("app/client/reader.py", "from engine.errors import ErrorCode", "client-alone"),
     ("app/settings.py", "import app.operations", "service-layers"),
     ("app/annex.py", "", "service-layers"),

@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from app.factory import document_text
-from app.problems import INTERNAL, KINDS, ServiceError
+from app.api.application import document_text
+from app.http.problems import INTERNAL, KINDS, ServiceError
 from engine.errors import EngineError
 from schemas.problems import Code, Problem
 from tests.architecture import openapi_rules as rules

@@ -59,7 +59,11 @@ OFFENCES: list[tuple[Rule, str, str]] = [
     ),
     (rules.system_is_called_in_one_place, "engine/manager.py", "open('file')\n"),
     (rules.system_is_called_in_one_place, "engine/manager.py", "path.unlink()\n"),
-    (rules.tests_are_not_imported, "app/factory.py", "from tests.support.time import Clock\n"),
+    (
+        rules.tests_are_not_imported,
+        "app/api/application.py",
+        "from tests.support.time import Clock\n",
+    ),
     (rules.tests_do_not_sleep, "tests/unit/test_x.py", "import time\ntime.sleep(1)\n"),
     (rules.tests_do_not_sleep, "tests/support/x.py", "from asyncio import sleep\n"),
     (

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.client.murmur2 import murmur2, partition_of
-from app.translate import partitioner
+from app.codecs import partitioner
 
 
 @pytest.mark.parametrize(

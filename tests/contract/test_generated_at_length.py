@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.export_openapi import TARGET as DOCUMENT
 from tests.contract.generated_hooks import PARTITIONS, TOPIC
+from tests.support.generators import DOCUMENT
 from tests.support.server import serving
 
 DURATION_SECONDS = 15 * 60

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.factory import document_text
+from app.api.application import document_text
 from tests.contract.generated_hooks import PARTITIONS, TOPIC, only_declared_headers
 from tests.support.server import serving
 

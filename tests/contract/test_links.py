@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from app.factory import document_text
+from app.api.application import document_text
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import RAW, Api, client_of, fast, open_service

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.auth.keys import add_key, changing_keys, read_keys, revoke_key
+from app.security.keys import add_key, changing_keys, read_keys, revoke_key
 from engine.errors import StorageFull, StorageOffline
 from engine.fs import names
 from tests.support.builders import DATA, EVENTS, SMALL_INDEXES, World, new_batch, with_data

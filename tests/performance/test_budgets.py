@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.bodies import BodyReceiver
 from app.operations.service import Service
+from app.wire.body_receiver import BodyReceiver
 from engine.fs import posix_files
 from engine.fs.filesystem import PosixFile, PosixFileSystem
 from engine.types import Buffer

@@ -13,7 +13,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from app.factory import ALL_ROUTERS
+from app.api.application import ALL_ROUTERS
 from app.operations.service import Service
 from engine.fs.filesystem import PosixFileSystem
 from engine.log.log import Log

@@ -1,6 +1,6 @@
 """What records in JSON may cost on their way into a batch: calls are counted, time is not."""
 
-from app.translate.records_in import read_records
+from app.codecs.records_in import read_records
 from engine.config import LogConfig
 from engine.records.builder import build_batch
 from tests.support.counting import counted

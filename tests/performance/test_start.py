@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from fastapi.routing import APIRoute
 
-from app.factory import create_api
+from app.api.application import create_api
 from app.operations.service import Service
 from app.settings import Settings
 
@@ -77,7 +77,7 @@ def test_a_command_loads_what_it_needs(tmp_path: Path) -> None:
     """What works on files needs neither a service nor an HTTP client."""
     with told("keys", "list", "--data-dir", str(tmp_path)) as process:
         modules = loaded(process)["modules"]
-    assert {"app.server", "fastapi", "httpx", "pydantic_settings"} & set(modules) == set()
+    assert {"app.server.process", "fastapi", "httpx", "pydantic_settings"} & set(modules) == set()
 
 
 def test_each_route_is_built_once(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.auth.keys import add_key, changing_keys, revoke_key
+from app.security.keys import add_key, changing_keys, revoke_key
 from engine.fs.filesystem import PosixFileSystem
 from tests.support.time import START_MS
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from anyio.lowlevel import checkpoint
 
-from app.answers import Message
-from app.deliveries import CUT_OFF
-from app.middleware import App
+from app.api.frame import App
+from app.http.answers import Message
+from app.operations.read.slow_clients import CUT_OFF
 from tests.support.service import Api, fast
 
 TAIL = "/v1/topics/events/partitions/0/tail"

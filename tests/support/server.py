@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from app.operations.service import Service
-from app.server import Server, server_of
+from app.server.process import Server, server_of
 from app.settings import Settings
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 
-from app.factory import create_api, framed
-from app.fast_lane import FastLane
-from app.middleware import App
+from app.api.application import create_api, framed
+from app.api.frame import App
 from app.operations.service import Service
+from app.server.fast_lane import FastLane
 from app.settings import Settings
 from engine.clock import Clock
 from engine.fs.port import FileSystem

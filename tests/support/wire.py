@@ -9,10 +9,10 @@ import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.hot_lane import HotLane
 from app.operations.service import Service
-from app.protocol import Protocol
-from app.server import compose
+from app.server.process import compose
+from app.wire.hot_appends import HotLane
+from app.wire.protocol import Protocol
 
 
 async def turn() -> None:

@@ -16,11 +16,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from app import export_openapi
-from app.auth.sites import is_loopback
 from app.cli import app
 from app.cli import main as cli_main
-from app.server import Server
+from app.security.sites import is_loopback
+from app.server.process import Server
 from app.settings import Settings
 from tests.support.credentials import create_key
 from tests.support.server import serving
@@ -70,7 +69,9 @@ def test_the_image_starts_only_with_credentials_or_a_word(
 ) -> None:
     """Its command listens everywhere, and so is refused; the environment may say otherwise."""
     seen: list[str] = []
-    monkeypatch.setattr("app.server.run", lambda _, *, host, port: seen.append(f"{host}:{port}"))
+    monkeypatch.setattr(
+        "app.server.process.run", lambda _, *, host, port: seen.append(f"{host}:{port}")
+    )
     monkeypatch.setenv("TIDELOG_DATA_DIRECTORY", str(tmp_path))
     dockerfile = (Path(__file__).parents[3] / "Dockerfile").read_text(encoding="utf-8")
     command = json.loads(re.findall(r"^CMD (\[.*\])$", dockerfile, flags=re.MULTILINE)[-1])
@@ -156,7 +157,7 @@ def test_data_directories_may_be_repeated(
 ) -> None:
     """The first is the preferred one, the others are more of it."""
     seen: list[Settings] = []
-    monkeypatch.setattr("app.server.run", lambda settings, **_: seen.append(settings))
+    monkeypatch.setattr("app.server.process.run", lambda settings, **_: seen.append(settings))
     paths = [tmp_path / "a", tmp_path / "b"]
     options = [part for path in paths for part in ("--data-dir", str(path))]
     assert runner.invoke(app, ["serve", *options]).exit_code == 0
@@ -168,7 +169,7 @@ def test_a_directory_may_be_said_to_be_gone(
 ) -> None:
     """Several may; where the data is may still come from the environment."""
     seen: list[Settings] = []
-    monkeypatch.setattr("app.server.run", lambda settings, **_: seen.append(settings))
+    monkeypatch.setattr("app.server.process.run", lambda settings, **_: seen.append(settings))
     monkeypatch.setenv("TIDELOG_DATA_DIRECTORY", str(tmp_path))
     assert runner.invoke(app, ["serve", "--gone", "/b", "--gone", "/c"]).exit_code == 0
     assert seen[0].data_directories == (tmp_path,)
@@ -222,10 +223,3 @@ def test_the_document_is_printed(runner: CliRunner) -> None:
     """`tidelog openapi` prints what is committed."""
     result = runner.invoke(app, ["openapi"])
     assert json.loads(result.output)["info"]["title"] == "tidelog"
-
-
-def test_the_document_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make openapi` writes the file that is committed."""
-    monkeypatch.setattr(export_openapi, "TARGET", tmp_path / "openapi.json")
-    export_openapi.main()
-    assert json.loads((tmp_path / "openapi.json").read_text())["openapi"].startswith("3.1")

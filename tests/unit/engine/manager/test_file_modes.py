@@ -6,7 +6,7 @@ from stat import S_IMODE
 
 import pytest
 
-from app.auth.keys import add_key, changing_keys
+from app.security.keys import add_key, changing_keys
 from bench.stock import opened
 from engine.fs.filesystem import PosixFileSystem
 from engine.records.control import ControlType, build_end_marker

@@ -1,0 +1,166 @@
+"""`create_app(settings)`: the whole service as one ASGI callable; importing this does nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from app.api import reference_page
+from app.api.frame import App, Frame, path_as_sent
+from app.api.lifespan import lifespan
+from app.api.openapi.document import document
+from app.api.rest_v2.errors import error_answer, is_for_proxies
+from app.api.rest_v2.router import router as kafka_rest_v2
+from app.api.routes import ROUTERS
+from app.api.routes.parameters import query_names, unknown_parameter
+from app.api.routes.shared import IDENTIFIED
+from app.http.answers import AnswerResponse
+from app.http.problems import (
+    MAX_ERRORS_LISTED,
+    CommitTimedOut,
+    MalformedRequest,
+    MethodNotAllowed,
+    RouteNotFound,
+    ServiceError,
+    kind_of,
+    problem_answer,
+)
+from app.http.request_checks import trace_of
+from app.operations.read.wait import ClientGone
+from app.operations.service import Service
+from app.settings import Settings
+from engine.errors import EngineError
+
+ALL_ROUTERS: Final = (*ROUTERS, kafka_rest_v2)
+
+CLIENT_CLOSED_REQUEST: Final = 499  # nobody reads it; it is what the access log shows
+
+
+def create_api(service: Service, on_failure: Callable[[], None] | None = None) -> FastAPI:
+    """Return the FastAPI application: every operation, without the fast lane in front.
+
+    `on_failure` is called on the event loop if the data directory cannot be opened.
+    """
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        async with lifespan(service, on_failure or _ignore):
+            yield
+
+    api = FastAPI(
+        title="tidelog",
+        version=version("tidelog"),
+        summary="A durable commit log that speaks plain HTTP",
+        description="On disk it is Apache Kafka's log, byte for byte. Committed means on disk.",
+        lifespan=life,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
+    api.add_route("/docs", _docs, include_in_schema=False)
+    api.state.service = service
+    for router in ALL_ROUTERS:
+        assert router.dependencies == [IDENTIFIED], "every route asks who it is"
+        # Taken as they are: an included router would build each of its routes a second time.
+        api.router.routes.extend(router.routes)
+    for kind in (EngineError, ServiceError, CommitTimedOut, Exception):
+        api.add_exception_handler(kind, _explain)
+    api.add_exception_handler(RequestValidationError, _explain_validation)
+    api.add_exception_handler(HTTPException, _explain_http)
+    api.add_exception_handler(ClientGone, _say_nothing)
+    api.openapi = partial(document, api)  # type: ignore[method-assign]  # FastAPI documents this way
+    return api
+
+
+def document_text() -> str:
+    """Return the OpenAPI document as it is committed; opens no data directory."""
+    api = create_api(Service(Settings(data_directory=Path("unused"))))
+    return json.dumps(api.openapi(), indent=2, ensure_ascii=False) + "\n"
+
+
+def framed(api: FastAPI, service: Service) -> App:
+    """Return the application with what happens to every request around it."""
+    return Frame(api, service)
+
+
+def _docs(request: Request) -> Response:
+    """Show every operation; on a thread, as the page is made anew for each reader."""
+    page = reference_page.render(request.app.openapi())
+    return HTMLResponse(page, headers={"content-security-policy": reference_page.POLICY})
+
+
+def _ignore() -> None:
+    """Nobody has to be told."""
+
+
+async def _explain(request: Request, error: Exception) -> Response:
+    service: Service = request.app.state.service
+    service.telemetry.explained(kind_of(error).code)
+    explain = error_answer if is_for_proxies(request.scope["path"]) else problem_answer
+    return AnswerResponse(
+        explain(
+            error,
+            path=path_as_sent(request.scope),
+            trace=trace_of(dict(request.scope["headers"])),
+        )
+    )
+
+
+async def _explain_validation(request: Request, error: Exception) -> Response:
+    """Translate FastAPI's list of faults in path, query and headers."""
+    assert isinstance(error, RequestValidationError)
+    known = query_names(request.scope["route"].dependant)
+    faults = [
+        {
+            "index": None,
+            "field": ".".join(map(str, fault["loc"])),
+            "code": fault["type"],
+            "detail": unknown_parameter(fault["loc"][-1], known)
+            if fault["type"] == "extra_forbidden"
+            else fault["msg"],
+        }
+        for fault in error.errors()[:MAX_ERRORS_LISTED]
+    ]
+    detail = "; ".join(f"{fault['field']}: {fault['detail']}" for fault in faults)
+    return await _explain(request, MalformedRequest(detail, errors=faults))
+
+
+async def _explain_http(request: Request, error: Exception) -> Response:
+    """Translate what the framework itself refuses: unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"]
+    if error.status_code == 405:
+        explained: ServiceError = MethodNotAllowed(
+            f"{request.method} is not allowed on {path}",
+            headers={"allow": ", ".join(sorted(_methods_of(request, error)))},
+        )
+    elif error.status_code == 404:
+        explained = RouteNotFound(f"there is nothing at {path}")
+    else:
+        explained = MalformedRequest(str(error.detail))
+    return await _explain(request, explained)
+
+
+def _methods_of(request: Request, error: HTTPException) -> set[str]:
+    """Return every method of a path; the framework names those of the first route it met."""
+    methods = set(dict(error.headers or {})["Allow"].split(", "))
+    for router in ALL_ROUTERS:
+        for route in router.routes:
+            if isinstance(route, APIRoute) and route.path_regex.match(request.scope["path"]):
+                methods |= route.methods or set()
+    return methods | {"HEAD"} if "GET" in methods else methods
+
+
+async def _say_nothing(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)

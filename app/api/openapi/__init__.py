@@ -1,0 +1,1 @@
+"""The OpenAPI document: what FastAPI derives, completed with headers, links and problems."""

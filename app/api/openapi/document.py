@@ -1,0 +1,177 @@
+"""The OpenAPI document: what FastAPI generates, with shared responses for errors."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app.security.rules import RULES, Reach
+from app.api.openapi.headers import add_headers, error_headers
+from app.api.openapi.links import add_links
+from app.api.openapi.problems import example_problems
+from app.api.openapi.schemas import component_schemas, plain_parameter
+from schemas.examples import EXAMPLES
+
+Json: TypeAlias = dict[str, Any]
+
+PROBLEM_TYPE: Final = "application/problem+json"
+PROXY_TYPE: Final = "application/vnd.kafka.v2+json"
+TAGS: Final = (
+    {"name": "topics", "description": "Create, describe, configure and delete topics"},
+    {"name": "produce", "description": "Append records and batches"},
+    {"name": "consume", "description": "Read records and batches"},
+    {"name": "offsets", "description": "Where logs start, are committed and end"},
+    {"name": "segments", "description": "The files of a log"},
+    {
+        "name": "maintenance",
+        "description": "Roll, flush, retention, deletion, truncation, compaction",
+    },
+    {"name": "producers", "description": "Identities, outcomes of appends, ends of transactions"},
+    {"name": "groups", "description": "Where readers are, stored for them, and how far behind"},
+    {
+        "name": "kafka-rest-v2",
+        "description": "For clients of Confluent REST Proxy, Karapace, Strimzi's bridge, Redpanda",
+    },
+    {"name": "service", "description": "Health, metrics and limits"},
+)
+
+
+def document(app: FastAPI) -> Json:
+    """Return the OpenAPI document of the application; made once, then remembered by it."""
+    if app.openapi_schema is None:
+        made: Json = get_openapi(
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            description=app.description,
+            routes=app.routes,
+            tags=[dict(tag) for tag in TAGS],
+            servers=[{"url": "/", "description": "The service that served this document"}],
+            license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        )
+        _share_problems(made)
+        _plain_parameters(made)
+        made["components"]["schemas"] = component_schemas(
+            made["paths"], made["components"]["responses"]
+        )
+        _add_examples(made)
+        _add_security(made)
+        add_headers(made)
+        add_links(made)
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def _plain_parameters(made: Json) -> None:
+    for path in made["paths"].values():
+        for operation in path.values():
+            parameters = operation.get("parameters", ())
+            operation["parameters"] = [plain_parameter(one) for one in parameters]
+
+
+def _add_examples(made: Json) -> None:
+    """Show in each JSON answer what it looks like."""
+    for path in made["paths"].values():
+        for operation in path.values():
+            for response in operation["responses"].values():
+                for content in response.get("content", {}).values():
+                    if "example" not in content:
+                        content.update(_examples_of(content.get("schema", {})))
+
+
+def _examples_of(schema: Json) -> Json:
+    """Return what a model, a list of one, or each of several models looks like."""
+    if (model := _model_of(schema)) in EXAMPLES:
+        return {"example": EXAMPLES[model]}
+    if (model := _model_of(schema.get("items", {}))) in EXAMPLES:
+        return {"example": [EXAMPLES[model]]}
+    models = map(_model_of, schema.get("anyOf", ()))
+    examples = {model: {"value": EXAMPLES[model]} for model in models}
+    return {"examples": examples} if examples else {}
+
+
+def _model_of(schema: Json) -> str:
+    reference: str = schema.get("$ref", "")
+    return reference.rpartition("/")[2]
+
+
+def _share_problems(made: Json) -> None:
+    """Move every error response to a component, with an example for each code it can carry."""
+    shared: dict[str, Json] = {}
+    for path in made["paths"].values():
+        for operation in path.values():
+            responses: Json = operation["responses"]
+            for status, response in list(responses.items()):
+                content = response.get("content", {})
+                if PROBLEM_TYPE in content:
+                    name = _named(status)
+                    shared[name] = _problem_response(int(status))
+                    responses[status] = {"$ref": f"#/components/responses/{name}"}
+                elif PROXY_TYPE in content and int(status) >= 400:
+                    name = f"KafkaRest{_named(status)}"
+                    shared[name] = {**response, "headers": error_headers(status)}
+                    responses[status] = {"$ref": f"#/components/responses/{name}"}
+                elif "HTTPValidationError" in str(content):
+                    del responses[status]
+    made["components"]["responses"] = dict(sorted(shared.items()))
+
+
+def _named(status: str) -> str:
+    return HTTPStatus(int(status)).phrase.replace(" ", "").replace("-", "")
+
+
+def _problem_response(status: int) -> Json:
+    return {
+        "description": HTTPStatus(status).phrase,
+        "content": {
+            PROBLEM_TYPE: {
+                "schema": {"$ref": "#/components/schemas/Problem"},
+                "examples": example_problems(status),
+            }
+        },
+        "headers": error_headers(str(status)),
+    }
+
+
+def _add_security(made: Json) -> None:
+    """Say what credentials there are, and which scope each operation asks of them."""
+    made["components"]["securitySchemes"] = {
+        "bearer": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key (`tidelog keys create`), or a JWT of the issuer configured",
+        },
+        "basic": {
+            "type": "http",
+            "scheme": "basic",
+            "description": "The API key as the password; the user name is ignored",
+        },
+        "apiKey": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "X-API-Key",
+            "description": "An API key; a JWT is accepted as `bearer` only",
+        },
+        "clientCertificate": {
+            "type": "mutualTLS",
+            "description": "A certificate whose subject has scopes in the settings",
+        },
+    }
+    # A service that only listens on loopback asks for none, unless they are configured.
+    made["security"] = [
+        {"bearer": []},
+        {"basic": []},
+        {"apiKey": []},
+        {"clientCertificate": []},
+        {},
+    ]
+    for path in made["paths"].values():
+        for operation in path.values():
+            rule = RULES[operation["operationId"]]
+            if rule.reach is Reach.OPEN:
+                operation["security"] = []
+            elif rule.scopes:
+                operation["x-required-scopes"] = list(rule.scopes)

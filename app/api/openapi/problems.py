@@ -1,0 +1,155 @@
+"""The problems that the OpenAPI document shows: real errors, with the members that they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from app.http import problems
+from app.http.problems import INTERNAL, KINDS, kind_of, problem_members
+from engine import errors
+from engine.log.results import LogTag
+
+_MARKS: Final[dict[str, object]] = {
+    "log_start_offset": 41,
+    "high_watermark": 97,
+    "last_stable_offset": 97,
+    "log_end_offset": 99,
+}
+
+_ERRORS: Final[tuple[Exception, ...]] = (
+    problems.MalformedRequest("query.offset: Field required", parameter="offset"),
+    problems.Unauthenticated("this needs credentials: Authorization: Bearer <API key or token>"),
+    problems.Forbidden("the credentials do not have the scope read:flights", scope="read:flights"),
+    problems.QuotaExceeded(
+        "the quota of 100 requests a second (quota_requests_per_second) is used up",
+        limit="quota_requests_per_second",
+        limit_value=100,
+    ),
+    problems.GroupNotFound("group 'lake' has stored no offset", group="lake"),
+    problems.CursorNotFound("group 'lake' has stored no offset for flights-0", group="lake"),
+    problems.PreconditionRequired(
+        "truncation needs If-Match with the ETag of an offsets answer", header="if-match"
+    ),
+    problems.UnsupportedMediaType(
+        "media type 'text/plain' is not accepted",
+        accepted=["application/json", "application/x-ndjson"],
+    ),
+    problems.NotAcceptable(
+        "none of the accepted media types can be made here",
+        accepted=["application/json", "application/x-ndjson"],
+    ),
+    problems.RangeNotSatisfiable("the part asked for is not within 239 bytes", size_bytes=239),
+    problems.AppendOutcomeUnknown(
+        "the disk has not confirmed flights-0 in time",
+        outcome="/v1/topics/flights/partitions/0/producers/7/appends/12",
+    ),
+    problems.ExpiredTimestamp(
+        "nothing was written; records that are not acceptable: 1, which retention.ms (604800000) "
+        "of the topic would remove at its next pass",
+        [
+            {
+                "index": 0,
+                "field": "timestamp",
+                "code": "expired_timestamp",
+                "detail": "timestamp 1788000000 is before 1787395200123",
+            }
+        ],
+        retention_ms=604_800_000,
+    ),
+    errors.InvalidRecord(
+        "nothing was written; records that are not acceptable: 1",
+        [{"index": 2, "field": "value", "code": "missing", "detail": "there is no value"}],
+    ),
+    errors.InvalidTimestamp(
+        "nothing was written; records that are not acceptable: 1",
+        [
+            {
+                "index": 0,
+                "field": "timestamp",
+                "code": "invalid_timestamp",
+                "detail": "timestamp 4102444800000 is not within 0 to 1788003600123",
+            }
+        ],
+    ),
+    errors.CorruptBatch(
+        "batch at offset 0: checksum 0x6c6f673a is stored, 0x8c6b559a computed",
+        base_offset=0,
+        stored_crc=0x6C6F673A,
+        computed_crc=0x8C6B559A,
+    ),
+    errors.TooLarge(
+        "the body is larger than max_request_bytes (16777216)",
+        limit="max_request_bytes",
+        limit_bytes=16_777_216,
+        actual_bytes=16_777_217,
+    ),
+    errors.OffsetBelowLogStart("offset 3 is below the log start 41", offset=3, **_MARKS),
+    errors.OffsetBeyondLogEnd("offset 120 is beyond the log end 99", offset=120, **_MARKS),
+    errors.SequenceGap(
+        "producer 7, epoch 0: sequence 12 was expected and 14 received",
+        producer_id=7,
+        producer_epoch=0,
+        expected=12,
+        received=14,
+    ),
+    errors.ProducerFenced(
+        "producer 7 has written with epoch 2", producer_id=7, current_epoch=2, epoch=1
+    ),
+    errors.InvalidTransactionState("producer 7 has no transaction open here", producer_id=7),
+    errors.ProducerNotFound("flights-0 knows no producer 7", producer_id=7),
+    errors.TopicNotFound("there is no topic 'flights'", topic="flights"),
+    errors.PartitionNotFound("topic 'flights' has no partition 9 here", topic="flights"),
+    errors.SegmentNotFound("no segment begins at 7", base_offset=7),
+    errors.TopicConflict(
+        "topic 'flights' exists with 4 partitions and configuration {}",
+        topic="flights",
+        partitions=4,
+        config={},
+    ),
+    errors.PreconditionFailed(
+        "the log end is 99, not what was expected",
+        expected=97,
+        log_end_offset=99,
+        tag=LogTag(0, 99, 0x2B23BFCE),
+    ),
+    errors.LogReplaced(
+        "the log is not the one this URL was made for",
+        expected_log_id="GGWwOTJ4QjWGBO7f11HfIA.0",
+        log_id="GGWwOTJ4QjWGBO7f11HfIA.1",
+    ),
+    errors.Overloaded("max_requests (1024) is reached", limit="max_requests", limit_value=1_024),
+    errors.StorageOffline(
+        "/data is offline until restart: [Errno 5] Input/output error", directory="/data"
+    ),
+    errors.StorageFull("no space left under /data", directory="/data"),
+    errors.StoredDataCorrupt(
+        "/data/flights-0/00000000000000000000.log, byte 544: batch at offset 2: checksum "
+        "0x6c6f673a is stored, 0x8c6b559a computed",
+        file=Path("/data/flights-0/00000000000000000000.log"),
+        position=544,
+        offset=2,
+    ),
+)
+"""As they are raised; of kinds that are not here nothing is known beside the table."""
+
+
+def example_problems(status: int) -> dict[str, dict[str, Any]]:
+    """Return an example for each code that a status can have, the members it brings included."""
+    shown = {(kind_of(error).status, kind_of(error).code): error for error in _ERRORS}
+    found: dict[str, Exception] = {}
+    for error, kind in KINDS.items():
+        if kind.status == status:
+            found[kind.code] = shown.get((status, kind.code)) or error(kind.title)
+    if status == INTERNAL.status:
+        found[INTERNAL.code] = Exception(INTERNAL.title)
+    return {code: {"value": _document(error)} for code, error in sorted(found.items())}
+
+
+def _document(error: Exception) -> Mapping[str, object]:
+    members = problem_members(error)
+    return members | {
+        "instance": "/v1/topics/flights",
+        "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+    }

@@ -1,0 +1,74 @@
+"""Read one partition from an offset on, as Redpanda's proxy does: no consumer, no state."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from app.api.rest_v2.media import Embedded, wanted_records
+from app.api.rest_v2.records import Shown, show_records
+from app.codecs.calls import OffsetSpec, ReadCall
+from app.codecs.receipts import Place, mark_headers
+from app.codecs.stored import View
+from app.http.answers import NO_STORE, Answer
+from app.operations.exchange import Exchange
+from app.operations.read.read import fetch_or_wait
+from engine.guard import WouldWait
+from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
+from schemas.kafka_rest_v2 import KafkaRestReadParameters
+
+
+async def read_records(
+    exchange: Exchange, place: Place, parameters: KafkaRestReadParameters
+) -> Answer:
+    """Return an array of records, empty if none comes within the time.
+
+    Past markers and the gaps of compaction it reads on, for a client that knows only offsets of
+    records could not.
+    """
+    embedded = wanted_records(exchange.head)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + parameters.timeout / 1000
+    start = parameters.offset
+    while True:
+        left_ms = max(0, round((deadline - loop.time()) * 1000))
+        call = ReadCall(OffsetSpec(start), parameters.max_bytes, max_wait_ms=left_ms)
+        _, fetched = await fetch_or_wait(exchange, place, call)
+        shown = await _show(exchange, place, fetched, start, embedded)
+        if shown.records or not fetched.data:
+            break
+        start = fetched.next_offset if shown.next_offset is None else shown.next_offset
+    exchange.ticket.exchange_answer(shown.size_bytes)
+    next_offset = fetched.next_offset if shown.next_offset is None else shown.next_offset
+    headers = [
+        (b"content-type", embedded.media_type),
+        NO_STORE,
+        *mark_headers(place.log, fetched.watermarks, next_offset, fetched.leader_epoch),
+    ]
+    return Answer(200, headers, b"[" + b",".join(shown.records) + b"]")
+
+
+async def _show(
+    exchange: Exchange, place: Place, fetched: Fetched, start: int, embedded: Embedded
+) -> Shown:
+    settings = exchange.service.settings
+    topic, partition = place.topic.encode(), place.partition
+    template = b'{"topic":"%b","key":%%b,"value":%%b,"partition":%d,"offset":%%d}'
+
+    def show(budget: DecodeBudget | None) -> Shown:
+        view = View(
+            start=start,
+            max_records=settings.default_fetch_records,
+            max_answer_bytes=settings.max_answer_bytes,
+            max_record_bytes=settings.max_answer_bytes,
+            limit_bytes=settings.max_decompressed_batch_bytes,
+            budget=budget,
+            at_once=budget is None,
+        )
+        return show_records(fetched.data, view, template % (topic, partition), embedded)
+
+    if len(fetched.data) <= settings.inline_read_bytes:
+        with suppress(WouldWait):
+            return show(None)
+    return await exchange.decode(exchange.read, lambda: show(exchange.budget))

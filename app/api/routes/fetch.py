@@ -1,0 +1,56 @@
+"""Fetch from several partitions at once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, body_of, problems, ref
+from app.http.answers import AnswerResponse
+from app.operations.read.fetch_many import fetch_many as run_fetch
+from app.operations.request_content import parse_model
+from schemas.fetch_many import FetchPage, FetchPageWithStringOffsets, FetchRequest
+
+router = APIRouter(prefix="/v1", tags=["consume"], dependencies=[IDENTIFIED])
+
+EXAMPLE: Final = {
+    "partitions": [
+        {"topic": "flights", "partition": 0, "offset": 41},
+        {"topic": "flights", "partition": 1, "offset": "latest"},
+    ],
+    "max_bytes": 1048576,
+    "max_wait_ms": 0,
+}
+
+
+@router.post(
+    "/fetch",
+    operation_id="fetchMany",
+    responses={
+        200: {
+            "description": "An entry for each partition, in the order of the request",
+            "content": {
+                "application/json": {"schema": ref(FetchPage)},
+                "application/json;offsets=string": {"schema": ref(FetchPageWithStringOffsets)},
+                "multipart/mixed": {
+                    "schema": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "A part for each partition: what readBatches answers",
+                    }
+                },
+            },
+        },
+        **problems(406, 408, 413, 415, 422),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(FetchRequest),
+        example=EXAMPLE,
+    ),
+)
+async def fetch_many(exchange: ExchangeDep) -> AnswerResponse:
+    """Read from several partitions: one wait, one budget of bytes, no failure but one's own."""
+    wanted = parse_model(await exchange.control_body(), FetchRequest)
+    return AnswerResponse(await run_fetch(exchange, wanted))

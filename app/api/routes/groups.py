@@ -1,0 +1,169 @@
+"""Groups: where readers are, kept for them in the log itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query
+
+from app.api.routes.shared import (
+    IDENTIFIED,
+    ExchangeDep,
+    TopicPath,
+    answers,
+    body_of,
+    problems,
+    ref,
+)
+from app.http.answers import AnswerResponse
+from app.operations import groups as operations
+from app.operations.request_content import parse_model
+from app.store.local.group_records import CursorKey
+from schemas.common import PageParameters, PartitionNumber
+from schemas.groups import (
+    GroupLag,
+    GroupList,
+    GroupName,
+    GroupOffset,
+    GroupOffsetList,
+    LagParameters,
+    PutGroupOffset,
+)
+
+router = APIRouter(prefix="/v1/groups", tags=["groups"], dependencies=[IDENTIFIED])
+
+OFFSET = "/{group}/offsets/{topic}/{partition}"
+
+
+async def _group(group: Annotated[GroupName, Path()]) -> str:
+    return operations.group_of(group)
+
+
+GroupDep = Annotated[str, Depends(_group)]
+
+
+async def _key(
+    group: GroupDep, topic: TopicPath, partition: Annotated[PartitionNumber, Path()]
+) -> CursorKey:
+    return CursorKey(group, topic, partition)
+
+
+KeyDep = Annotated[CursorKey, Depends(_key)]
+
+
+async def _conditions(
+    *,
+    if_match: Annotated[
+        str | None,
+        Header(description="ETags: 412 unless the stored offset has one of them. Default: none"),
+    ] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="`*`: 412 if there is a stored offset. Default: none")
+    ] = None,
+) -> None:
+    """Document the conditions of a change; the operation reads them itself."""
+
+
+async def _known(
+    if_none_match: Annotated[
+        str | None, Header(description="ETag: 304 if the stored offset still has it. Default: none")
+    ] = None,
+) -> None:
+    """Document the condition of a read; the operation reads it itself."""
+
+
+@router.get(
+    "",
+    operation_id="listGroups",
+    responses=answers(200, GroupList, "One page of groups") | problems(),
+)
+async def list_groups(
+    exchange: ExchangeDep, parameters: Annotated[PageParameters, Query()]
+) -> AnswerResponse:
+    """List the groups that have stored an offset, by name."""
+    answer = await operations.list_groups(
+        exchange, page_size=parameters.page_size, page_token=parameters.page_token
+    )
+    return AnswerResponse(answer)
+
+
+@router.get(
+    "/{group}/offsets",
+    operation_id="listGroupOffsets",
+    responses=answers(200, GroupOffsetList, "One page of stored offsets") | problems(404),
+)
+async def list_group_offsets(
+    exchange: ExchangeDep, group: GroupDep, parameters: Annotated[PageParameters, Query()]
+) -> AnswerResponse:
+    """List the offsets that a group has stored, by topic and partition."""
+    answer = operations.list_group_offsets(
+        exchange,
+        group,
+        page_size=parameters.page_size,
+        page_token=parameters.page_token,
+    )
+    return AnswerResponse(answer)
+
+
+@router.get(
+    OFFSET,
+    operation_id="getGroupOffset",
+    dependencies=[Depends(_known)],
+    responses={
+        **answers(200, GroupOffset, "The stored offset, with its ETag"),
+        304: {"description": "The stored offset still has the ETag of If-None-Match"},
+        **problems(404),
+    },
+)
+async def get_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse:
+    """Tell the offset that a group has stored for a partition."""
+    return AnswerResponse(operations.get_group_offset(exchange, key))
+
+
+@router.put(
+    OFFSET,
+    operation_id="putGroupOffset",
+    dependencies=[Depends(_conditions)],
+    responses={
+        **answers(200, GroupOffset, "Replaced, and on disk"),
+        **answers(201, GroupOffset, "Stored for the first time, and on disk"),
+        **problems(404, 408, 412, 413, 415, 416, 422, 504, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(PutGroupOffset),
+        example={"offset": 42, "leader_epoch": 0, "metadata": "run 17"},
+    ),
+)
+async def put_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse:
+    """Store where a group is in a partition."""
+    wanted = parse_model(await exchange.control_body(), PutGroupOffset)
+    return AnswerResponse(await operations.put_group_offset(exchange, key, wanted))
+
+
+@router.delete(
+    OFFSET,
+    operation_id="deleteGroupOffset",
+    dependencies=[Depends(_conditions)],
+    status_code=204,
+    responses={
+        204: {"description": "Deleted, and that is on disk"},
+        **problems(404, 412, 504, 507),
+    },
+)
+async def delete_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse:
+    """Delete the offset that a group has stored for a partition."""
+    return AnswerResponse(await operations.delete_group_offset(exchange, key))
+
+
+@router.get(
+    "/{group}/lag",
+    operation_id="getGroupLag",
+    responses=answers(200, GroupLag, "Partition by partition") | problems(404),
+)
+async def get_group_lag(
+    exchange: ExchangeDep, group: GroupDep, parameters: Annotated[LagParameters, Query()]
+) -> AnswerResponse:
+    """Tell how far a group is behind in every partition for which it has stored an offset."""
+    answer = operations.get_group_lag(exchange, group, parameters.isolation)
+    return AnswerResponse(answer)

@@ -1,0 +1,100 @@
+"""Liveness, readiness, metrics and limits: answered whatever the service is doing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.routes.shared import IDENTIFIED, ServiceDep, answers, problems
+from app.codecs.receipts import to_json
+from app.http.answers import NO_STORE, Answer, AnswerResponse, json_answer
+from app.http.problems import ServiceError
+from app.limits.admission import Phase
+from app.limits.system_limits import system_limits
+from app.operations.service import Service
+from app.security.authority import peer_of
+from engine.errors import EngineError
+from schemas.health import Limits, Liveness, Readiness
+
+router = APIRouter(tags=["service"], dependencies=[IDENTIFIED])
+
+_NAMING: Final = frozenset({"detail", "offline_logs"})
+"""Members of a readiness report that name topics, directories or files."""
+
+_METRICS: Final = """\
+# HELP tidelog_log_end_offset End of the log, exclusive (Kafka's LogEndOffset)
+# TYPE tidelog_log_end_offset gauge
+tidelog_log_end_offset{partition="0",topic="flights"} 3.0
+"""
+
+
+@router.get(
+    "/livez", operation_id="getLiveness", responses=answers(200, Liveness, "The process answers")
+)
+async def get_liveness() -> AnswerResponse:
+    """Tell that the process answers; it may still be recovering."""
+    return AnswerResponse(json_answer(b'{"status":"live"}'))
+
+
+@router.get(
+    "/readyz",
+    operation_id="getReadiness",
+    responses={
+        **answers(200, Readiness, "Requests are served"),
+        **answers(503, Readiness, "Recovering, draining, or the disk is offline"),
+    },
+)
+async def get_readiness(request: Request, service: ServiceDep) -> AnswerResponse:
+    """Tell whether requests are served, and while recovering how far it has come."""
+    report = service.readiness()
+    if not _may_see_names(request, service):
+        report = {name: value for name, value in report.items() if name not in _NAMING}
+    status = 200 if report["status"] == Phase.READY.value else 503
+    return AnswerResponse(json_answer(to_json(report), status=status))
+
+
+def _may_see_names(request: Request, service: Service) -> bool:
+    """Whether the caller may see names of topics and directories: who may read `/metrics`."""
+    scope = request.scope
+    server = scope.get("server")
+    host = dict(scope["headers"]).get(b"host", b"")
+    if not service.sites.accepts(host, server[0] if server else ""):
+        return False
+    try:
+        return service.security.identify(
+            "getMetrics", scope["headers"], peer_of(scope)
+        ).grants.metrics
+    except (EngineError, ServiceError):
+        return False
+
+
+@router.get(
+    "/metrics",
+    operation_id="getMetrics",
+    response_class=Response,  # no JSON
+    responses={
+        200: {
+            "description": "Prometheus' text format",
+            "content": {"text/plain": {"schema": {"type": "string"}, "example": _METRICS}},
+        },
+        **problems(),
+    },
+)
+async def get_metrics(service: ServiceDep) -> AnswerResponse:
+    """Tell everything that is counted, in Prometheus' text format."""
+    body = await asyncio.to_thread(service.telemetry.exposition)
+    content_type = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+    return AnswerResponse(Answer(200, [content_type, NO_STORE], body))
+
+
+@router.get(
+    "/v1/limits",
+    operation_id="getLimits",
+    responses=answers(200, Limits, "Limits by name") | problems(),
+)
+async def get_limits(service: ServiceDep) -> AnswerResponse:
+    """Tell every limit by the name that the 413 and 503 answers use."""
+    limits = service.settings.limits() | system_limits()
+    return AnswerResponse(json_answer(to_json({"limits": limits})))

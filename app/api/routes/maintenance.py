@@ -1,0 +1,121 @@
+"""Roll, flush, retention, deletion of records, truncation, compaction."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems, ref
+from app.http.answers import AnswerResponse
+from app.operations import maintenance as operations
+from app.operations.request_content import parse_model
+from schemas.maintenance import (
+    CompactionReport,
+    DeleteRecords,
+    DeleteRecordsReport,
+    FlushReport,
+    RetentionParameters,
+    RetentionReport,
+    RollReport,
+    TruncateLog,
+    TruncateReport,
+)
+
+router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", dependencies=[IDENTIFIED])
+
+
+@router.post(
+    "/roll",
+    operation_id="rollSegment",
+    tags=["maintenance"],
+    responses={**answers(200, RollReport, "What became of the segment"), **problems(404, 507)},
+)
+async def roll_segment(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Seal the active segment and open the next; an empty one stays."""
+    return AnswerResponse(await operations.roll_segment(exchange.service, place))
+
+
+@router.post(
+    "/flush",
+    operation_id="flushLog",
+    tags=["maintenance"],
+    responses={**answers(200, FlushReport, "What is on disk now"), **problems(404, 507)},
+)
+async def flush_log(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Put everything on disk, indexes and snapshots too."""
+    return AnswerResponse(await operations.flush_log(exchange.service, place))
+
+
+@router.post(
+    "/retention",
+    operation_id="runRetention",
+    tags=["maintenance"],
+    responses={**answers(200, RetentionReport, "What was removed"), **problems(404, 507)},
+)
+async def run_retention(
+    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[RetentionParameters, Query()]
+) -> AnswerResponse:
+    """Remove the segments that are due, or with `dry_run` only tell which and why."""
+    answer = await operations.run_retention(exchange.service, place, dry_run=parameters.dry_run)
+    return AnswerResponse(answer)
+
+
+@router.post(
+    "/delete-records",
+    operation_id="deleteRecords",
+    tags=["maintenance"],
+    responses={
+        **answers(200, DeleteRecordsReport, "The marks now"),
+        **problems(404, 408, 413, 415, 416, 422, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(DeleteRecords),
+        example={"before_offset": 1000},
+    ),
+)
+async def delete_records(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Give up the records below an offset; -1 is the high watermark."""
+    wanted = parse_model(await exchange.control_body(), DeleteRecords)
+    answer = await operations.delete_records(exchange.service, place, wanted.before_offset)
+    return AnswerResponse(answer)
+
+
+@router.post(
+    "/truncate",
+    operation_id="truncateLog",
+    tags=["maintenance"],
+    responses={
+        **answers(200, TruncateReport, "The marks and the epoch now"),
+        **problems(404, 408, 412, 413, 415, 416, 422, 428, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(TruncateLog),
+        example={"to_offset": 1000},
+    ),
+)
+async def truncate_log(
+    exchange: ExchangeDep,
+    place: PlaceDep,
+    if_match: Annotated[
+        str | None,
+        Header(description="ETag: 412 unless the log end still has it. Required, else 428"),
+    ] = None,
+) -> AnswerResponse:
+    """Cut the log: the records from an offset on are gone for good, and a new epoch begins."""
+    wanted = parse_model(await exchange.control_body(), TruncateLog)
+    answer = await operations.truncate_log(exchange.service, place, wanted.to_offset, if_match)
+    return AnswerResponse(answer)
+
+
+@router.post(
+    "/compact",
+    operation_id="compactLog",
+    tags=["maintenance"],
+    responses={**answers(200, CompactionReport, "What it did"), **problems(404, 422, 507)},
+)
+async def compact_log(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Compact a log as far as it can be now; its active segment stays, so roll first."""
+    return AnswerResponse(await operations.compact_log(exchange.service, place))

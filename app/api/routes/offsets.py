@@ -1,0 +1,66 @@
+"""Marks of a log, and look-ups by time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, TopicPath, answers, problems
+from app.http.answers import AnswerResponse
+from app.operations.read import offsets as operations
+from schemas.offsets import (
+    OffsetAtParameters,
+    OffsetAtTime,
+    OffsetParameters,
+    Offsets,
+    TimestampOrName,
+    TopicOffsets,
+)
+
+router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[IDENTIFIED])
+
+
+@router.get(
+    "/partitions/{partition}/offsets",
+    operation_id="getOffsets",
+    responses={**answers(200, Offsets, "All marks of the log"), **problems(404)},
+)
+async def get_offsets(
+    exchange: ExchangeDep,
+    place: PlaceDep,
+    timestamp: Annotated[TimestampOrName | None, Query(include_in_schema=False)] = None,
+) -> AnswerResponse:
+    """Return where the log starts, is stable, is committed and ends.
+
+    The ETag of the answer is what `If-Match` takes on appends.
+    """
+    if timestamp is not None:  # before getOffsetAt there was this; clients still send it
+        return AnswerResponse(await operations.get_offset_at(exchange.service, place, timestamp))
+    return AnswerResponse(operations.get_offsets(place))
+
+
+@router.get(
+    "/partitions/{partition}/offset-at",
+    operation_id="getOffsetAt",
+    responses={**answers(200, OffsetAtTime, "The offset at that time"), **problems(404)},
+)
+async def get_offset_at(
+    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[OffsetAtParameters, Query()]
+) -> AnswerResponse:
+    """Return the first offset at or after a time, or the offset that a name stands for."""
+    answer = await operations.get_offset_at(exchange.service, place, parameters.timestamp)
+    return AnswerResponse(answer)
+
+
+@router.get(
+    "/offsets",
+    operation_id="getTopicOffsets",
+    responses={**answers(200, TopicOffsets, "All partitions"), **problems(404)},
+)
+async def get_topic_offsets(
+    exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[OffsetParameters, Query()]
+) -> AnswerResponse:
+    """Return the marks of all partitions of a topic, or their offsets at a time."""
+    answer = await operations.get_topic_offsets(exchange.service, topic, parameters.timestamp)
+    return AnswerResponse(answer)

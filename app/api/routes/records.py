@@ -1,0 +1,154 @@
+"""Append and read records as JSON and NDJSON."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from app.api.routes.shared import (
+    APPEND_HEADERS,
+    IDENTIFIED,
+    READ_HEADERS,
+    TOPIC_APPEND_HEADERS,
+    ExchangeDep,
+    PlaceDep,
+    TopicPath,
+    answers,
+    problems,
+    ref,
+)
+from app.codecs.calls import AppendCall, read_call
+from app.http.answers import AnswerResponse
+from app.operations.append import append, append_topic, stream_append
+from app.operations.read import read
+from schemas.fetch import ReadRecordsParameters, RecordPage, RecordPageWithStringOffsets
+from schemas.produce import (
+    AppendParameters,
+    AppendReceipt,
+    AppendRecordsParameters,
+    RecordsIn,
+    TopicAppendReceipt,
+)
+
+router = APIRouter(prefix="/v1/topics", dependencies=[IDENTIFIED])
+
+EXAMPLE = {"records": [{"key": "AA", "value": {"flight": 1141, "arr_delay": 33}}]}
+RECORDS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": ref(RecordsIn),
+                "example": EXAMPLE,
+            },
+            "application/x-ndjson": {
+                "schema": {"type": "string", "description": "One RecordIn a line"},
+                "example": '{"key":"AA","value":1}\n{"key":"UA","value":2}\n',
+            },
+        },
+    }
+}
+
+_LINE = (
+    '{"offset":0,"timestamp":1788000000123,"timestamp_type":"create","key":"AA",'
+    '"key_encoding":"utf8","value":1,"value_encoding":"json","headers":[],"leader_epoch":0}\n'
+)
+
+_PAGE = {
+    "application/json": {"schema": ref(RecordPage)},
+    "application/json;offsets=string": {"schema": ref(RecordPageWithStringOffsets)},
+    "application/x-ndjson": {
+        "schema": {"type": "string", "description": "One RecordOut a line"},
+        "example": _LINE,
+    },
+    "application/vnd.apache.arrow.stream": {
+        "schema": {
+            "type": "string",
+            "format": "binary",
+            "description": "Columns offset, timestamp, key, value and headers; "
+            "406 where the service has no PyArrow",
+        }
+    },
+}
+
+APPENDED = {
+    **answers(201, AppendReceipt, "Appended; with acks=all it is on disk"),
+    **answers(200, AppendReceipt, "A duplicate: the offsets of the first time"),
+    **answers(202, AppendReceipt, "Taken with acks=0"),
+    **problems(403, 404, 408, 409, 412, 413, 415, 422, 504, 507),
+}
+
+
+@router.post(
+    "/{topic}/records",
+    operation_id="appendTopicRecords",
+    tags=["produce"],
+    dependencies=[TOPIC_APPEND_HEADERS],
+    status_code=201,
+    responses={
+        **answers(201, TopicAppendReceipt, "Appended"),
+        **answers(202, TopicAppendReceipt, "Taken with acks=0"),
+        **answers(207, TopicAppendReceipt, "Some partitions failed; one entry a record"),
+        **problems(404, 408, 409, 413, 415, 422, 504, 507),
+    },
+    openapi_extra=RECORDS_BODY,
+)
+async def append_topic_records(
+    exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[AppendParameters, Query()]
+) -> AnswerResponse:
+    """Append records to the partitions of their keys, as Kafka's partitioner picks them."""
+    call = AppendCall(parameters.acks)
+    return AnswerResponse(await append_topic.append_topic_records(exchange, topic, call))
+
+
+@router.post(
+    "/{topic}/partitions/{partition}/records",
+    operation_id="appendRecords",
+    tags=["produce"],
+    dependencies=[APPEND_HEADERS],
+    responses=APPENDED,
+    openapi_extra=RECORDS_BODY,
+)
+async def append_records(
+    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[AppendRecordsParameters, Query()]
+) -> AnswerResponse:
+    """Append records to one partition, in one batch: all of them, or nothing.
+
+    With `stream=true` an NDJSON body may have any length: it is committed in parts while it
+    arrives, and the answer, or the problem document, says up to which line.
+    """
+    call = AppendCall(parameters.acks)
+    if parameters.stream:
+        return AnswerResponse(await stream_append.append_stream(exchange, place, call))
+    return AnswerResponse(await append.append_records(exchange, place, call))
+
+
+@router.get(
+    "/{topic}/partitions/{partition}/records",
+    operation_id="readRecords",
+    tags=["consume"],
+    dependencies=[READ_HEADERS],
+    responses={
+        200: {
+            "description": "Records from the offset on",
+            "content": _PAGE,
+        },
+        206: {
+            "description": "The part of an immutable page that Range asks for; the schema is that "
+            "of the whole page",
+            "content": _PAGE,
+        },
+        304: {"description": "An immutable page that the client has"},
+        **problems(404, 406, 409, 410, 413, 416),
+    },
+)
+async def read_records(
+    request: Request,
+    exchange: ExchangeDep,
+    place: PlaceDep,
+    parameters: Annotated[ReadRecordsParameters, Query()],
+) -> AnswerResponse:
+    """Read records as JSON, NDJSON or Arrow, waiting for new ones if `max_wait_ms` says so."""
+    call = read_call(parameters, request.scope["query_string"])
+    return AnswerResponse(await read.read_records(exchange, place, call))

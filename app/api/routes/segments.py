@@ -1,0 +1,84 @@
+"""Segments of a log, and their files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
+
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, problems
+from app.http.answers import AnswerResponse, StreamedAnswer, StreamedResponse
+from app.operations import maintenance
+from app.operations.read import segments
+from app.operations.read.slow_clients import cut_off_of
+from engine.log.files import FileKind
+from schemas.common import Offset
+from schemas.maintenance import SegmentList
+
+router = APIRouter(
+    prefix="/v1/topics/{topic}/partitions/{partition}", tags=["segments"], dependencies=[IDENTIFIED]
+)
+
+CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.get(
+    "/segments",
+    operation_id="listSegments",
+    responses={**answers(200, SegmentList, "The segments, oldest first"), **problems(404)},
+)
+async def list_segments(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """List the segments of a log, and where to download their files."""
+    return AnswerResponse(await maintenance.list_segments(exchange.service, place))
+
+
+async def _download_headers(
+    *,
+    part: Annotated[
+        str | None,
+        Header(
+            alias="range",
+            description="Range of bytes, such as `bytes=0-99`. Default: all",
+        ),
+    ] = None,
+    if_range: Annotated[
+        str | None, Header(description="ETag: ignore `Range` unless the file has it. Default: none")
+    ] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="ETags: 304 if the file has one of them. Default: none")
+    ] = None,
+    if_match: Annotated[
+        str | None, Header(description="ETags: 412 unless the file has one of them. Default: none")
+    ] = None,
+) -> None:
+    """Document the headers of a download; the operation reads them itself."""
+
+
+@router.get(
+    "/segments/{base_offset}/{kind}",
+    operation_id="downloadSegment",
+    response_class=Response,  # no JSON
+    dependencies=[Depends(_download_headers)],
+    responses={
+        200: {"description": "The file as far as it is committed", "content": CONTENT},
+        206: {"description": "The part of it that Range asks for", "content": CONTENT},
+        304: {"description": "The client has it"},
+        **problems(404, 409, 412, 416),
+    },
+)
+async def download_segment(
+    request: Request,
+    exchange: ExchangeDep,
+    place: PlaceDep,
+    base_offset: Annotated[Offset, Path(description="Base offset of the segment")],
+    kind: Annotated[
+        Literal["log", "index", "timeindex", "txnindex"], Path(description="Which of its files")
+    ],
+) -> Response:
+    """Download a file of a segment as it lies on disk, up to the high watermark."""
+    answer = await segments.download_segment(
+        exchange, place, base_offset, FileKind(kind), cut_off=cut_off_of(request.scope)
+    )
+    if isinstance(answer, StreamedAnswer):
+        return StreamedResponse(answer)
+    return AnswerResponse(answer)

@@ -1,0 +1,220 @@
+"""What the routes have in common: their dependencies, and how their answers are documented."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
+from typing import Annotated, Any, Final, TypeAlias
+
+from fastapi import Depends, Header, Path, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from app.api.routes.parameters import query_names
+from app.codecs.conditions import ensure_defined
+from app.codecs.receipts import Place
+from app.http.problems import MalformedRequest
+from app.operations.exchange import Exchange, holder_of
+from app.operations.service import Service
+from app.security.audit import CALLER_KEY
+from app.security.authority import Security, peer_of, refuse_credentials_in
+from app.security.principal import Principal
+from schemas.common import PartitionNumber, TopicName
+from schemas.problems import Problem
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
+
+async def _service(request: Request) -> Service:
+    # Not a plain function: FastAPI would have a thread run it, before the request is let in.
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceDep = Annotated[Service, Depends(_service)]
+
+
+# Dependencies below take what they need from the request: FastAPI analyses those of a dependency
+# anew for every route that has it.
+
+
+async def _identify(request: Request) -> None:
+    """Note who asks, for `_exchange` and the audit log; raises what `Security.authorize` does.
+
+    Every route depends on it, so it is also where a URL that says two things is refused.
+    """
+    scope = request.scope
+    security: Security = request.app.state.service.security
+    refuse_credentials_in(scope["query_string"])
+    operation: str | None = scope["route"].operation_id
+    caller = security.identify(operation, scope["headers"], peer_of(scope))
+    scope[CALLER_KEY] = caller  # before it may be refused: the audit log tells who tried
+    security.admit(caller, operation, request.path_params.get("topic"))
+    _ensure_understood(request)
+    if scope["method"] not in _SAFE_METHODS:
+        ensure_defined(dict(scope["headers"]), _conditions_of(scope["route"]))
+
+
+IDENTIFIED: Final = Depends(_identify)
+"""What each router begins with, so that nothing is asked before it."""
+
+
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+_DEFINED: Final[dict[str, frozenset[bytes]]] = {}
+"""The conditions that each operation documents, by its id."""
+
+
+def _conditions_of(route: APIRoute) -> frozenset[bytes]:
+    name = str(route.operation_id)
+    if name not in _DEFINED:
+        _DEFINED[name] = frozenset(_headers_of(route.dependant))
+    return _DEFINED[name]
+
+
+def _headers_of(dependant: Dependant) -> Iterator[bytes]:
+    for header in dependant.header_params:
+        yield header.alias.encode()
+    for one in dependant.dependencies:
+        yield from _headers_of(one)
+
+
+def _ensure_understood(request: Request) -> None:
+    """Refuse parameters that would be passed over in silence.
+
+    Raises MalformedRequest for one that comes twice: of its two values one would be. Raises what
+    FastAPI does for those of an operation that has none; where there are some, their model sees to
+    it. Probes and the clients of proxies may say what they like.
+    """
+    said: dict[str, None] = {}
+    for name, _ in request.query_params.multi_items():
+        if name in said:
+            raise MalformedRequest(f"{name} comes more than once", parameter=name)
+        said[name] = None
+    scope = request.scope
+    if said and scope["path"].startswith("/v1/"):
+        known = query_names(scope["route"].dependant)
+        fault = {"type": "extra_forbidden", "msg": ""}
+        faults = [{"loc": ("query", name), **fault} for name in said if name not in known]
+        if faults:
+            raise RequestValidationError(faults)
+
+
+async def _exchange(request: Request) -> AsyncIterator[Exchange]:
+    """Admit the request; what it holds is given back when its answer has been sent."""
+    service: Service = request.app.state.service
+    caller: Principal = request.scope[CALLER_KEY]
+    head = dict(request.scope["headers"])
+    exchange = Exchange(
+        service, head, request.receive, caller=caller, holder=holder_of(caller, request.scope)
+    )
+    try:
+        yield exchange
+    finally:
+        exchange.close()
+
+
+ExchangeDep = Annotated[Exchange, Depends(_exchange)]
+TopicPath = Annotated[TopicName, Path()]
+
+
+async def _place(
+    exchange: ExchangeDep, topic: TopicPath, partition: Annotated[PartitionNumber, Path()]
+) -> Place:
+    return exchange.service.place(topic, partition)
+
+
+PlaceDep = Annotated[Place, Depends(_place)]
+
+
+IDEMPOTENCY_KEY: Final = (
+    "Any text: a repeated request with the same key gets the first answer, a different one 422. "
+    "Default: none"
+)
+
+
+async def _append_headers(
+    *,
+    idempotency_key: Annotated[str | None, Header(description=IDEMPOTENCY_KEY)] = None,
+    producer_id: Annotated[
+        str | None,
+        Header(description="Id for an idempotent append. Default: none; all three or none"),
+    ] = None,
+    producer_epoch: Annotated[
+        str | None, Header(description="Epoch of the producer. Default: none")
+    ] = None,
+    producer_sequence: Annotated[
+        str | None, Header(description="Sequence of the first record. Default: none")
+    ] = None,
+    if_match: Annotated[
+        str | None, Header(description="ETag: 412 unless the log end has it. Default: none")
+    ] = None,
+    expected_offset: Annotated[
+        str | None, Header(description="Offset: 412 unless it is the log end. Default: none")
+    ] = None,
+    content_digest: Annotated[
+        str | None,
+        Header(
+            description="Digest of the body as sent (RFC 9530); 422 if it differs. Default: none"
+        ),
+    ] = None,
+) -> None:
+    """Document the headers of an append; the operation reads them itself."""
+
+
+async def _topic_append_headers(
+    idempotency_key: Annotated[str | None, Header(description=IDEMPOTENCY_KEY)] = None,
+) -> None:
+    """Document the header of an append over partitions; the operation reads it itself."""
+
+
+async def _read_headers(
+    if_none_match: Annotated[
+        str | None,
+        Header(description="ETag of an immutable page: 304 if it still holds. Default: none"),
+    ] = None,
+) -> None:
+    """Document the headers of a read; the operation reads them itself."""
+
+
+APPEND_HEADERS: Final = Depends(_append_headers)
+TOPIC_APPEND_HEADERS: Final = Depends(_topic_append_headers)
+READ_HEADERS: Final = Depends(_read_headers)
+
+
+def problems(*statuses: int) -> Responses:
+    """Return documentation of errors; each status is one shared component of the document."""
+    everywhere = (400, 401, 403, 421, 429, 500, 503)
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {"application/problem+json": {"schema": ref(Problem)}},
+        }
+        for status in sorted({*everywhere, *statuses})
+    }
+
+
+def answers(status: int, model: type[BaseModel], description: str) -> Responses:
+    """Return documentation of a JSON answer."""
+    return {
+        status: {
+            "description": description,
+            "content": {"application/json": {"schema": ref(model)}},
+        }
+    }
+
+
+def ref(model: type[BaseModel]) -> dict[str, Any]:
+    """Return a reference to a model in the document."""
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+def body_of(*media_types: str, schema: dict[str, Any], example: object = None) -> dict[str, Any]:
+    """Return documentation of a body that the operation reads itself."""
+    content: dict[str, Any] = {}
+    for media_type in media_types:
+        content[media_type] = {"schema": schema}
+        if example is not None:
+            content[media_type]["example"] = example
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,162 @@
+"""Topics: create, list, describe, configure, delete; and their partitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query
+
+from app.api.routes.shared import (
+    IDENTIFIED,
+    ExchangeDep,
+    PlaceDep,
+    TopicPath,
+    answers,
+    body_of,
+    problems,
+    ref,
+)
+from app.http.answers import AnswerResponse
+from app.operations import topics as operations
+from app.operations.request_content import parse_model
+from schemas.topics import (
+    ListParameters,
+    Partition,
+    PartitionList,
+    PutTopic,
+    Topic,
+    TopicList,
+    UpdateTopic,
+)
+
+
+async def _conditions(
+    *,
+    if_match: Annotated[
+        str | None,
+        Header(description="ETags: 412 unless the topic has one of them. Default: none"),
+    ] = None,
+    if_none_match: Annotated[
+        str | None,
+        Header(description="ETags, or `*`: 412 if the topic has one, or exists. Default: none"),
+    ] = None,
+) -> None:
+    """Document the conditions of a change; the operation reads them itself."""
+
+
+async def _known(
+    if_none_match: Annotated[
+        str | None, Header(description="ETag: 304 if the topic still has it. Default: none")
+    ] = None,
+) -> None:
+    """Document the condition of a read; the operation reads it itself."""
+
+
+router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[IDENTIFIED])
+
+
+@router.get(
+    "",
+    operation_id="listTopics",
+    responses={**answers(200, TopicList, "One page of topics"), **problems()},
+)
+async def list_topics(
+    exchange: ExchangeDep, parameters: Annotated[ListParameters, Query()]
+) -> AnswerResponse:
+    """List topics in the order of their names; a broker's internal ones are left out."""
+    answer = operations.list_topics(
+        exchange,
+        prefix=parameters.prefix,
+        page_size=parameters.page_size,
+        page_token=parameters.page_token,
+    )
+    return AnswerResponse(answer)
+
+
+@router.put(
+    "/{topic}",
+    operation_id="putTopic",
+    dependencies=[Depends(_conditions)],
+    responses={
+        **answers(201, Topic, "Created"),
+        **answers(200, Topic, "It exists and is as wanted"),
+        **problems(408, 409, 412, 413, 415, 422, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(PutTopic),
+        example={"partitions": 4, "config": {"retention.ms": "-1"}},
+    ),
+)
+async def put_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Create a topic, or verify that it is as wanted: 201 new, 200 same, 409 other."""
+    wanted = parse_model(await exchange.control_body(), PutTopic)
+    return AnswerResponse(await operations.put_topic(exchange, topic, wanted))
+
+
+@router.get(
+    "/{topic}",
+    operation_id="getTopic",
+    dependencies=[Depends(_known)],
+    responses={
+        **answers(200, Topic, "The topic, with its ETag"),
+        304: {"description": "The topic still has the ETag of If-None-Match"},
+        **problems(404),
+    },
+)
+async def get_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Describe a topic: id, partitions, and each configuration value with its source."""
+    return AnswerResponse(await operations.get_topic(exchange, topic))
+
+
+@router.patch(
+    "/{topic}",
+    operation_id="updateTopic",
+    dependencies=[Depends(_conditions)],
+    responses={
+        **answers(200, Topic, "The topic as it is now"),
+        **problems(404, 408, 409, 412, 413, 415, 422, 507),
+    },
+    openapi_extra=body_of(
+        "application/merge-patch+json",
+        "application/json",
+        schema=ref(UpdateTopic),
+        example={"config": {"retention.ms": None}},
+    ),
+)
+async def update_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Merge a patch into the configuration; more partitions are allowed, fewer are not."""
+    patch = parse_model(await exchange.control_body(), UpdateTopic)
+    return AnswerResponse(await operations.update_topic(exchange, topic, patch))
+
+
+@router.delete(
+    "/{topic}",
+    operation_id="deleteTopic",
+    dependencies=[Depends(_conditions)],
+    status_code=204,
+    responses={204: {"description": "It is gone"}, **problems(404, 412, 422, 507)},
+)
+async def delete_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Delete a topic: gone at once, its files a little later."""
+    return AnswerResponse(await operations.delete_topic(exchange, topic))
+
+
+@router.get(
+    "/{topic}/partitions",
+    operation_id="listPartitions",
+    responses={**answers(200, PartitionList, "All partitions"), **problems(404)},
+)
+async def list_partitions(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Describe all partitions: offsets, bytes, segments, epoch, producers."""
+    return AnswerResponse(await operations.list_partitions(exchange.service, topic))
+
+
+@router.get(
+    "/{topic}/partitions/{partition}",
+    operation_id="getPartition",
+    responses={**answers(200, Partition, "The partition"), **problems(404)},
+)
+async def get_partition(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+    """Describe one partition."""
+    return AnswerResponse(await operations.get_partition(exchange.service, place))

@@ -1,0 +1,176 @@
+"""Stored batches to an Arrow IPC stream: columns that DuckDB, Polars and pandas take as they are.
+
+PyArrow is an extra (`tidelog[arrow]`) and large: it is imported with the first answer that needs
+it, on the worker that makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from app.codecs.stored import Records, StoredRecords, View
+from engine.records.header import Codec
+from engine.records.record import Headers
+from engine.records.scan import iter_headers
+from engine.types import Buffer
+
+BATCH_ROWS: Final = 4_096
+"""Rows of one Arrow batch in the stream: readers work on a batch at a time."""
+
+ROW_BYTES: Final = 32
+"""What a row takes besides its key, value and headers: two numbers and four positions."""
+
+HEADER_BYTES: Final = 9
+"""What a header takes besides its name and value: two positions, and whether the value is null."""
+
+BATCH_BYTES: Final = 2_048
+"""More than an Arrow batch takes besides its rows: its description, and padding."""
+
+STREAM_BYTES: Final = 2_048
+"""More than a stream takes besides its batches: its schema, and its end."""
+
+SHORTEST_RECORD_BYTES: Final = 7
+"""Of a record without key, value and headers, as stored; without compression no row is larger than
+this makes it."""
+
+_TIMESTAMP: Final = attrgetter("timestamp")
+_KEY: Final = attrgetter("key")
+_VALUE: Final = attrgetter("value")
+_HEADERS: Final = attrgetter("headers")
+
+
+@cache
+def has_arrow() -> bool:
+    """Whether Arrow streams can be made here; looks for PyArrow without importing it."""
+    return find_spec("pyarrow") is not None
+
+
+class Columns(NamedTuple):
+    """Records as an Arrow IPC stream, and where the next read starts if they did not all fit."""
+
+    body: memoryview
+    next_offset: int | None
+    stopped_by: str
+    """As in `Rendered`."""
+
+
+def arrow_stream(data: Buffer, view: View) -> Columns:
+    """Return the records that the view wants as a stream.
+
+    It never exceeds `max_answer_bytes`, but for one record alone. Blocks for the import the first
+    time. Raises as `StoredRecords`, and RecordTooLarge.
+    """
+    stored = StoredRecords(data, view)
+    table = _Table()
+    is_measured = _may_pass(data, view.max_answer_bytes)
+    for _, records in stored:
+        size_bytes = _rows_bytes(records) if is_measured else 0
+        if table.size_bytes + size_bytes <= view.max_answer_bytes:
+            table.add(records, size_bytes)
+            continue
+        for index, record in enumerate(records):
+            size_bytes = _rows_bytes([record])
+            if not stored.has_room(record, size_bytes, table.size_bytes, len(records) - index):
+                break
+            table.add([record], size_bytes)
+    return Columns(table.close(), stored.stopped_at, stored.stopped_by)
+
+
+def _may_pass(data: Buffer, max_answer_bytes: int) -> bool:
+    """Whether rows have to be measured, which takes a tenth of all: not those of a short read."""
+    most_bytes = len(data) // SHORTEST_RECORD_BYTES * (ROW_BYTES + BATCH_BYTES // BATCH_ROWS)
+    if STREAM_BYTES + BATCH_BYTES + most_bytes + len(data) >= max_answer_bytes:
+        return True
+    return any(header.codec is not Codec.NONE for _, header in iter_headers(data))
+
+
+class _Table:
+    """Collects columns, and writes them a batch at a time."""
+
+    def __init__(self) -> None:
+        import pyarrow as pa  # noqa: PLC0415  # an extra, loaded when somebody wants it
+
+        header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+        self._schema = pa.schema(
+            [
+                pa.field("offset", pa.int64()),
+                pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
+                pa.field("key", pa.binary()),
+                pa.field("value", pa.binary()),
+                pa.field("headers", pa.list_(header)),
+            ]
+        )
+        self._pa: Any = pa
+        self._sink = pa.BufferOutputStream()
+        self._writer = pa.ipc.new_stream(self._sink, self._schema)
+        self.size_bytes = STREAM_BYTES + BATCH_BYTES
+        """No less than the stream will have, if its rows were measured."""
+        self._columns: tuple[list[Any], ...] = ([], [], [], [], [])
+
+    def add(self, records: Records, size_bytes: int = 0) -> None:
+        """Take the records, which take so many bytes as rows."""
+        self.size_bytes += size_bytes
+        headers: Sequence[Headers] = list(map(_HEADERS, records))
+        if not any(headers):
+            headers = [()] * len(records)
+        keys, values = map(_KEY, records), map(_VALUE, records)
+        timestamps = map(_TIMESTAMP, records)
+        parts: Sequence[Iterable[Any]] = (_offsets(records), timestamps, keys, values, headers)
+        for column, part in zip(self._columns, parts, strict=True):
+            column.extend(part)
+        if len(self._columns[0]) >= BATCH_ROWS:
+            self._write()
+            self.size_bytes += BATCH_BYTES
+
+    def close(self) -> memoryview:
+        """Write what is left, and return the whole stream."""
+        if self._columns[0]:
+            self._write()
+        self._writer.close()
+        return memoryview(self._sink.getvalue())
+
+    def _write(self) -> None:
+        array, types = self._pa.array, self._schema.types
+        offsets, timestamps, keys, values, headers = self._columns
+        arrays = [
+            array(offsets, types[0]),
+            array(timestamps, types[0]).view(types[1]),
+            array(keys, types[2]),
+            array(values, types[3]),
+            array(headers, types[4]) if any(headers) else self._no_headers(len(headers)),
+        ]
+        self._writer.write_batch(self._pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        for column in self._columns:
+            column.clear()
+
+    def _no_headers(self, rows: int) -> object:
+        """Return as many empty lists, all of which begin and end at 0: most logs have no others."""
+        pa, lists = self._pa, self._schema.types[4]
+        bounds = pa.py_buffer(bytes(4 * (rows + 1)))
+        nothing = pa.array([], lists.value_type)
+        return pa.Array.from_buffers(lists, rows, [None, bounds], children=[nothing])
+
+
+def _offsets(records: Records) -> Sequence[int]:
+    """Return the offsets; they rise, so two of them tell whether there are gaps."""
+    first = records[0].offset
+    if records[-1].offset - first == len(records) - 1:
+        return range(first, first + len(records))
+    return [record.offset for record in records]
+
+
+def _rows_bytes(records: Records) -> int:
+    """Return how many bytes the rows take at most."""
+    size_bytes = len(records) * ROW_BYTES
+    size_bytes += sum(map(len, filter(None, map(_KEY, records))))
+    size_bytes += sum(map(len, filter(None, map(_VALUE, records))))
+    return size_bytes + sum(map(_headers_bytes, filter(None, map(_HEADERS, records))))
+
+
+def _headers_bytes(headers: Headers) -> int:
+    content_bytes = sum(len(name.encode()) + len(value or b"") for name, value in headers)
+    return len(headers) * HEADER_BYTES + content_bytes

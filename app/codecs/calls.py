@@ -1,0 +1,316 @@
+"""Parameters of the hot operations as frozen values, and their fast parsers.
+
+The fast parsers understand what clients usually send. For anything else, malformed or merely odd,
+they return None: the request then goes to FastAPI, whose models judge it and explain what is
+wrong. So there is one place that refuses, and a fast lane that never guesses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, get_args
+from urllib.parse import urlencode
+
+from app.codecs.conditions import ensure_defined
+from app.http.answers import ARROW, JSON, NDJSON
+from app.http.problems import MalformedRequest
+from engine.log.results import LogTag
+from engine.types import (
+    INT32_MAX,
+    INT64_MAX,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    FetchIsolation,
+)
+from schemas.common import EncodingName
+from schemas.fetch import ReadParameters, ReadRecordsParameters
+from schemas.fetch_many import PartitionFetch
+from schemas.tail import TailParameters
+
+
+class AppendCall(NamedTuple):
+    """How a body is to be appended."""
+
+    acks: str = "all"
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    expected_end_offset: int | None = None
+    expected_tag: LogTag | None = None
+
+
+class OffsetSpec(NamedTuple):
+    """Where a read starts: a number, or a place that the log knows."""
+
+    offset: int | None = None
+    place: str = ""
+    timestamp: int = 0
+
+
+class ReadCall(NamedTuple):
+    """What is to be read. Ends are exclusive; None means the service's default."""
+
+    start: OffsetSpec
+    max_bytes: int | None = None
+    min_bytes: int = 1
+    max_wait_ms: int = 0
+    end_offset: int | None = None
+    isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    on_out_of_range: str = "error"
+    log_id: str | None = None
+    explain: bool = False
+    max_records: int | None = None
+    encoding: str | None = None
+    offsets_as_text: bool = False
+    media_type: bytes | None = None
+    """What the URL wants, whatever Accept says."""
+    query: bytes = b""
+    """As it came, for the link to the next page and for the tag of an immutable answer."""
+
+
+INT16_MAX: Final = 2**15 - 1
+
+PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+"""The one spelling of a partition's number; digits of other scripts are none."""
+
+_NUMBER: Final = re.compile(rb"[0-9]{1,18}")
+_ETAG: Final = re.compile(r'(?:W/)?"(\d{1,10})-(\d{1,19})-([0-9a-f]{8})"')
+_FOREIGN_ETAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
+_NO_LOG: Final = LogTag(leader_epoch=-1, log_end_offset=-1, last_batch_crc=0)
+
+
+def parse_etag(text: str) -> LogTag:
+    """Return the log end that an ETag stands for; raises MalformedRequest if it is not an ETag.
+
+    `W/` is dropped: a proxy that compressed the answer has added it. An ETag that no log gives out
+    stands for an end that no log has.
+    """
+    match = _ETAG.fullmatch(text.strip())
+    if match is not None:
+        return LogTag(int(match[1]), int(match[2]), int(match[3], 16))
+    if _FOREIGN_ETAG.fullmatch(text.strip()):
+        return _NO_LOG
+    raise MalformedRequest(
+        "If-Match takes one ETag, of an offsets answer or of an append", header="if-match"
+    )
+
+
+def parse_offset(text: str) -> OffsetSpec:
+    """Return where `text` says to start; its form has been checked."""
+    if text.isdigit():
+        return OffsetSpec(_within(int(text), "offset"))
+    if text.startswith("ts:"):
+        return OffsetSpec(None, "ts", _within(int(text[3:]), "offset"))
+    return OffsetSpec(None, text)
+
+
+def _within(number: int, name: str) -> int:
+    if number > INT64_MAX:
+        raise MalformedRequest(f"{name} does not fit in 64 bits", parameter=name)
+    return number
+
+
+def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
+    """Return the call that validated parameters make."""
+    call = ReadCall(
+        parse_offset(parameters.offset),
+        parameters.max_bytes,
+        parameters.min_bytes,
+        parameters.max_wait_ms,
+        parameters.end_offset,
+        FetchIsolation(parameters.isolation),
+        parameters.on_out_of_range,
+        parameters.log_id,
+        parameters.explain,
+        query=query,
+    )
+    if isinstance(parameters, ReadRecordsParameters):
+        call = call._replace(
+            max_records=parameters.max_records,
+            encoding=parameters.encoding,
+            offsets_as_text=parameters.offsets == "string",
+            media_type=_FORMATS.get(parameters.format) if parameters.format else None,
+        )
+    return call
+
+
+def tail_call(parameters: TailParameters, query: bytes) -> ReadCall:
+    """Return the call of a tail."""
+    return ReadCall(
+        parse_offset(parameters.offset),
+        parameters.max_bytes,
+        isolation=FetchIsolation(parameters.isolation),
+        on_out_of_range=parameters.on_out_of_range,
+        log_id=parameters.log_id,
+        encoding=parameters.encoding,
+        offsets_as_text=parameters.offsets == "string",
+        query=query,
+    )
+
+
+def resumed(call: ReadCall, head: Mapping[bytes, bytes]) -> ReadCall:
+    """Return the call of a tail that goes on behind the last event its client has seen.
+
+    Whatever the URL says: EventSource repeats it. An empty id is that of no event; raises
+    MalformedRequest for one that no event has.
+    """
+    last_event_id = head.get(b"last-event-id")
+    if not last_event_id:
+        return call
+    if not last_event_id.isdigit() or len(last_event_id) > 19:
+        raise MalformedRequest("Last-Event-ID is an offset", header="last-event-id")
+    return call._replace(start=OffsetSpec(_within(int(last_event_id), "last-event-id")))
+
+
+def fetch_call(wanted: PartitionFetch) -> ReadCall:
+    """Return the call that reads one partition of a fetch; its query is that of readBatches."""
+    query = {
+        name: value
+        for name, value in wanted.model_dump(exclude_defaults=True).items()
+        if name not in {"topic", "partition", "offset", "log_id"}
+    }
+    return ReadCall(
+        parse_offset(str(wanted.offset)),
+        wanted.max_bytes,
+        end_offset=wanted.end_offset,
+        isolation=FetchIsolation(wanted.isolation),
+        on_out_of_range=wanted.on_out_of_range,
+        log_id=wanted.log_id,
+        query=urlencode(query).encode(),
+    )
+
+
+def _fast_start(text: bytes) -> OffsetSpec | None:
+    return OffsetSpec(int(text)) if _NUMBER.fullmatch(text) else _PLACES.get(text)
+
+
+def _fast_number(text: bytes) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _fast_count(text: bytes) -> int | None:
+    return _fast_number(text) or None  # 0 records are no wish
+
+
+def _fast_log_id(text: bytes) -> str | None:
+    is_usual = text.replace(b".", b"").replace(b"-", b"").isalnum() and len(text) <= _LOG_ID_BYTES
+    return text.decode() if is_usual else None
+
+
+_PLACES: Final = {
+    b"earliest": OffsetSpec(None, "earliest"),
+    b"latest": OffsetSpec(None, "latest"),
+}
+_LOG_ID_BYTES: Final = 64
+_ISOLATIONS: Final = {
+    isolation.value.encode(): isolation
+    for isolation in (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED)
+}
+_ENCODINGS: Final = {encoding.encode(): encoding for encoding in get_args(EncodingName)}
+
+_FORMATS: Final[Mapping[str, bytes]] = {"json": JSON, "ndjson": NDJSON, "arrow": ARROW}
+
+_OF_TAILS: Final[Mapping[bytes, tuple[str, Callable[[bytes], object]]]] = {
+    b"offset": ("start", _fast_start),
+    b"max_bytes": ("max_bytes", _fast_number),
+    b"isolation": ("isolation", _ISOLATIONS.get),
+    b"log_id": ("log_id", _fast_log_id),
+    b"encoding": ("encoding", _ENCODINGS.get),
+    b"offsets": ("offsets_as_text", {b"number": False, b"string": True}.get),
+}
+_OF_RECORDS: Final = {
+    **_OF_TAILS,
+    b"min_bytes": ("min_bytes", _fast_number),
+    b"max_wait_ms": ("max_wait_ms", _fast_number),
+    b"end_offset": ("end_offset", _fast_number),
+    b"max_records": ("max_records", _fast_count),
+    b"format": ("media_type", lambda text: _FORMATS.get(text.decode("latin-1"))),
+}
+_SHOWN_ONLY: Final = frozenset({b"encoding", b"offsets", b"max_records", b"format"})
+_FAST_PARAMETERS: Final = {
+    "tail": _OF_TAILS,
+    "records": _OF_RECORDS,
+    "batches": {name: one for name, one in _OF_RECORDS.items() if name not in _SHOWN_ONLY},
+}
+"""What each kind of read takes: the field of its call, and what makes it of a usual value."""
+
+
+def fast_read_call(kind: str, query: bytes) -> ReadCall | None:
+    """Return the call of a usual query string; None if FastAPI had better look at it.
+
+    `kind` is `records`, `batches` or `tail`.
+    """
+    parameters = _FAST_PARAMETERS[kind]
+    values: dict[str, object] = {}
+    for part in query.split(b"&") if query else ():
+        name, _, text = part.partition(b"=")
+        known = parameters.get(name)
+        if known is None:
+            return None
+        field, parse = known
+        value = parse(text)
+        if value is None or field in values:
+            return None
+        values[field] = value
+    values.setdefault("start", _PLACES[b"earliest"])
+    return ReadCall(**values, query=query)  # type: ignore[arg-type]  # the table ties names to types
+
+
+FAST_APPEND_CALLS: Final[Mapping[bytes, AppendCall]] = {
+    b"": AppendCall(),
+    b"acks=0": AppendCall("0"),
+    b"acks=1": AppendCall("1"),
+    b"acks=all": AppendCall(),
+}
+"""The calls of usual query strings; FastAPI had better look at any other."""
+
+_APPEND_CONDITIONS: Final = frozenset({b"expected-offset", b"if-match"})
+_PRODUCER_HEADERS: Final = (b"producer-id", b"producer-epoch", b"producer-sequence")
+
+
+def with_headers(call: AppendCall, head: Mapping[bytes, bytes]) -> AppendCall:
+    """Return the call with what the request's headers ask for.
+
+    Raises MalformedRequest for a header that cannot be read, and for a producer that is not
+    complete.
+    """
+    ensure_defined(head, _APPEND_CONDITIONS)
+    given = [name for name in _PRODUCER_HEADERS if name in head]
+    if given:
+        if len(given) < len(_PRODUCER_HEADERS):
+            raise MalformedRequest(
+                "Producer-Id, Producer-Epoch and Producer-Sequence come together or not at all",
+                header=given[0].decode(),
+            )
+        call = call._replace(
+            producer_id=_header_number(head, b"producer-id", INT64_MAX),
+            producer_epoch=_header_number(head, b"producer-epoch", INT16_MAX),
+            base_sequence=_header_number(head, b"producer-sequence", INT32_MAX),
+        )
+    if b"expected-offset" in head:
+        expected = _header_number(head, b"expected-offset", INT64_MAX)
+        call = call._replace(expected_end_offset=expected)
+    if b"if-match" in head:
+        call = call._replace(expected_tag=parse_etag(head[b"if-match"].decode("latin-1")))
+    return call
+
+
+def ensure_no_conditions(head: Mapping[bytes, bytes]) -> None:
+    """Refuse what makes no sense for an append over several partitions."""
+    for name in (*_PRODUCER_HEADERS, b"expected-offset", b"if-match"):
+        if name in head:
+            raise MalformedRequest(
+                f"{name.decode()} is about one partition; append to that one instead",
+                header=name.decode(),
+            )
+
+
+def _header_number(head: Mapping[bytes, bytes], name: bytes, greatest: int) -> int:
+    text = head[name].strip()
+    if not text.isdigit() or len(text) > 19 or int(text) > greatest:
+        raise MalformedRequest(
+            f"{name.decode()} must be an integer from 0 to {greatest}", header=name.decode()
+        )
+    return int(text)

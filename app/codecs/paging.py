@@ -1,0 +1,26 @@
+"""Page tokens: the last name of a page, so that a list goes on behind it, whatever has changed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from app.http.problems import MalformedRequest
+
+
+def encode_token(name: str) -> str:
+    """Return the token of the page that begins behind this name."""
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def decode_token(token: str) -> str:
+    """Return the name that a token stands for; raises MalformedRequest."""
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise malformed_token() from None
+
+
+def malformed_token() -> MalformedRequest:
+    """Return the error of a token that no list gave."""
+    return MalformedRequest("page_token is not one that a list answer gave", parameter="page_token")

@@ -1,0 +1,314 @@
+"""What operations answer, as bytes: receipts, marks and pages, joined without a model in between.
+
+The models in `schemas` describe these bytes; the contract tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from app.codecs.calls import ReadCall
+from app.codecs.records_out import Rendered
+from app.codecs.selection import ACCEPT_RANGES
+from app.http.answers import BINARY, Answer, Headers, etag_of, json_answer
+from engine.fs.names import log_name
+from engine.log.files import FileKind, SegmentFile
+from engine.log.log import Log
+from engine.log.results import Appended, Fetched, LogTag, ReadEnd, ReadPath
+from engine.state.watermarks import Watermarks
+from engine.types import FetchIsolation
+
+MARKS_BYTES: Final = 256
+"""More than the marks of a log take in a page, with their names."""
+
+
+class Place:
+    """One partition as HTTP sees it: its log, and what of its answers never changes."""
+
+    __slots__ = ("log", "page_prefix", "partition", "path", "receipt_prefix", "topic")
+
+    def __init__(self, topic: str, partition: int, log: Log) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.log = log
+        self.path = b"/v1/topics/%b/partitions/%d/" % (topic.encode(), partition)
+        self.receipt_prefix = b'{"topic":"%b","partition":%d,"base_offset":' % (
+            topic.encode(),
+            partition,
+        )
+        self.page_prefix = b'{"topic":"%b","partition":%d,"records":' % (topic.encode(), partition)
+
+
+def receipt_body(place: Place, appended: Appended, marks: Watermarks, acks: str) -> bytes:
+    """Return the receipt of one append; `marks` are as they are when it is answered."""
+    return (
+        b'%b%d,"last_offset":%d,"count":%d,"timestamp":%d,"duplicate":%b,"acks":"%b",'
+        b'"log_start_offset":%d,"high_watermark":%d,"log_end_offset":%d}'
+        % (
+            place.receipt_prefix,
+            appended.base_offset,
+            appended.last_offset,
+            appended.records_count,
+            appended.timestamp,
+            b"true" if appended.is_duplicate else b"false",
+            acks.encode(),
+            marks.log_start_offset,
+            marks.high_watermark,
+            marks.log_end_offset,
+        )
+    )
+
+
+def stream_receipt_body(
+    place: Place, appended: Appended, marks: Watermarks, acks: str, lines: int
+) -> bytes:
+    """Return the receipt of a body that was appended in parts."""
+    whole = receipt_body(place, appended, marks, acks)
+    return b'%b,"lines":%d}' % (whole[:-1], lines)
+
+
+def receipt_head(place: Place, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
+    """Return the header lines of a receipt: where to read what was written, and the marks."""
+    epoch, end_offset, crc = appended.tag
+    path, log_id = place.path, place.log.log_id.encode()
+    next_offset = appended.last_offset + 1
+    return (
+        b"content-type: application/json\r\n"
+        b"cache-control: no-store\r\n"
+        b"location: %b%b?offset=%d&end_offset=%d&log_id=%b\r\n"
+        b'etag: "%d-%d-%08x"\r\n'
+        b"log-id: %b\r\n"
+        b"log-start-offset: %d\r\n"
+        b"log-high-watermark: %d\r\n"
+        b"log-last-stable-offset: %d\r\n"
+        b"log-end-offset: %d\r\n"
+        b"log-next-offset: %d\r\n"
+        b"log-leader-epoch: %d\r\n"
+        b'link: <%b%b?offset=%d&log_id=%b>; rel="next"\r\n'
+    ) % (
+        path, kind, appended.base_offset, next_offset, log_id,
+        epoch, end_offset, crc, log_id,
+        marks.log_start_offset, marks.high_watermark, marks.last_stable_offset,
+        marks.log_end_offset, next_offset, epoch,
+        path, kind, next_offset, log_id,
+    )  # fmt: skip
+
+
+def header_list(head: bytes) -> Headers:
+    """Return header lines, each with its end, as ASGI has them."""
+    lines = head.split(b"\r\n")[:-1]
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
+
+
+def mark_headers(log: Log, marks: Watermarks, next_offset: int, epoch: int) -> Headers:
+    """Return which log it is and where it is, all from one snapshot."""
+    return [
+        (b"log-id", log.log_id.encode()),
+        (b"log-start-offset", b"%d" % marks.log_start_offset),
+        (b"log-high-watermark", b"%d" % marks.high_watermark),
+        (b"log-last-stable-offset", b"%d" % marks.last_stable_offset),
+        (b"log-end-offset", b"%d" % marks.log_end_offset),
+        (b"log-next-offset", b"%d" % next_offset),
+        (b"log-leader-epoch", b"%d" % epoch),
+    ]
+
+
+def shown_marks(marks: Watermarks) -> dict[str, object]:
+    """Return the marks as members of an answer."""
+    return {
+        "log_start_offset": marks.log_start_offset,
+        "high_watermark": marks.high_watermark,
+        "last_stable_offset": marks.last_stable_offset,
+        "log_end_offset": marks.log_end_offset,
+    }
+
+
+def log_answer(
+    place: Place,
+    body: Mapping[str, object],
+    *,
+    marks: Watermarks | None = None,
+    status: int = 200,
+    etag: LogTag | None = None,
+) -> Answer:
+    """Return an answer about a log; body and headers say where it is, by `marks` or as of now."""
+    log = place.log
+    marks = marks or log.watermarks
+    headers = mark_headers(log, marks, marks.high_watermark, log.leader_epoch)
+    if etag is not None:
+        headers.append((b"etag", etag_of(*etag)))
+    return json_answer(to_json({**shown_marks(marks), **body}), status=status, headers=headers)
+
+
+def offsets_body(log: Log, marks: Watermarks, leader_epoch: int) -> bytes:
+    """Return all marks of one log."""
+    return (
+        b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
+        b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d,"log_id":"%b"}'
+        % (
+            marks.log_start_offset,
+            marks.high_watermark,
+            marks.last_stable_offset,
+            marks.log_end_offset,
+            leader_epoch,
+            log.recovery_point,
+            log.log_id.encode(),
+        )
+    )
+
+
+def offsets_headers(place: Place, marks: Watermarks, tag: LogTag) -> Headers:
+    """Return the headers of an offsets answer; its ETag is what If-Match takes on appends."""
+    end = marks.high_watermark
+    url = b"%brecords?offset=%d&log_id=%b" % (place.path, end, place.log.log_id.encode())
+    return [
+        (b"etag", etag_of(*tag)),
+        *mark_headers(place.log, marks, end, tag.leader_epoch),
+        (b"link", b'<%b>; rel="next"' % url),
+    ]
+
+
+def page_frame_bytes(place: Place) -> int:
+    """Return how many bytes `page_body` puts around the records, or some more."""
+    return len(place.page_prefix) + MARKS_BYTES
+
+
+def page_body(
+    place: Place, fetched: Fetched | None, rendered: Rendered, next_offset: int, *, as_text: bool
+) -> bytearray:
+    """Return a page of records as one JSON object: what was rendered, with the rest around it.
+
+    That says where the log is, by what was `fetched`; None leaves it out.
+    """
+    number = b'"%d"' if as_text else b"%d"
+    text = rendered.text
+    text[:0] = place.page_prefix
+    text += b',"next_offset":' + number % next_offset
+    if fetched is not None:
+        marks = fetched.watermarks
+        template = (
+            b',"log_start_offset":N,"high_watermark":N,'
+            b'"last_stable_offset":N,"log_end_offset":N,"leader_epoch":%d'
+        ).replace(b"N", number)
+        text += template % (
+            marks.log_start_offset,
+            marks.high_watermark,
+            marks.last_stable_offset,
+            marks.log_end_offset,
+            fetched.leader_epoch,
+        )
+    text += b"}"
+    return text
+
+
+def file_path(place: Place, base_offset: int, kind: FileKind) -> bytes:
+    """Return the path at which a file of a segment can be downloaded."""
+    return b"%bsegments/%d/%b" % (place.path, base_offset, kind.value.encode())
+
+
+def file_etag(place: Place, base_offset: int, kind: FileKind, file: SegmentFile) -> bytes:
+    """Return the strong tag of a file as it is shown: other bytes have another one."""
+    log_id = place.log.log_id.encode()
+    parts = (log_id, base_offset, kind.value.encode(), file.version.encode())
+    return b'"%b.%d.%b.%b"' % parts
+
+
+def file_headers(place: Place, base_offset: int, kind: FileKind, file: SegmentFile) -> Headers:
+    """Return the headers of a download but for its length, its tag and caching."""
+    name = log_name(base_offset).removesuffix(FileKind.LOG.value) + kind.value
+    headers: Headers = [
+        (b"content-type", BINARY),
+        (b"content-disposition", b'attachment; filename="%b"' % name.encode()),
+        ACCEPT_RANGES,
+        *mark_headers(place.log, file.marks, file.next_offset, place.log.leader_epoch),
+    ]
+    has_next = file.next_offset < file.marks.high_watermark
+    if has_next and kind is not FileKind.TRANSACTION_INDEX:
+        path = file_path(place, file.next_offset, kind)
+        headers.append((b"link", b'<%b>; rel="next"' % path))
+    return headers
+
+
+def read_headers(
+    place: Place,
+    call: ReadCall,
+    fetched: Fetched,
+    next_offset: int,
+    kind: bytes,
+    *,
+    cut_by: str = "",
+) -> Headers:
+    """Return the headers of a read but for type and caching.
+
+    `cut_by` is the bound that ended the answer before what was fetched, if one did. There is no
+    next page once `end_offset` is reached.
+    """
+    headers = mark_headers(place.log, fetched.watermarks, next_offset, fetched.leader_epoch)
+    if call.end_offset is None or next_offset < call.end_offset:
+        headers.append((b"link", _next_link(place, call, next_offset, kind)))
+    if call.explain:
+        ended_by = (cut_by or fetched.ended_by.value).encode()
+        headers.append((b"log-explain", _explanation(fetched.path, ended_by)))
+    return headers
+
+
+def _next_link(place: Place, call: ReadCall, next_offset: int, kind: bytes) -> bytes:
+    """Return the URL that reads on: the same parameters from the next offset, of this log."""
+    kept = [
+        part
+        for part in call.query.split(b"&")
+        if part and part.partition(b"=")[0] not in {b"offset", b"log_id"}
+    ]
+    query = b"&".join([b"offset=%d" % next_offset, *kept, b"log_id=" + place.log.log_id.encode()])
+    return b'<%b%b?%b>; rel="next"' % (place.path, kind, query)
+
+
+def _explanation(path: ReadPath | None, ended_by: bytes) -> bytes:
+    if path is None:
+        return b"ended_by=%b" % ended_by
+    return (
+        b"segment_base_offset=%d; index_entry_offset=%d; index_entry_position=%d; position=%d; "
+        b"scanned_bytes=%d; ended_by=%b" % (*path, ended_by)
+    )
+
+
+def is_immutable(
+    place: Place, call: ReadCall, fetched: Fetched, next_offset: int, *, cut_short: bool
+) -> bool:
+    """Whether this answer will be the same for ever.
+
+    It must be about this very log, start at a number, end because of a bound in the URL and not
+    because data ran out, lie wholly below what its readers may see, and compaction must not touch
+    it. That the call can have a tag at all is the caller's to know.
+    """
+    if not cut_short and fetched.ended_by is ReadEnd.LOG_BOUND:
+        return False
+    if place.log.config.is_compacted:
+        return False
+    marks = fetched.watermarks
+    committed = call.isolation is FetchIsolation.TXN_COMMITTED
+    bound = marks.last_stable_offset if committed else marks.high_watermark
+    return next_offset <= bound
+
+
+def immutable_etag(call: ReadCall, media_type: bytes) -> bytes | None:
+    """Return the strong tag that an immutable answer to this call has; None if it can have none.
+
+    It is made of the question, so that a 304 needs no look at the data.
+    """
+    if call.log_id is None or call.start.offset is None or call.explain:
+        return None
+    if call.on_out_of_range != "error":  # then the log start decides, and it moves
+        return None
+    question = b"\n".join((call.query, media_type))
+    digest = hashlib.blake2s(question, digest_size=12).hexdigest()
+    return b'"%b.%d.%b"' % (call.log_id.encode(), call.start.offset, digest.encode())
+
+
+def to_json(value: object) -> bytes:
+    """Return a value of plain members as JSON."""
+    return msgspec.json.encode(value)

@@ -1,0 +1,370 @@
+"""Records in JSON to records for a batch: values stay the bytes that were sent.
+
+A body is taken apart with msgspec's raw values, so nothing inside a key or value is ever parsed
+into Python objects or written anew. Records of usual form are taken in columns, see `plain_in`; the
+others one by one. What is wrong with them is collected and told with their indexes.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from app.codecs.plain_in import Timestamp, decode_plain, plain_columns
+from app.http.answers import Body
+from app.http.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest, malformed_json
+from engine.config import LogConfig
+from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
+from engine.records.builder import NewRecord, RecordColumns
+from engine.records.check import TimestampBounds
+from engine.types import INT64_MAX
+
+Encoding = Literal["json", "utf8", "base64"]
+
+_ABSENT: Final = Raw()
+_UNBOUNDED: Final = TimestampBounds(0, INT64_MAX)
+_LEAST_BYTES: Final = len("{},")
+_FEW_BYTES: Final = 1024
+"""Up to this size of a body its records are too few to be worth the columns."""
+
+EXPIRED: Final = "expired_timestamp"
+
+_BOM: Final = b"\xef\xbb\xbf"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_RFC_3339: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
+    r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_NULL: Final = b"null"
+_QUOTE: Final = ord('"')
+_BACKSLASH: Final = ord("\\")
+
+
+class HeaderIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One header of a record as sent."""
+
+    key: str
+    value: Raw
+    encoding: Encoding | None = None
+
+
+class RecordIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One record as sent; an absent key or value is an empty `Raw`."""
+
+    value: Raw = _ABSENT
+    key: Raw = _ABSENT
+    timestamp: Timestamp | str | None = None
+    headers: list[HeaderIn] | None = None
+    key_encoding: Encoding | None = None
+    value_encoding: Encoding | None = None
+
+
+class RecordsIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The body of a JSON append."""
+
+    records: list[RecordIn]
+
+
+class _RawRecordsIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: list[Raw]
+
+
+_BODY: Final = msgspec.json.Decoder(RecordsIn)
+_LINES: Final = msgspec.json.Decoder(RecordIn)
+_RAW_BODY: Final = msgspec.json.Decoder(_RawRecordsIn)
+_TEXT: Final = msgspec.json.Decoder(str)
+_RAW_LINES: Final = msgspec.json.Decoder(Raw)
+_AT: Final = " - at `$."
+_NAMED: Final = re.compile(r"^Object (?:contains unknown|missing required) field `(.*)`$")
+
+
+def read_records(
+    body: Body, *, is_ndjson: bool, max_records: int, now_ms: int, config: LogConfig
+) -> list[NewRecord] | RecordColumns:
+    """Return the records of a body, ready for a batch of a topic with this configuration.
+
+    Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it is and holds no
+    records or others than records, TooLarge beyond `max_records`, before it has taken them apart,
+    and what `new_records` raises.
+    """
+    if body.startswith(_BOM):  # noqa: FURB188  # which copies a body that has none
+        body = body[len(_BOM) :]
+    try:
+        str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
+        _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
+        if len(body) > _FEW_BYTES:
+            plain = decode_plain(body, is_ndjson=is_ndjson)
+            bounds = _Rules(config, now_ms).kept_bounds
+            columns = plain_columns(plain, bounds, now_ms=now_ms, config=config)
+            if columns is not None:
+                return columns
+        records = _LINES.decode_lines(body) if is_ndjson else _BODY.decode(body).records
+    except msgspec.ValidationError:
+        _refuse_body(body, _Rules(config, now_ms), is_ndjson=is_ndjson)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise malformed_json(body, error) from None
+    except RecursionError:
+        raise MalformedRequest("the body is nested too deeply") from None
+    if not records:
+        raise InvalidRecord("there is no record in the body")
+    return new_records(records, now_ms=now_ms, config=config)
+
+
+def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) -> list[NewRecord]:
+    """Return the records ready for a batch of a topic with this configuration.
+
+    Raises InvalidTimestamp if all that is wrong are times, else InvalidRecord; both list the
+    records concerned, and nothing is written.
+    """
+    made: list[NewRecord] = []
+    faults: list[dict[str, object]] = []
+    rules = _Rules(config, now_ms)
+    for index, record in enumerate(records):
+        try:
+            made.append(_new_record(record, rules))
+        except _Fault as fault:
+            faults.append(fault.at(index))
+            if len(faults) == MAX_ERRORS_LISTED:
+                break
+    if faults:
+        _refuse(faults, config)
+    return made
+
+
+class _Rules:
+    """What the topic asks of records, and the time of those that have none."""
+
+    __slots__ = ("_bounds", "_kept_from_ms", "config", "now_ms", "requires_keys")
+
+    def __init__(self, config: LogConfig, now_ms: int) -> None:
+        self.config = config
+        self._bounds: TimestampBounds | None = None
+        self._kept_from_ms: int | None = None
+        self.now_ms = now_ms
+        self.requires_keys = config.is_compacted
+
+    @property
+    def bounds(self) -> TimestampBounds:
+        """The times that are taken; computed when the first record that has one asks."""
+        if self._bounds is None:
+            config = self.config
+            timed = timestamp_bounds(config, self.now_ms)
+            self._bounds = _UNBOUNDED if config.uses_append_time else timed
+        return self._bounds
+
+    @property
+    def kept_from_ms(self) -> int:
+        """Records that are older would be gone with the next pass of retention."""
+        if self._kept_from_ms is None:
+            self._kept_from_ms = _kept_from(self.config, self.now_ms)
+        return self._kept_from_ms
+
+    @property
+    def kept_bounds(self) -> TimestampBounds:
+        """The times that are taken and kept."""
+        bounds = self.bounds
+        return bounds._replace(earliest=max(bounds.earliest, self.kept_from_ms))
+
+
+def _kept_from(config: LogConfig, now_ms: int) -> int:
+    if config.uses_append_time or config.retention_ms < 0 or not config.deletes:
+        return 0
+    return max(0, now_ms - config.retention_ms)
+
+
+def _new_record(record: RecordIn, rules: _Rules) -> NewRecord:
+    """Return one record ready for a batch, or raise what is wrong with it."""
+    key = _content(record.key, record.key_encoding, "key")
+    if key is None and rules.requires_keys:
+        _refuse_null_key()
+    value = _value(record)
+    headers = _headers(record.headers) if record.headers else ()
+    timestamp = record.timestamp
+    if timestamp is None:
+        return rules.now_ms, key, value, headers
+    if isinstance(timestamp, str):
+        timestamp = _milliseconds(timestamp)
+    bounds = rules.bounds
+    if not bounds.earliest <= timestamp <= bounds.latest:
+        _refuse_timestamp(timestamp, bounds)
+    if timestamp < rules.kept_from_ms:
+        raise _Fault("timestamp", EXPIRED, f"timestamp {timestamp} is before {rules.kept_from_ms}")
+    return timestamp, key, value, headers
+
+
+def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
+    """Return the times a topic accepts now."""
+    return TimestampBounds.around(
+        now_ms,
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+    )
+
+
+class _Fault(Exception):
+    """What is wrong with one field of a record."""
+
+    def __init__(self, field: str | None, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.field = field
+        self.code = code
+
+    def at(self, index: int | None) -> dict[str, object]:
+        return {"index": index, "field": self.field, "code": self.code, "detail": str(self)}
+
+
+def _milliseconds(text: str) -> int:
+    """Return the epoch milliseconds of an RFC 3339 time, a part of one rounded down."""
+    if _RFC_3339.fullmatch(text):
+        with suppress(ValueError, OverflowError):
+            milliseconds = (datetime.fromisoformat(text.upper()) - _EPOCH) // _MILLISECOND
+            if milliseconds >= 0:
+                return milliseconds
+    raise _Fault(
+        "timestamp", "invalid_record", "a time is epoch milliseconds or an RFC 3339 string"
+    )
+
+
+def _value(record: RecordIn) -> bytes | None:
+    """Return the stored bytes of the value: as sent, unless an encoding says otherwise."""
+    raw = bytes(record.value)
+    if not raw:
+        raise _Fault("value", "missing", "there is no value; null makes a tombstone")
+    if raw == _NULL:
+        return None
+    encoding = record.value_encoding
+    if encoding is None or encoding == "json":
+        return raw
+    return _DECODERS[encoding](raw, "value")
+
+
+def _content(field: Raw, encoding: Encoding | None, name: str) -> bytes | None:
+    """Return the bytes of a key or header value: a string's text, anything else as its JSON."""
+    raw = bytes(field)
+    if not raw or raw == _NULL:
+        return None
+    if encoding is None:
+        return _text(raw, name) if raw[0] == _QUOTE else raw
+    return _DECODERS[encoding](raw, name)
+
+
+def _headers(headers: Sequence[HeaderIn]) -> list[tuple[str, bytes | None]]:
+    return [
+        (header.key, _content(header.value, header.encoding, f"headers[{index}]"))
+        for index, header in enumerate(headers)
+    ]
+
+
+def _text(raw: bytes, field: str) -> bytes:
+    if raw[0] != _QUOTE:
+        raise _Fault(field, "not_a_string", "utf8 and base64 take a JSON string")
+    if _BACKSLASH not in raw:
+        return raw[1:-1]
+    return _TEXT.decode(raw).encode()
+
+
+def _base64(raw: bytes, field: str) -> bytes:
+    try:
+        return binascii.a2b_base64(_text(raw, field), strict_mode=True)
+    except binascii.Error as error:
+        raise _Fault(field, "not_base64", f"not base64: {error}") from None
+
+
+def _json(raw: bytes, _field: str) -> bytes:
+    return raw
+
+
+_DECODERS: Final[Mapping[str, Callable[[bytes, str], bytes]]] = {
+    "json": _json,
+    "utf8": _text,
+    "base64": _base64,
+}
+
+
+def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> None:
+    """Refuse more records than are taken apart at once; the size, or braces, settle most bodies."""
+    if len(body) <= _LEAST_BYTES * max_records or body.count(b"{") <= max_records:
+        return
+    count = body.count(b"\n") + 1 if is_ndjson else len(_RAW_BODY.decode(body).records)
+    ensure_count(count, max_records=max_records)
+
+
+def ensure_count(count: int, *, max_records: int) -> None:
+    """Raise TooLarge if a request has more records than are taken apart at once."""
+    if count > max_records:
+        raise TooLarge(
+            f"{count} records are more than max_records_per_request ({max_records})",
+            limit="max_records_per_request",
+            limit_bytes=max_records,
+            actual_bytes=count,
+        )
+
+
+def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool) -> NoReturn:
+    """Refuse a body of which one record at least has not the form of one; list all that is wrong.
+
+    Raises MalformedRequest where a record is not even JSON.
+    """
+    faults: list[dict[str, object]] = []
+    try:
+        raws = _RAW_LINES.decode_lines(body) if is_ndjson else _RAW_BODY.decode(body).records
+        for index, raw in enumerate(raws):
+            try:
+                _new_record(_LINES.decode(raw), rules)
+            except msgspec.ValidationError as error:
+                faults.append(_misformed(error).at(index))
+            except _Fault as fault:
+                faults.append(fault.at(index))
+            if len(faults) == MAX_ERRORS_LISTED:
+                break
+    except msgspec.ValidationError as error:  # of what is around the records
+        entry = _misformed(error).at(None)
+        what = 'the body is JSON and not what an append takes; send {"records": [{"value": …}]}'
+        raise InvalidRecord(what, [entry]) from None
+    except msgspec.DecodeError as error:
+        raise malformed_json(body, error) from None
+    _refuse(faults, rules.config)
+
+
+def _misformed(error: msgspec.ValidationError) -> _Fault:
+    """Translate msgspec's sentence, which names a field or ends in the JSON path to it."""
+    sentence, _, path = str(error).partition(_AT)
+    named = _NAMED.search(sentence)
+    fields = [path.removesuffix("`"), named[1] if named else ""]
+    return _Fault(".".join(filter(None, fields)) or None, "invalid_record", sentence)
+
+
+def _refuse_null_key() -> NoReturn:
+    raise _Fault("key", "invalid_record", "a compacted topic needs keys")
+
+
+def _refuse_timestamp(timestamp: int, bounds: TimestampBounds) -> NoReturn:
+    raise _Fault(
+        "timestamp",
+        "invalid_timestamp",
+        f"timestamp {timestamp} is not within {bounds.earliest} to {bounds.latest}",
+    )
+
+
+def _refuse(faults: Sequence[Mapping[str, object]], config: LogConfig) -> NoReturn:
+    codes = {fault["code"] for fault in faults}
+    told = f"nothing was written; records that are not acceptable: {len(faults)}"
+    if codes == {EXPIRED}:
+        raise ExpiredTimestamp(
+            f"{told}, which retention.ms ({config.retention_ms}) of the topic would remove at its "
+            "next pass: send times in milliseconds, leave them out, or raise retention.ms (-1 "
+            "keeps everything)",
+            faults,
+            retention_ms=config.retention_ms,
+        )
+    if codes <= {EXPIRED, "invalid_timestamp"}:
+        raise InvalidTimestamp(f"{told}, for a time out of the topic's bounds", faults)
+    raise InvalidRecord(told, faults)

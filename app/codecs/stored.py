@@ -1,0 +1,208 @@
+"""Stored batches to the records a reader wants, some at a time: JSON and Arrow are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Final, TypeAlias
+
+from app.http.problems import RecordTooLarge
+from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt
+from engine.guard import WouldWait
+from engine.records.batch import BatchView
+from engine.records.budget import DecodeBudget
+from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate
+from engine.records.header import CODEC_MASK, MAGIC_2, BatchHeader
+from engine.records.parts import PART_BYTES, parts_of
+from engine.records.record import Record, decode_records
+from engine.records.scan import iter_headers
+from engine.types import INT64_MAX, Buffer
+
+Records: TypeAlias = Sequence[CompiledRecord | Record]
+
+CHUNK_RECORDS: Final = 128
+"""Enough to share what a call costs, few enough to stay in the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What of the stored batches is to be shown, and how. Ends are exclusive."""
+
+    start: int
+    end: int = INT64_MAX
+    max_records: int = INT64_MAX
+    max_answer_bytes: int = INT64_MAX
+    """The answer ends before the record that would pass this."""
+    max_record_bytes: int = INT64_MAX
+    """An answer of one record alone never passes this."""
+    frame_bytes: int = 0
+    """What an answer has around its records."""
+    minimum_one: bool = True
+    """Whether the first record is shown even if it passes `max_answer_bytes` or the budget: a
+    reader never stalls."""
+    limit_bytes: int = INT64_MAX
+    """Ceiling for one decompressed batch."""
+    budget: DecodeBudget | None = None
+    """The answer ends where this is spent."""
+    at_once: bool = False
+    """Whether compressed batches raise WouldWait: the event loop must not decompress."""
+    encoding: str | None = None
+    offsets_as_text: bool = False
+    is_ndjson: bool = False
+
+
+class StoredRecords:
+    """The records of whole batches that a view wants, in order, with the header of their batch.
+
+    Control batches are left out. A batch is decoded only as far as it is iterated. Iterating raises
+    StoredDataCorrupt if a batch is not what its header says: it was checked on the way in, so that
+    is damage.
+    """
+
+    def __init__(self, data: Buffer, view: View) -> None:
+        self._data = data
+        self._view = view
+        self.count = 0
+        self.part_bytes = INT64_MAX
+        """At least as much as the fields of the records given out last have together."""
+        self.stopped_at: int | None = None
+        """Where to go on, if a bound of the view ended it; None if everything was there."""
+        self.stopped_by = ""
+        """Which bound that was."""
+
+    def __iter__(self) -> Iterator[tuple[BatchHeader, Records]]:
+        view, budget = self._view, self._view.budget
+        for position, header in iter_headers(self._data):
+            if header.is_control or header.next_offset <= view.start:
+                continue
+            if view.at_once and header.attributes & CODEC_MASK:
+                raise WouldWait
+            if budget is not None and self._is_spent(budget, header.base_offset):
+                return
+            try:
+                batch = BatchView(self._data, position)
+                batch.ensure_intact()
+                for chunk in self._chunks(batch):
+                    if wanted := self._bounded(chunk):
+                        self.count += len(wanted)
+                        yield header, wanted
+                    if self.stopped_at is not None:
+                        return
+                    if budget is not None and self._is_spent(budget, chunk[-1].offset + 1):
+                        return
+            except (CorruptBatch, InvalidRecord) as error:
+                raise StoredDataCorrupt(
+                    f"the batch at offset {header.base_offset} cannot be read: {error}",
+                    file="",
+                    position=position,
+                    offset=header.base_offset,
+                ) from error
+
+    def has_room(
+        self, record: CompiledRecord | Record, size_bytes: int, answer_bytes: int, untaken: int
+    ) -> bool:
+        """Return whether to show a record that takes so many bytes; if not, end before it.
+
+        The answer has `answer_bytes` without it and without its frame. The record is the first of
+        the last `untaken` that were given out. Raises RecordTooLarge for the first record of an
+        answer if none can show it.
+        """
+        size_bytes += answer_bytes + self._view.frame_bytes
+        if size_bytes <= self._view.max_answer_bytes:
+            return True
+        if self.count == untaken:
+            limit_bytes = self._view.max_record_bytes
+            if size_bytes > limit_bytes:
+                limit = ("max_answer_bytes", limit_bytes)
+                raise RecordTooLarge(record.offset, size_bytes=size_bytes, limit=limit)
+            if self._view.minimum_one:
+                return True
+        self._stop(record.offset, "max_answer_bytes")
+        self.count -= untaken
+        return False
+
+    def _stop(self, offset: int, bound: str) -> None:
+        self.stopped_at, self.stopped_by = offset, bound
+
+    def _is_spent(self, budget: DecodeBudget, offset: int) -> bool:
+        """Whether to end before this offset for the budget; not before a reader gets on."""
+        view = self._view
+        if not budget.is_spent or (view.minimum_one and offset <= view.start):
+            return False
+        is_time = budget.is_out_of_time
+        bound = "max_decode_cpu_ms" if is_time else "max_decoded_bytes"
+        self._stop(max(offset, view.start), bound)
+        return True
+
+    def _bounded(self, records: Records) -> Records:
+        view = self._view
+        if records[0].offset < view.start:
+            records = [record for record in records if record.offset >= view.start]
+        if records and records[-1].offset >= view.end:
+            self._stop(view.end, "end_offset")
+            records = [record for record in records if record.offset < view.end]
+        room = view.max_records - self.count
+        if len(records) > room:
+            self._stop(records[room].offset, "max_records")
+            records = records[:room]
+        return records
+
+    def _chunks(self, batch: BatchView) -> Iterator[Records]:
+        """Return a batch's records, never all of them at once: a few KB can hold millions."""
+        header = batch.header
+        is_small = header.size_bytes <= PART_BYTES
+        if is_small and header.magic == MAGIC_2 and not header.attributes & CODEC_MASK:
+            self.part_bytes = header.size_bytes
+            return _chunks_of(batch, batch.payload, header.records_count)
+        return self._decoded(batch)
+
+    def _decoded(self, batch: BatchView) -> Iterator[Records]:
+        """Yield the records of a batch that is compressed, large, or of an old format."""
+        view, budget, header = self._view, self._view.budget, batch.header
+        if header.magic != MAGIC_2:
+            self.part_bytes = INT64_MAX
+            yield from _in_chunks(batch.records(limit_bytes=view.limit_bytes))
+            return
+        if header.records_count == 0:
+            return
+        # Without gaps a record's place is its offset: parts before the start are not decoded.
+        has_gaps = header.records_count != header.last_offset_delta + 1
+        offset = header.base_offset
+        for part in parts_of(batch, limit_bytes=view.limit_bytes, budget=budget):
+            if budget is not None:
+                budget.spend(0)
+            offset += part.records_count
+            if offset <= view.start and not has_gaps:
+                continue
+            self.part_bytes = len(part.payload)
+            if part.is_bounded:
+                yield from _chunks_of(batch, part.payload, part.records_count)
+            else:
+                yield from _judged(batch, part.payload, part.records_count)
+
+
+def _chunks_of(batch: BatchView, payload: Buffer, records_count: int) -> Iterator[Records]:
+    """Yield records as the compiled codec makes them, or as the referee reads them."""
+    given = 0
+    try:
+        # The codec's iterator must not be asked for itself again: hence `chain`.
+        quick = chain(iterate(batch.buffer, payload, records_count) if records_count else ())
+        while chunk := list(islice(quick, CHUNK_RECORDS)):
+            yield chunk
+            given += len(chunk)
+    except DECODING_ERRORS:
+        yield from _judged(batch, payload, records_count, given)
+
+
+def _judged(
+    batch: BatchView, payload: Buffer, records_count: int, given: int = 0
+) -> Iterator[Records]:
+    """Yield what follows the records that were given, or raise what is wrong with them."""
+    header = batch.header._replace(records_count=records_count)
+    return _in_chunks(islice(decode_records(payload, header), given, None))
+
+
+def _in_chunks(records: Iterator[Record]) -> Iterator[Records]:
+    while chunk := list(islice(records, CHUNK_RECORDS)):
+        yield chunk

@@ -1,0 +1,1 @@
+"""HTTP values that every layer uses: answers, problem documents, request checks."""

@@ -1,0 +1,404 @@
+"""Every error to its problem document: one table, keyed by exception type, complete by assertion.
+
+One of Kafka's numbers can have several statuses (1 is 410 or 416), so the number is not the key.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from app.http.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
+from app.http.disk_paths import without_paths
+from engine import errors as engine_errors
+from engine.errors import (
+    EngineError,
+    ErrorCode,
+    InvalidRecord,
+    InvalidTimestamp,
+    StorageOffline,
+    TooLarge,
+    leaf_errors,
+)
+from engine.log.results import LogTag
+from engine.types import Buffer
+
+_LOG = logging.getLogger(__name__)
+
+_RETRY: Final = ((b"retry-after", b"1"),)
+MAX_ERRORS_LISTED: Final = 100
+
+_HALF_A_PAIR: Final = re.compile(
+    rb"\\u[dD](?:[89abAB][\dA-Fa-f]{2}(?!\\u[dD][c-fC-F])"
+    rb"|[c-fC-F](?<!\\u[dD][89abAB]..\\u[dD].)[\dA-Fa-f]{2})",
+    re.DOTALL,
+)
+"""In JSON without escaped backslashes, the escape of a surrogate whose other half is not there."""
+
+
+class CommitTimedOut(Exception):
+    """The disk has not confirmed an append in time: it may or may not be in the log."""
+
+
+class ServiceError(Exception):
+    """What the service itself refuses; keyword arguments are facts for programs."""
+
+    def __init__(
+        self, message: str, *, headers: Mapping[str, str] | None = None, **facts: object
+    ) -> None:
+        super().__init__(message)
+        self.headers = headers or {}
+        self._facts = facts
+
+    def facts(self) -> Mapping[str, object]:
+        return self._facts
+
+
+class MalformedRequest(ServiceError):
+    """JSON, a query or a header that cannot be read."""
+
+
+class InvalidBody(ServiceError):
+    """JSON that can be read and is not what the operation takes."""
+
+
+class RouteNotFound(ServiceError):
+    """No such path."""
+
+
+class MethodNotAllowed(ServiceError):
+    """The path exists, the method does not."""
+
+
+class NotAcceptable(ServiceError):
+    """None of the media types the client accepts can be made."""
+
+
+class UnsupportedMediaType(ServiceError):
+    """The body's type or encoding is not taken here."""
+
+
+class DigestMismatch(ServiceError):
+    """The body is not the one its Content-Digest was made of."""
+
+
+class GroupNotFound(ServiceError):
+    """No offset is stored for this group."""
+
+
+class CursorNotFound(ServiceError):
+    """The group has stored no offset for this partition."""
+
+
+class RangeNotSatisfiable(ServiceError):
+    """The part of a file that was asked for is not there."""
+
+
+class RequestTimedOut(ServiceError):
+    """The body did not arrive in time."""
+
+
+class IdempotencyKeyReused(ServiceError):
+    """The key has been used for another request."""
+
+
+class PreconditionRequired(ServiceError):
+    """What cannot be taken back needs a condition, and the request has none."""
+
+
+class AppendOutcomeUnknown(CommitTimedOut, ServiceError):
+    """The disk has not confirmed an append whose outcome can be asked for."""
+
+
+class ExpiredTimestamp(InvalidTimestamp):
+    """The topic's own retention would remove a record at its next pass."""
+
+
+class Unauthenticated(ServiceError):
+    """No credentials, or none that are known."""
+
+
+class Forbidden(ServiceError):
+    """The credentials do not allow it."""
+
+
+class CrossSiteRequest(ServiceError):
+    """A page of another site asks for a change."""
+
+
+class MisdirectedRequest(ServiceError):
+    """The request names a host that this service is not known as."""
+
+
+class QuotaExceeded(ServiceError):
+    """The principal has used up what it may use."""
+
+
+class CredentialsUnavailable(ServiceError):
+    """Whether the credentials are good cannot be told at the moment."""
+
+
+class AppendBrokeOff(ServiceError):
+    """A body that is appended in parts ended early, for a cause that decides status and code.
+
+    The facts say how far it got. Once something is written the same request must not be repeated.
+    """
+
+    def __init__(self, cause: Exception, *, has_written: bool, **facts: object) -> None:
+        headers = cause.headers if isinstance(cause, ServiceError) else None
+        super().__init__(str(cause), headers=headers, **facts)
+        self.cause = cause
+        self.has_written = has_written
+
+
+class RecordTooLarge(ServiceError):
+    """A record that alone is larger than an answer may be; a reader can go on behind it."""
+
+    def __init__(self, offset: int, *, size_bytes: int, limit: tuple[str, int]) -> None:
+        name, limit_bytes = limit
+        super().__init__(
+            f"the record at offset {offset} takes at least {size_bytes} bytes in an answer, more "
+            f"than {name} allows ({limit_bytes}): read its batch as stored (readBatches), or skip "
+            f"it by reading from offset {offset + 1}",
+            limit=name,
+            limit_bytes=limit_bytes,
+            actual_bytes=size_bytes,
+            offset=offset,
+            next_offset=offset + 1,
+        )
+
+
+class Draining(ServiceError):
+    """The service is stopping."""
+
+
+class Kind(NamedTuple):
+    """What all problems of one kind share."""
+
+    status: int
+    code: str
+    title: str
+    retryable: bool = False
+    side_effects: Literal["none", "unknown"] = "none"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+_E = engine_errors
+
+KINDS: Final[Mapping[type[Exception], Kind]] = {
+    MalformedRequest: Kind(400, "malformed_request", "The request cannot be read"),
+    InvalidBody: Kind(422, "invalid_request", "The body is not what this operation takes"),
+    RouteNotFound: Kind(404, "route_not_found", "No such path"),
+    MethodNotAllowed: Kind(405, "method_not_allowed", "The method is not allowed here"),
+    NotAcceptable: Kind(406, "not_acceptable", "No acceptable media type"),
+    RequestTimedOut: Kind(
+        408, "request_timeout", "The body did not arrive in time", retryable=True
+    ),
+    UnsupportedMediaType: Kind(415, "unsupported_media_type", "Unsupported media type"),
+    DigestMismatch: Kind(422, "corrupt_batch", "The digest does not match", retryable=True),
+    IdempotencyKeyReused: Kind(
+        422, "idempotency_key_reused", "The key belongs to another request"
+    ),
+    PreconditionRequired: Kind(428, "precondition_required", "A condition is needed here"),
+    Unauthenticated: Kind(401, "unauthenticated", "Credentials are needed"),
+    Forbidden: Kind(403, "forbidden", "The credentials do not allow this"),
+    CrossSiteRequest: Kind(
+        403, "cross_site_request", "Pages of other sites may not change anything"
+    ),
+    MisdirectedRequest: Kind(421, "misdirected_request", "The Host is not a name of this service"),
+    QuotaExceeded: Kind(429, "quota_exceeded", "A quota is used up", retryable=True),
+    CredentialsUnavailable: Kind(
+        503, "credentials_unavailable", "The issuer's keys are not known yet",
+        retryable=True, headers=_RETRY,
+    ),
+    Draining: Kind(503, "draining", "The service is stopping", retryable=True, headers=_RETRY),
+    CommitTimedOut: Kind(
+        504, "append_outcome_unknown", "The disk has not confirmed the append",
+        retryable=True, side_effects="unknown",
+    ),
+    _E.CorruptBatch: Kind(422, "corrupt_batch", "The batch is damaged", retryable=True),
+    _E.InvalidRecord: Kind(422, "invalid_record", "A record is not acceptable"),
+    _E.InvalidTimestamp: Kind(422, "invalid_timestamp", "A timestamp is out of bounds"),
+    ExpiredTimestamp: Kind(422, "expired_timestamp", "Retention would remove a record at once"),
+    _E.UnsupportedMagic: Kind(415, "unsupported_media_type", "Unsupported message format"),
+    _E.UnsupportedCompression: Kind(415, "unsupported_media_type", "Unsupported compression"),
+    _E.TooLarge: Kind(413, "too_large", "A limit is passed"),
+    _E.BatchSetTooLarge: Kind(413, "too_large", "A limit is passed"),
+    RecordTooLarge: Kind(413, "too_large", "A record is larger than an answer may be"),
+    _E.DecodeBudgetSpent: Kind(413, "too_large", "A limit is passed"),
+    _E.InvalidConfig: Kind(422, "invalid_config", "The configuration is not valid"),
+    _E.InvalidTopicName: Kind(422, "invalid_topic_name", "The topic name is not valid"),
+    _E.PolicyViolation: Kind(422, "policy_violation", "The topic's policy forbids this"),
+    _E.InvalidRequestValue: Kind(422, "invalid_request", "A value can never be right"),
+    _E.OffsetsOutOfOrder: Kind(422, "invalid_record", "Offsets do not ascend"),
+    _E.OffsetBelowLogStart: Kind(410, "offset_below_log_start", "The offset is gone"),
+    _E.OffsetBeyondLogEnd: Kind(
+        416, "offset_beyond_log_end", "The offset is not there yet", retryable=True
+    ),
+    RangeNotSatisfiable: Kind(416, "range_not_satisfiable", "There is no such part of the file"),
+    _E.UnexpectedAppendOffset: Kind(409, "unexpected_offset", "Bytes start below the log end"),
+    _E.SequenceGap: Kind(409, "sequence_gap", "The sequence is not the next one"),
+    _E.ProducerFenced: Kind(403, "producer_fenced", "A newer producer epoch has written"),
+    _E.CoordinatorFenced: Kind(403, "producer_fenced", "A newer coordinator has written"),
+    _E.InvalidTransactionState: Kind(
+        409, "invalid_transaction_state", "The transaction does not allow this"
+    ),
+    _E.ProducerNotFound: Kind(404, "producer_not_found", "No such producer"),
+    _E.TopicNotFound: Kind(404, "topic_not_found", "No such topic"),
+    _E.PartitionNotFound: Kind(404, "partition_not_found", "No such partition"),
+    GroupNotFound: Kind(404, "group_not_found", "No such group"),
+    CursorNotFound: Kind(404, "group_offset_not_found", "The group stores no such offset"),
+    _E.SegmentNotFound: Kind(404, "segment_not_found", "No such segment"),
+    _E.TopicConflict: Kind(409, "topic_conflict", "The topic exists and differs"),
+    _E.PreconditionFailed: Kind(412, "precondition_failed", "A condition does not hold"),
+    _E.LogReplaced: Kind(409, "log_replaced", "The log is not the one of this URL"),
+    _E.Overloaded: Kind(
+        503, "overloaded", "A bounded queue is full", retryable=True, headers=_RETRY
+    ),
+    _E.Recovering: Kind(
+        503, "recovering", "The logs are being opened", retryable=True, headers=_RETRY
+    ),
+    _E.StorageOffline: Kind(
+        503, "storage_offline", "The disk failed; no more writes until a restart"
+    ),  # side effects are unknown if the write had begun
+    _E.LogOffline: Kind(503, "storage_offline", "The log could not be opened"),
+    _E.StorageFull: Kind(507, "storage_full", "No space is left", retryable=True),
+    _E.StoredDataCorrupt: Kind(500, "stored_data_corrupt", "Stored data is damaged"),
+    # Met at start and in the background, as a rule; a request that meets one is answered too.
+    _E.CorruptIndex: Kind(500, "stored_data_corrupt", "An index is damaged"),
+    _E.IndexFull: Kind(500, "internal_error", "An index is full"),
+    _E.CorruptSnapshot: Kind(500, "stored_data_corrupt", "A snapshot is damaged"),
+    _E.CorruptCheckpoint: Kind(500, "stored_data_corrupt", "A checkpoint is damaged"),
+    _E.InconsistentTopicId: Kind(500, "stored_data_corrupt", "A directory is of another topic"),
+    _E.DirectoryLocked: Kind(503, "storage_offline", "Another process owns the data directory"),
+    _E.InvalidDataDirectory: Kind(503, "storage_offline", "The data directory is not usable"),
+    _E.SegmentOverflow: Kind(500, "internal_error", "An offset is too far for its segment"),
+}  # fmt: skip
+
+INTERNAL: Final = Kind(
+    500, "internal_error", "The request failed inside the service", side_effects="unknown"
+)
+
+_MISSING = set(leaf_errors(EngineError)) - KINDS.keys()
+assert not _MISSING, f"every engine error needs a status: {_MISSING}"
+
+
+def kind_of(error: Exception) -> Kind:
+    """Return the kind of the nearest class that has one; an unexpected error is internal."""
+    if isinstance(error, AppendBrokeOff):
+        return kind_of(error.cause)
+    for ancestor in type(error).__mro__:
+        kind = KINDS.get(ancestor)
+        if kind is not None:
+            return kind
+    return INTERNAL
+
+
+def problem_members(error: Exception) -> dict[str, object]:
+    """Return what the document says about the error itself, without where and when."""
+    if isinstance(error, AppendBrokeOff):
+        told = {**problem_members(error.cause), **error.facts()}
+        return told | {"retryable": False, "side_effects": "unknown"} if error.has_written else told
+    kind = kind_of(error)
+    detail = str(error) if kind is not INTERNAL else "an unexpected error was logged"
+    facts: Mapping[str, object] = {}
+    if isinstance(error, EngineError | ServiceError):
+        detail, facts = without_paths(detail, error.facts())
+    members: dict[str, object] = {
+        "type": f"urn:tidelog:problem:{kind.code}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": detail,
+        "code": kind.code,
+        "retryable": kind.retryable,
+        "side_effects": kind.side_effects,
+    }
+    if isinstance(error, StorageOffline) and error.has_begun:
+        members["side_effects"] = "unknown"
+    kafka_code = (
+        error.kafka_code if isinstance(error, EngineError) else _KAFKA_CODES.get(type(error))
+    )
+    if kafka_code is not None:
+        members["kafka_error_code"] = int(kafka_code)
+        members["kafka_error"] = kafka_code.name
+    if isinstance(error, InvalidRecord) and error.errors:
+        members["errors"] = [_listed(entry) for entry in error.errors[:MAX_ERRORS_LISTED]]
+    for name, value in facts.items():
+        if isinstance(value, LogTag):
+            members["etag"] = etag_of(*value).decode()
+        else:
+            members.setdefault(name, value)
+    return members
+
+
+def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -> Answer:
+    """Return the problem document of an error; one that nobody expected is logged with its stack.
+
+    `trace` is the request's traceparent, whose trace id the document and the log line carry.
+    """
+    kind = kind_of(error)
+    members = problem_members(error)
+    members["instance"] = path
+    members["trace_id"] = trace_id_of(trace) or secrets.token_hex(16)
+    if kind.status >= 500 and kind.status != 503:
+        _LOG.error("%s: %s", path, error, exc_info=error, extra={"trace_id": members["trace_id"]})
+    headers: Headers = [(b"content-type", PROBLEM), NO_STORE, *kind.headers]
+    if isinstance(error, ServiceError):
+        headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    document = msgspec.json.encode(members, enc_hook=_encode)
+    return Answer(kind.status, headers, document + b"\n")  # or a shell's prompt would follow it
+
+
+def body_too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:
+    """Return the refusal of a body beyond a limit, of which so much is known to have come."""
+    name, limit_bytes = limit
+    return TooLarge(
+        f"the body is larger than {name} ({limit_bytes})",
+        limit=name,
+        limit_bytes=limit_bytes,
+        actual_bytes=actual_bytes,
+    )
+
+
+def malformed_json(body: Buffer, reason: object) -> MalformedRequest:
+    """Return what keeps a body from being JSON in UTF-8, and where.
+
+    `reason` is the parser's word for it; only for half a surrogate pair theirs lead astray.
+    """
+    half = _HALF_A_PAIR.search(bytes(body).replace(rb"\\", b"  "))
+    if half is not None:
+        escape, byte = half[0].decode(), half.start()
+        reason = f"{escape} is half of a surrogate pair without the other half (byte {byte})"
+    return MalformedRequest(f"the body is not JSON in UTF-8: {reason}")
+
+
+def trace_id_of(trace: bytes | None) -> str | None:
+    """Return the trace id of what `trace_of` returned; None without one."""
+    return None if trace is None else trace.split(b"-")[1].decode()
+
+
+_KAFKA_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
+    GroupNotFound: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    CursorNotFound: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    UnsupportedMediaType: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    Unauthenticated: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    Forbidden: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    DigestMismatch: ErrorCode.CORRUPT_MESSAGE,
+    RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    CommitTimedOut: ErrorCode.REQUEST_TIMED_OUT,
+    AppendOutcomeUnknown: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+def _listed(entry: Mapping[str, object]) -> dict[str, object]:
+    return {"index": None, "field": None, "code": "invalid", "detail": "", **entry}
+
+
+def _encode(value: Any) -> object:  # noqa: ANN401  # whatever an error carries can be said somehow
+    return str(value)

@@ -1,0 +1,256 @@
+"""How much may be at work at once, and whether the service takes requests at all.
+
+Everything that a request can make the process hold is counted here before it is held: requests,
+bytes of bodies, bytes of answers, waiting readers, tails. Belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import resource
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from app.http.problems import Draining
+from app.limits.shares import Pool, network_of
+from app.settings import Settings
+from engine.errors import Overloaded, PolicyViolation, Recovering
+
+FILES_OF_PARTITION: Final = 6
+"""Open files of a new partition, the first segment's, and one to spare."""
+
+SPARE_FILES: Final = 256
+"""Left to rolls, checkpoints and connections when partitions are made."""
+
+_OPEN_FILES: Final = Path("/proc/self/fd")
+"""A directory whose length is how many there are."""
+
+
+class Phase(enum.Enum):
+    """Where the service is in its life."""
+
+    RECOVERING = "recovering"
+    READY = "ready"
+    DRAINING = "draining"
+
+
+class Admission:
+    """Counts what is held, against the named limits of the settings and in shares of them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.phase = Phase.RECOVERING
+        self.requests_pool = self._pool("max_in_flight_requests")
+        self.body_bytes_pool = self._pool("max_in_flight_bytes")
+        self.answer_bytes_pool = self._pool("max_in_flight_answer_bytes")
+        self.waiting_readers_pool = self._pool("max_waiting_readers")
+        self.tails_pool = self._pool("max_tails")
+        self.connections_pool = Pool(
+            "max_connections",
+            settings.max_connections,
+            settings.max_address_connections_percent,
+            share_name="max_address_connections_percent",
+        )
+
+    def _pool(self, limit: str) -> Pool:
+        return Pool(limit, getattr(self._settings, limit), self._settings.max_share_percent)
+
+    def admit(self, holder: str) -> Ticket:
+        """Let in a request of the principal or address; raises Recovering, Draining, Overloaded."""
+        if self.phase is not Phase.READY:
+            if self.phase is Phase.DRAINING:
+                raise Draining("the service is stopping")
+            raise Recovering("the logs are being opened; /readyz tells the progress")
+        self.requests_pool.take(holder, 1)
+        return Ticket(self, holder)
+
+    @property
+    def requests(self) -> int:
+        """How many requests are at work."""
+        return self.requests_pool.held
+
+    @property
+    def body_bytes(self) -> int:
+        return self.body_bytes_pool.held
+
+    @property
+    def answer_bytes(self) -> int:
+        return self.answer_bytes_pool.held
+
+    @property
+    def waiting_readers(self) -> int:
+        return self.waiting_readers_pool.held
+
+    @property
+    def tails(self) -> int:
+        return self.tails_pool.held
+
+    def connect(self, host: str, descriptor: int) -> Callable[[], None]:
+        """Count a connection of a client; return what has to be called once it has ended.
+
+        Raises Overloaded if there are too many. Connections leave half of the files that the
+        process may open to the logs, and the last `min_free_files` whatever else is open: a log
+        that cannot open its next segment takes no appends, and keys that cannot be read cannot be
+        revoked. A descriptor is the lowest number that is free, so it tells how many are not.
+        """
+        settings, pool = self._settings, self.connections_pool
+        allowed = allowed_files()
+        min_free = min(settings.min_free_files, allowed // 4)
+        if descriptor >= allowed - min_free:
+            raise Overloaded(
+                f"fewer than min_free_files ({min_free}) can still be opened",
+                limit="min_free_files",
+                limit_value=min_free,
+            )
+        pool.limit = min(settings.max_connections, allowed // 2)
+        holder = network_of(host)
+        pool.take(holder, 1)
+        return partial(pool.add, holder, -1)
+
+
+def ensure_files(partitions: int, existing: int) -> None:
+    """Raise PolicyViolation unless so many more partitions leave files to open for all else.
+
+    Logs that find no more files have no next segment, and take no appends from then on.
+    `existing` and the event loop: as in `spare_files`.
+    """
+    spare = spare_files(existing)
+    if partitions * FILES_OF_PARTITION > spare:
+        raise PolicyViolation(
+            f"{partitions} partitions more need {FILES_OF_PARTITION} open files each, and "
+            f"{max(spare, 0)} can still be opened; raise the limit of open files (ulimit -n)",
+            limit="open_files",
+        )
+
+
+def spare_files(existing: int) -> int:
+    """Return how many more files may be opened, when all existing partitions are appended to.
+
+    Negative if not even they can be: one that rests has a single file open. May have to list the
+    open files, so it is not for the event loop.
+    """
+    return allowed_files() - max(_open_files(), existing * FILES_OF_PARTITION) - SPARE_FILES
+
+
+def _open_files() -> int:
+    """Return how many files the process has open; a list of thousands takes milliseconds."""
+    with contextlib.suppress(FileNotFoundError):  # no Linux
+        told = _OPEN_FILES.stat().st_size
+        if told:  # since Linux 6.2
+            return told
+    with os.scandir("/dev/fd") as found:
+        return sum(1 for _ in found)
+
+
+def allowed_files() -> int:
+    """Return how many files the process may have open."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return files % sys.maxsize  # no limit at all is -1
+
+
+class Ticket:
+    """What one request holds; `close` gives all of it back."""
+
+    __slots__ = (
+        "_admission",
+        "_answer_bytes",
+        "_body_bytes",
+        "_tails",
+        "_waits",
+        "holder",
+        "is_refused",
+    )
+
+    def __init__(self, admission: Admission, holder: str) -> None:
+        self.holder = holder
+        """The principal, or the client's address, that all of it counts for."""
+        self._admission = admission
+        self._body_bytes = 0
+        self._answer_bytes = 0
+        self._tails = False
+        self._waits = False
+        self.is_refused = False
+        """Whether there was no room for something that the request needed."""
+
+    def _take(self, pool: Pool, amount: int) -> None:
+        try:
+            pool.take(self.holder, amount)
+        except Overloaded:
+            self.is_refused = True
+            raise
+
+    def hold_body(self, size_bytes: int) -> None:
+        """Count bytes of the body that are about to be held; raises Overloaded."""
+        try:
+            self._admission.body_bytes_pool.take(self.holder, size_bytes)
+        except Overloaded:
+            self.is_refused = True
+            raise
+        self._body_bytes += size_bytes
+
+    def settle_body(self, size_bytes: int) -> None:
+        """Count so many bytes of the body as held from now on; raises Overloaded for more."""
+        more = size_bytes - self._body_bytes
+        if more > 0:
+            self._take(self._admission.body_bytes_pool, more)
+        else:
+            self._admission.body_bytes_pool.add(self.holder, more)
+        self._body_bytes = size_bytes
+
+    def hold_answer(self, size_bytes: int) -> None:
+        """Count bytes of the answer that are about to be held; raises Overloaded.
+
+        One answer alone is always let through: at least one batch is returned, however large.
+        """
+        answers = self._admission.answer_bytes_pool
+        if answers.held:
+            self._take(answers, size_bytes)
+        else:
+            answers.add(self.holder, size_bytes)
+        self._answer_bytes += size_bytes
+
+    def settle_answer(self, size_bytes: int) -> None:
+        """Correct what `hold_answer` assumed to the answer's true size."""
+        if size_bytes != self._answer_bytes:
+            self._admission.answer_bytes_pool.add(self.holder, size_bytes - self._answer_bytes)
+            self._answer_bytes = size_bytes
+
+    def exchange_answer(self, size_bytes: int) -> None:
+        """Count an answer instead of what it was made of; raises Overloaded, as `hold_answer`."""
+        self.settle_answer(0)
+        self.hold_answer(size_bytes)
+
+    def park(self) -> None:
+        """Become a waiting reader instead of a request at work; raises Overloaded."""
+        if not self._waits:
+            self._take(self._admission.waiting_readers_pool, 1)
+            self._admission.requests_pool.add(self.holder, -1)
+            self._waits = True
+
+    def resume(self) -> None:
+        """Become a request at work again, even above the limit: its reader has waited enough."""
+        if self._waits:
+            self._admission.waiting_readers_pool.add(self.holder, -1)
+            self._admission.requests_pool.add(self.holder, 1)
+            self._waits = False
+
+    def tail(self) -> None:
+        """Become a tail for good instead of a request at work; raises Overloaded."""
+        self._take(self._admission.tails_pool, 1)
+        self._admission.requests_pool.add(self.holder, -1)
+        self._tails = True
+
+    def close(self) -> None:
+        if self._waits:
+            self.resume()
+        admission, holder = self._admission, self.holder
+        (admission.tails_pool if self._tails else admission.requests_pool).add(holder, -1)
+        if self._body_bytes:
+            admission.body_bytes_pool.add(holder, -self._body_bytes)
+        if self._answer_bytes:
+            admission.answer_bytes_pool.add(holder, -self._answer_bytes)

@@ -1,0 +1,1 @@
+"""Appends: of one partition, of a topic, streamed, batched with those of other clients."""

@@ -1,0 +1,240 @@
+"""Append to a topic: the server picks partitions as Kafka's partitioner does.
+
+One request becomes one batch a partition. Each batch is atomic, all of them together are not: when
+some partitions fail and others do not the answer is 207, with one entry a record in input order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeAlias
+
+from app.codecs.calls import AppendCall, ensure_no_conditions
+from app.codecs.partitioner import partition_of
+from app.codecs.receipts import Place, receipt_body, to_json
+from app.codecs.records_in import read_records
+from app.http.answers import Answer, Body, json_answer
+from app.http.problems import CommitTimedOut, kind_of, problem_members
+from app.operations.append.append import STATUS, append_new
+from app.operations.append.idempotency import Finish, fingerprint, key_of
+from app.operations.exchange import Exchange
+from app.operations.request_content import brings_ndjson
+from app.operations.service import Service
+from engine.config import LogConfig
+from engine.errors import EngineError
+from engine.guard import WouldWait
+from engine.log.results import Appended
+from engine.records.builder import NewRecord
+
+INLINE_RECORDS: Final = 256
+"""More new records than these are built into a batch on a worker."""
+
+
+class Spread(NamedTuple):
+    """The partition of each record in input order, and the records of each partition."""
+
+    chosen: Sequence[int]
+    parts: Mapping[int, Sequence[NewRecord]]
+
+
+class Written(NamedTuple):
+    """A part that is in its log."""
+
+    place: Place
+    appended: Appended
+
+
+Outcome: TypeAlias = Written | Exception
+
+
+async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall) -> Answer:
+    """Append records to the partitions that Kafka's partitioner picks for their keys."""
+    service = exchange.service
+    partitions = service.topic(topic).partitions
+    log = service.any_place(topic).log
+    config, topic_id = log.config, log.topic_id
+    is_ndjson = brings_ndjson(exchange.head)
+    ensure_no_conditions(exchange.head)
+    key = key_of(exchange.head, exchange.caller.name)
+    body = await exchange.body()
+
+    async def begin() -> Finish:
+        sticky = service.sticky_partition(topic, partitions)
+
+        def spread() -> Spread:
+            made = _new_records(service, config, body, is_ndjson=is_ndjson)
+            return _spread(made, partitions, sticky)
+
+        if len(body) <= service.settings.inline_append_bytes:
+            spreading = spread()
+        else:
+            spreading = await exchange.write(spread)
+        written = await _write_parts(exchange, topic, call, spreading.parts)
+
+        async def finish() -> Answer:
+            return _answer(topic, call, spreading, await _settle(service, call, written))
+
+        return finish
+
+    if key is None:
+        finish = await begin()
+        return await finish()
+    question = (topic, topic_id, call, exchange.head.get(b"content-type"))
+    asked = await fingerprint(exchange.write, body, question)
+    return await service.idempotency.answer_once(key, asked, begin)
+
+
+async def append_parts(
+    exchange: Exchange, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
+) -> dict[int, Outcome]:
+    """Append one batch a partition and wait for the disk if asked; tell what became of each.
+
+    Raises what the first one met if none is in its log.
+    """
+    written = await _write_parts(exchange, topic, call, parts)
+    return await _settle(exchange.service, call, written)
+
+
+async def _write_parts(
+    exchange: Exchange, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
+) -> dict[int, Outcome]:
+    """Append one batch a partition; raise what the first one met if none is in its log."""
+    outcomes = {
+        partition: await _append_part(exchange, topic, partition, call, part)
+        for partition, part in parts.items()
+    }
+    return _ensure_any(outcomes)
+
+
+async def _settle(
+    service: Service, call: AppendCall, outcomes: Mapping[int, Outcome]
+) -> dict[int, Outcome]:
+    """Wait for the disk if asked; raise what the first one met if none is on it."""
+    if call.acks != "all":
+        return dict(outcomes)
+    return _ensure_any(
+        {partition: await _on_disk(service, outcome) for partition, outcome in outcomes.items()}
+    )
+
+
+def _ensure_any(outcomes: dict[int, Outcome]) -> dict[int, Outcome]:
+    if not any(isinstance(outcome, Written) for outcome in outcomes.values()):
+        raise next(outcome for outcome in outcomes.values() if isinstance(outcome, Exception))
+    return outcomes
+
+
+def _new_records(
+    service: Service, config: LogConfig, body: Body, *, is_ndjson: bool
+) -> Iterable[NewRecord]:
+    """Judge all records before the first is written, so that their faults are told together."""
+    return read_records(
+        body,
+        is_ndjson=is_ndjson,
+        max_records=service.settings.max_records_per_request,
+        now_ms=service.clock.now_ms(),
+        config=config,
+    )
+
+
+def _spread(records: Iterable[NewRecord], partitions: int, sticky: int) -> Spread:
+    """Deal the records out; those without a key go to the sticky partition."""
+    chosen: list[int] = []
+    parts: dict[int, list[NewRecord]] = defaultdict(list)
+    for record in records:
+        key = record[1]
+        partition = sticky if key is None else partition_of(bytes(key), partitions)
+        chosen.append(partition)
+        parts[partition].append(record)
+    return Spread(chosen, parts)
+
+
+async def _append_part(
+    exchange: Exchange, topic: str, partition: int, call: AppendCall, records: Sequence[NewRecord]
+) -> Outcome:
+    service = exchange.service
+    try:
+        place = service.place(topic, partition)
+        if len(records) <= INLINE_RECORDS:
+            with suppress(WouldWait):
+                return Written(place, append_new(service, place, call, records, at_once=True))
+        appended = await exchange.write(
+            lambda: append_new(service, place, call, records, at_once=False)
+        )
+    except EngineError as error:
+        return error
+    return Written(place, appended)
+
+
+async def _on_disk(service: Service, outcome: Outcome) -> Outcome:
+    """Wait until a part that was written is on disk; return what went wrong if it never is."""
+    if isinstance(outcome, Written):
+        committed = service.commits.wait(outcome.place.log, outcome.appended.last_offset + 1)
+        try:
+            if committed is not None:
+                await committed
+        except (EngineError, CommitTimedOut) as error:
+            return error
+    return outcome
+
+
+def _answer(
+    topic: str, call: AppendCall, spread: Spread, outcomes: Mapping[int, Outcome]
+) -> Answer:
+    """Answer for several partitions, of which at least one was written."""
+    written = {
+        partition: outcome
+        for partition, outcome in sorted(outcomes.items())
+        if isinstance(outcome, Written)
+    }
+    failed = {
+        partition: outcome
+        for partition, outcome in outcomes.items()
+        if isinstance(outcome, Exception)
+    }
+    receipts = [
+        receipt_body(place, appended, place.log.watermarks, call.acks)
+        for place, appended in written.values()
+    ]
+    body = b'{"topic":"%b","count":%d,"acks":"%b","partitions":[%b],"records":[%b]}' % (
+        topic.encode(),
+        sum(appended.records_count for _, appended in written.values()),
+        call.acks.encode(),
+        b",".join(receipts),
+        b",".join(_entries(spread, written, failed)),
+    )
+    return json_answer(body, status=207 if failed else STATUS[call.acks])
+
+
+def _entries(
+    spread: Spread, written: Mapping[int, Written], failed: Mapping[int, Exception]
+) -> list[bytes]:
+    """Return one object a record in input order: its offset, or what went wrong."""
+    next_offsets = {
+        partition: outcome.appended.base_offset for partition, outcome in written.items()
+    }
+    told = {partition: _failure(partition, error) for partition, error in failed.items()}
+    entries = []
+    for partition in spread.chosen:
+        if partition in told:
+            entries.append(told[partition])
+        else:
+            offset = next_offsets[partition]
+            entries.append(b'{"partition":%d,"offset":%d}' % (partition, offset))
+            next_offsets[partition] = offset + 1
+    return entries
+
+
+def _failure(partition: int, error: Exception) -> bytes:
+    kind = kind_of(error)
+    return to_json(
+        {
+            "partition": partition,
+            "status": kind.status,
+            "code": kind.code,
+            "detail": problem_members(error)["detail"],
+            "retryable": kind.retryable,
+            "side_effects": kind.side_effects,
+        }
+    )

@@ -1,0 +1,140 @@
+"""A body of any length as parts of whole lines, in bounded memory, while it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from app.codecs.body_stream import IDENTITY, Lines, decoder_of
+from app.http.answers import Message
+from app.http.problems import Draining, RequestTimedOut
+from app.operations.exchange import Exchange
+from app.operations.read.wait import ClientGone
+from engine.types import Buffer
+
+
+class BodyParts:
+    """The body as parts of whole lines: as large as they come, and soon after they came.
+
+    When `has_failed` is set nothing more is waited for: a part that was handed on came to nothing.
+    """
+
+    def __init__(
+        self, exchange: Exchange, largest_part_bytes: int, has_failed: asyncio.Event
+    ) -> None:
+        self.credentials_ended = asyncio.Event()
+        """Set when the caller's credentials end: nothing more is waited for."""
+        settings = exchange.service.settings
+        part_bytes = max(1, min(settings.max_stream_part_bytes, largest_part_bytes))
+        self._exchange = exchange
+        encoding = exchange.head.get(b"content-encoding", IDENTITY)
+        self._is_plain = encoding == IDENTITY
+        self._decoder = decoder_of(encoding)
+        self._lines = Lines(part_bytes, settings.max_request_bytes)
+        self._linger_s = settings.stream_linger_ms / 1000
+        self._idle_s = settings.stream_idle_timeout_ms / 1000
+        self._due_s: float | None = None
+        """When the lines that are whole have waited long enough for more."""
+        self._writing_bytes = 0
+        """Of the part that was handed on last; it is held until it is in the log."""
+        self._has_failed = has_failed
+
+    async def arriving(self) -> AsyncGenerator[bytes]:
+        """Yield parts until the body has ended; each ends with a line.
+
+        None is empty, but one that tells nothing except that a part before it has failed.
+        Raises ClientGone, RequestTimedOut, Unauthenticated, Draining, Overloaded, and as `Decoder`
+        and `Lines`.
+        """
+        lines, decoder = self._lines, self._decoder
+        loop = asyncio.get_running_loop()
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                decoder.feed(chunk)
+                while piece := await self._decoded():
+                    lines.add(piece)
+                    self._settle()
+                    while (part := lines.take_full()) is not None:
+                        yield self._handed_on(part)
+                if self._has_failed.is_set():
+                    yield b""
+                elif not lines.has_whole:
+                    self._due_s = None
+                elif self._due_s is None:
+                    self._due_s = loop.time() + self._linger_s
+                elif loop.time() >= self._due_s:
+                    self._due_s = None
+                    yield self._handed_on(lines.take_whole())
+                    self._settle()
+        decoder.close()
+        if rest := lines.take_rest():
+            yield rest
+
+    def _handed_on(self, part: bytes) -> bytes:
+        self._writing_bytes = len(part)
+        return part
+
+    def _settle(self) -> None:
+        """Count what is held: a stream that is silent holds no more than its last lines."""
+        held_bytes = self._lines.held_bytes + self._decoder.held_bytes
+        self._exchange.ticket.settle_body(held_bytes + self._writing_bytes)
+
+    async def _decoded(self) -> Buffer:
+        if self._is_plain:
+            return self._decoder.read()
+        return await self._exchange.write(self._decoder.read)
+
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        """Yield the body as it comes, and nothing in between when lines are due or have failed."""
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.ensure_future(self._exchange.service.stopping.wait())
+        failing = asyncio.ensure_future(self._has_failed.wait())
+        ending = asyncio.ensure_future(self.credentials_ended.wait())
+        coming: asyncio.Future[Message] | None = None
+        try:
+            while True:
+                if coming is None:
+                    pause_s = self._exchange.caller.debt_in_s()
+                    coming = asyncio.ensure_future(self._receive_after(pause_s))
+                    given_up_s = loop.time() + pause_s + self._idle_s
+                next_s = given_up_s if self._due_s is None else min(given_up_s, self._due_s)
+                await asyncio.wait(
+                    (coming, stopping, failing, ending),
+                    timeout=max(0, next_s - loop.time()),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if coming.done():
+                    message, coming = coming.result(), None
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    yield message.get("body", b"")
+                    if not message.get("more_body"):
+                        return
+                elif failing.done():
+                    yield b""
+                else:
+                    self._ensure_going_on(is_late=loop.time() >= given_up_s)
+                    yield b""
+        finally:
+            stopping.cancel()
+            failing.cancel()
+            ending.cancel()
+            if coming is not None:
+                coming.cancel()
+
+    def _ensure_going_on(self, *, is_late: bool) -> None:
+        """Raise if nothing more of the body is to be waited for."""
+        if self.credentials_ended.is_set():
+            raise self._exchange.caller.ended()
+        if self._exchange.service.stopping.is_set():
+            raise Draining("the service is stopping")
+        if is_late:
+            idle_ms = self._exchange.service.settings.stream_idle_timeout_ms
+            raise RequestTimedOut(f"nothing more of the body came within {idle_ms} ms")
+
+    async def _receive_after(self, pause_s: float) -> Message:
+        """Receive what comes next once the quota has been paid for: until then the client waits."""
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        return await self._exchange.receive()

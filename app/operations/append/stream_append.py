@@ -1,0 +1,230 @@
+"""Append a body of any length: NDJSON that is committed in parts while it arrives.
+
+One part is put into the log on a worker while the next one is received, and only so many may wait
+for the disk: a slow disk slows the client down and fills no memory. Each part is atomic, the whole
+is not; so the answer, and the problem document of a body that broke off, say up to which line
+everything is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Final, NamedTuple, NoReturn
+
+from app.codecs.calls import AppendCall
+from app.codecs.receipts import Place, header_list, receipt_head, stream_receipt_body
+from app.codecs.records_in import read_records
+from app.http.answers import NDJSON, Answer
+from app.http.problems import AppendBrokeOff, MalformedRequest
+from app.operations.append.append import STATUS, append_new
+from app.operations.append.body_lines import BodyParts
+from app.operations.exchange import Exchange
+from app.operations.read.wait import ClientGone
+from app.operations.request_content import media_type_of
+from engine.errors import InvalidRecord, TooLarge
+from engine.log.results import Appended
+from engine.records.builder import NewRecord
+from engine.records.header import HEADER_BYTES
+
+REFUSED: Final = (
+    b"producer-id",
+    b"producer-epoch",
+    b"producer-sequence",
+    b"if-match",
+    b"expected-offset",
+    b"content-digest",
+    b"idempotency-key",
+)
+"""Headers about one atomic append, which this is not."""
+
+_WRONG: Final = (InvalidRecord, MalformedRequest, TooLarge)
+
+
+async def append_stream(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
+    """Append the records of an NDJSON body in parts, however long it is.
+
+    Raises AppendBrokeOff, which says how far it got, once the body has begun.
+    """
+    media_type_of(exchange.head, (NDJSON,))
+    for name in REFUSED:
+        if name in exchange.head:
+            raise MalformedRequest(
+                f"{name.decode()} is about one append; a stream is many", header=name.decode()
+            )
+    largest_batch_bytes = place.log.config.max_message_bytes - HEADER_BYTES
+    writer = _Writer(exchange, place, call)
+    parts = BodyParts(exchange, largest_batch_bytes, writer.has_failed)
+    try:
+        lasting = exchange.service.security.lasting
+        with lasting.during(exchange.caller, parts.credentials_ended.set):
+            async with aclosing(parts.arriving()) as arriving:
+                async for part in arriving:
+                    await writer.put(part)
+        await writer.finish()
+    except Exception as error:
+        await writer.abandon()
+        if isinstance(error, ClientGone):
+            raise
+        raise writer.told(error) from error
+    return writer.answer()
+
+
+class _Progress(NamedTuple):
+    """How far a body has come: what is before the end of these lines is in the log."""
+
+    lines: int
+    records: int
+    base_offset: int
+    """Of the first record; those of others may lie between it and the last."""
+    last: Appended
+    """The latest part that has records."""
+
+
+class _Writer:
+    """Puts part after part into the log, one at a time, and follows them to the disk."""
+
+    def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
+        self.has_failed = asyncio.Event()
+        """Set when a part could not be put into the log: `put` will say why."""
+        self._exchange = exchange
+        self._service = exchange.service
+        self._place = place
+        self._call = call
+        self._writing: asyncio.Future[tuple[int, Appended | None]] | None = None
+        self._lines = 0
+        """Lines of the parts that are in the log."""
+        self._latest: _Progress | None = None
+        self._unconfirmed: deque[_Progress] = deque()
+        self._confirmed: _Progress | None = None
+        """As safe as the acks ask for."""
+        self._wrong_line: int | None = None
+
+    async def put(self, part: bytes) -> None:
+        """Begin to put a part into the log, as soon as the one before it is there.
+
+        Raises Unauthenticated if the credentials have ended since the part before.
+        """
+        self._exchange.caller.ensure_valid(self._service.clock)
+        await self._end_writing()
+        await self._confirm(self._service.settings.max_stream_parts_in_flight)
+        write = partial(self._write, part)
+        self._writing = asyncio.ensure_future(self._exchange.write(write))
+        self._writing.add_done_callback(self._note_failure)
+
+    def _note_failure(self, written: asyncio.Future[tuple[int, Appended | None]]) -> None:
+        if not written.cancelled() and written.exception() is not None:
+            self.has_failed.set()
+
+    async def finish(self) -> None:
+        """Return when everything is as safe as the acks ask for; raises if there is no record."""
+        await self._end_writing()
+        await self._confirm(0)
+        if self._confirmed is None:
+            raise InvalidRecord("there is no record in the body")
+
+    async def abandon(self) -> None:
+        """Return when the parts that were put are safe, or never will be."""
+        with suppress(Exception):  # what broke the body off is told, not what came of it
+            await self._end_writing()
+        with suppress(Exception):
+            await self._confirm(0)
+
+    def answer(self) -> Answer:
+        """Return the receipt of the whole body."""
+        progress = self._confirmed
+        assert progress is not None, "a body without a record is refused"
+        place, acks = self._place, self._call.acks
+        marks = place.log.watermarks
+        appended = progress.last._replace(
+            base_offset=progress.base_offset, records_count=progress.records
+        )
+        headers = header_list(receipt_head(place, appended, marks, b"records"))
+        body = stream_receipt_body(place, appended, marks, acks, progress.lines)
+        return Answer(STATUS[acks], headers, body)
+
+    def told(self, error: Exception) -> Exception:
+        """Return the error with how far the body got: up to which line, and to which offset."""
+        progress = self._confirmed
+        return AppendBrokeOff(
+            error,
+            has_written=self._latest is not None,
+            committed_lines=0 if progress is None else progress.lines,
+            committed_records=0 if progress is None else progress.records,
+            base_offset=None if progress is None else progress.base_offset,
+            last_offset=None if progress is None else progress.last.last_offset,
+            line=self._wrong_line,
+        )
+
+    async def _end_writing(self) -> None:
+        if self._writing is None:
+            return
+        writing, self._writing = self._writing, None
+        lines, appended = await writing
+        self._lines += lines
+        before = self._latest
+        if appended is None:
+            if before is not None:
+                self._latest = before._replace(lines=self._lines)
+        elif before is None:
+            records, base_offset = appended.records_count, appended.base_offset
+            self._latest = _Progress(self._lines, records, base_offset, appended)
+        else:
+            records = before.records + appended.records_count
+            self._latest = before._replace(lines=self._lines, records=records, last=appended)
+        if self._latest is not None:
+            self._unconfirmed.append(self._latest)
+
+    async def _confirm(self, may_wait: int) -> None:
+        """Wait until no more than so many parts wait for the disk; without acks=all none does."""
+        while len(self._unconfirmed) > may_wait:
+            progress = self._unconfirmed.popleft()
+            if self._call.acks == "all":
+                try:
+                    await self._service.on_disk(self._place.log, progress.last.last_offset + 1)
+                except Exception:
+                    self._unconfirmed.clear()  # the disk confirms nothing more
+                    raise
+            self._confirmed = progress
+
+    def _write(self, part: bytes) -> tuple[int, Appended | None]:
+        """Put a part into the log, on a worker: its lines, and what was done unless it is blank."""
+        lines = part.count(b"\n") + (not part.endswith(b"\n"))
+        if part.isspace():
+            return lines, None
+        try:
+            records = self._records(part)
+        except _WRONG as error:
+            self._locate(part, error)
+        return lines, append_new(self._service, self._place, self._call, records, at_once=False)
+
+    def _records(self, lines: bytes) -> Iterable[NewRecord]:
+        service = self._service
+        return read_records(
+            lines,
+            is_ndjson=True,
+            max_records=service.settings.max_records_per_request,
+            now_ms=service.clock.now_ms(),
+            config=self._place.log.config,
+        )
+
+    def _locate(self, part: bytes, error: Exception) -> NoReturn:
+        """Raise what is wrong with the first wrong line of a part, and note which one it is."""
+        index = 0 if self._latest is None else self._latest.records
+        for number, line in enumerate(part.split(b"\n"), self._lines + 1):
+            if not line.strip():
+                continue
+            try:
+                self._records(line)
+            except InvalidRecord as alone:
+                self._wrong_line = number
+                entries = [{**entry, "index": index} for entry in alone.errors]
+                raise type(alone)(str(alone), entries) from None
+            except _WRONG:
+                self._wrong_line = number
+                raise
+            index += 1
+        raise error

@@ -1,0 +1,1 @@
+"""Reads: pages, long polls, tails, several partitions at once, segments, splits."""

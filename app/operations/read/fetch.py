@@ -1,0 +1,161 @@
+"""From a call to the batches it is due, and the wait for more: what all reads have in common.
+
+Bytes in the page cache are read on the event loop, bytes on disk by a worker. A reader at the end
+waits for the commit that moves it, and looks again; nothing polls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from app.codecs.calls import ReadCall
+from app.codecs.receipts import Place
+from app.operations.service import Service
+from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd
+from engine.log.log import Log
+from engine.log.results import Fetched, ReadEnd
+from schemas.common import EARLIEST, LATEST
+
+
+def ensure_current(service: Service, place: Place) -> None:
+    """Raise unless the partition still is what it was: TopicNotFound, LogReplaced."""
+    if service.place(place.topic, place.partition).log is not place.log:
+        raise _replaced(place, expected=None)
+
+
+def ensure_log_id(place: Place, log_id: str | None) -> None:
+    """Raise LogReplaced if the log is another than the one that was asked for."""
+    if log_id is not None and log_id != place.log.log_id:
+        raise _replaced(place, expected=log_id)
+
+
+def numbered(log: Log, offset: int) -> int:
+    """Return an offset that a model may have as a name: the log start, or the high watermark."""
+    if offset == EARLIEST:
+        return log.watermarks.log_start_offset
+    return log.watermarks.high_watermark if offset == LATEST else offset
+
+
+def with_end(place: Place, call: ReadCall) -> ReadCall:
+    """Return the call with a number where it names its end.
+
+    It is no longer about one `log_id`, since what the name stands for moves: raises LogReplaced if
+    the log is another than that.
+    """
+    end_offset = call.end_offset
+    if end_offset is None or end_offset >= 0:
+        return call
+    ensure_log_id(place, call.log_id)
+    if end_offset == LATEST:
+        end_offset = place.log.watermarks.bound(call.isolation).offset
+    return call._replace(end_offset=numbered(place.log, end_offset), log_id=None)
+
+
+def _replaced(place: Place, *, expected: str | None) -> LogReplaced:
+    return LogReplaced(
+        "the log is not the one this URL was made for",
+        expected_log_id=expected,
+        log_id=place.log.log_id,
+    )
+
+
+async def start_offset(service: Service, place: Place, call: ReadCall) -> int:
+    """Return the number that the start of the read stands for now; raises LogReplaced."""
+    start = start_now(place, call)
+    if start is not None:
+        return start
+    end = place.log.watermarks.bound(call.isolation).offset
+    found = await service.workers.read(lambda: place.log.offset_for_time(call.start.timestamp))
+    return end if found is None else found.offset
+
+
+def start_now(place: Place, call: ReadCall) -> int | None:
+    """Do what `start_offset` does on this thread; None for a time, which takes a search."""
+    ensure_log_id(place, call.log_id)
+    spec = call.start
+    if spec.offset is not None:
+        return spec.offset
+    marks = place.log.watermarks
+    if spec.place == "earliest":
+        return marks.log_start_offset
+    return marks.bound(call.isolation).offset if spec.place == "latest" else None
+
+
+def fetch_bytes(service: Service, call: ReadCall, default_bytes: int) -> int:
+    """Return how many bytes of batches a call is due at most."""
+    max_bytes = default_bytes if call.max_bytes is None else call.max_bytes
+    return min(max_bytes, service.settings.max_fetch_bytes)
+
+
+async def fetch_from_disk(
+    run: Callable[[Callable[[], tuple[int, Fetched]]], Awaitable[tuple[int, Fetched]]],
+    place: Place,
+    call: ReadCall,
+    start: int,
+    *,
+    max_bytes: int,
+) -> tuple[int, Fetched]:
+    """Do what `fetch_now` could not do with what is in memory; `run` runs it on a worker."""
+
+    def read() -> tuple[int, Fetched]:
+        read = fetch_now(place, call, start, max_bytes=max_bytes)
+        assert read is not None, "only a read of cached bytes may find nothing"
+        return read
+
+    return await run(read)
+
+
+def fetch_now(
+    place: Place,
+    call: ReadCall,
+    start: int,
+    *,
+    max_bytes: int,
+    minimum_one_batch: bool = True,
+    cached_only: bool = False,
+) -> tuple[int, Fetched] | None:
+    """Read from `start`, or from where a reader that missed the log asked to be moved to.
+
+    None if only what is cached may be read and the disk would be needed.
+    """
+
+    def read(offset: int) -> Fetched | None:
+        return place.log.read(
+            offset,
+            max_bytes=max_bytes,
+            isolation=call.isolation,
+            end_offset=call.end_offset,
+            minimum_one_batch=minimum_one_batch,
+            cached_only=cached_only,
+        )
+
+    try:
+        fetched = read(start)
+    except (OffsetBelowLogStart, OffsetBeyondLogEnd):
+        instead = _instead(place, call)
+        if instead is None:
+            raise
+        start = instead
+        fetched = read(start)
+    return None if fetched is None else (start, fetched)
+
+
+def _instead(place: Place, call: ReadCall) -> int | None:
+    """Return where a read starts that missed the log and asked to be moved; None if it did not."""
+    marks = place.log.watermarks
+    if call.on_out_of_range == "earliest":
+        return marks.log_start_offset
+    if call.on_out_of_range == "latest":
+        return marks.bound(call.isolation).offset
+    return None
+
+
+def may_grow(fetched: Fetched) -> bool:
+    """Whether a commit can bring this read more: it ended where the data did, not at a bound."""
+    return fetched.ended_by is ReadEnd.LOG_BOUND
+
+
+def moved_since(place: Place, call: ReadCall, fetched: Fetched) -> bool:
+    """Whether the log has moved since it was read, perhaps on another thread."""
+    bound = fetched.watermarks.bound(call.isolation)
+    return place.log.watermarks.bound(call.isolation).offset != bound.offset

@@ -1,0 +1,302 @@
+"""Fetch of several partitions: one wait and one budget of bytes, as in Kafka's Fetch request.
+
+Which partition comes first in the budget is drawn for each fetch: were it always the first of the
+request, a busy one would starve those behind it. The answer has the order of the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from app.codecs.calls import ReadCall, fetch_call
+from app.codecs.parts import (
+    MULTIPART,
+    MixedParts,
+    entries_body,
+    entry_frame_bytes,
+    failed_entry,
+    read_entry,
+)
+from app.codecs.receipts import Place, page_body
+from app.codecs.records_out import render_records
+from app.codecs.stored import View
+from app.http.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
+from app.http.problems import RecordTooLarge, ServiceError, problem_answer
+from app.http.request_checks import trace_of
+from app.limits.admission import Phase
+from app.operations.exchange import Exchange
+from app.operations.read.fetch import (
+    ensure_current,
+    fetch_now,
+    may_grow,
+    moved_since,
+    start_offset,
+    with_end,
+)
+from app.operations.read.wait import ClientGone, Departure
+from app.operations.request_content import negotiate
+from app.security.scopes import Action
+from engine.errors import EngineError, StoredDataCorrupt, TooLarge
+from engine.guard import WouldWait
+from engine.log.results import Fetched, ReadEnd
+from engine.records.budget import DecodeBudget
+from engine.types import INT64_MAX, Buffer
+from schemas.fetch_many import FetchRequest, PartitionFetch
+
+INLINE_PARTITIONS: Final = 16
+"""More are looked at on a worker: a look takes some 20 µs, and the event loop is everybody's."""
+
+VARY: Final = (b"vary", b"accept, accept-encoding")
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition of the request, and what has come of it."""
+
+    wanted: PartitionFetch
+    call: ReadCall
+    place: Place | None = None
+    start: int = 0
+    fetched: Fetched | None = None
+    error: Exception | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.fetched is None else len(self.fetched.data)
+
+    @property
+    def path(self) -> str:
+        return f"/v1/topics/{quote(self.wanted.topic)}/partitions/{self.wanted.partition}"
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether a commit can bring more."""
+        return self.fetched is not None and may_grow(self.fetched)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a look would find something else than the last one did, if there was one."""
+        if self.fetched is None or self.place is None:
+            return True
+        return moved_since(self.place, self.call, self.fetched)
+
+    def fail(self, error: Exception) -> None:
+        self.error, self.fetched = error, None
+
+
+async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
+    """Read from several partitions, waiting for more if the request says so."""
+    media_type = negotiate(exchange.head.get(b"accept"), (JSON, MULTIPART))
+    fetch = _Fetch(exchange, wanted)
+    await fetch.begin()
+    await fetch.wait()
+    if media_type == JSON:
+        body = await fetch.as_json()
+        content_type = JSON_WITH_TEXT_OFFSETS if wanted.offsets == "string" else JSON
+    else:
+        mixed = fetch.as_batches()
+        body, content_type = mixed.body(), mixed.content_type
+    exchange.ticket.exchange_answer(len(body))
+    return Answer(200, [(b"content-type", content_type), NO_STORE, VARY], body)
+
+
+class _Fetch:
+    """One request on its way to its answer."""
+
+    def __init__(self, exchange: Exchange, wanted: FetchRequest) -> None:
+        """Raise TooLarge for more partitions than one fetch may have."""
+        settings = exchange.service.settings
+        count = len(wanted.partitions)
+        if count > settings.max_fetch_partitions:
+            raise TooLarge(
+                f"{count} partitions are more than max_fetch_partitions",
+                limit="max_fetch_partitions",
+                limit_bytes=settings.max_fetch_partitions,
+                actual_bytes=count,
+            )
+        self._exchange = exchange
+        self._service = exchange.service
+        self._wanted = wanted
+        max_bytes = settings.default_fetch_bytes if wanted.max_bytes is None else wanted.max_bytes
+        self._max_bytes = min(max_bytes, settings.max_fetch_bytes)
+        self._parts = [_Part(one, fetch_call(one)) for one in wanted.partitions]
+        first = secrets.randbelow(count)
+        self._drawn = self._parts[first:] + self._parts[:first]
+
+    @property
+    def _size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self._parts)
+
+    async def begin(self) -> None:
+        """Find every partition and where its read starts, then look at all of them."""
+        for part in self._parts:
+            try:
+                self._exchange.caller.ensure(Action.READ, part.wanted.topic)
+                part.place = self._service.place(part.wanted.topic, part.wanted.partition)
+                part.call = with_end(part.place, part.call)
+                part.start = await start_offset(self._service, part.place, part.call)
+            except (EngineError, ServiceError) as error:
+                part.fail(error)
+        await self._look(self._drawn)
+
+    async def wait(self) -> None:
+        """Return when there is enough, the time is over or the service stops."""
+        service, exchange = self._service, self._exchange
+        wait_ms = min(self._wanted.max_wait_ms, service.settings.max_wait_ms)
+        if wait_ms == 0 or self._is_enough():
+            return
+        logs = [part.place.log for part in self._parts if part.may_grow and part.place is not None]
+        with (
+            Departure(exchange.receive) as departure,
+            service.tail.watch(logs, departure) as watch,
+            service.security.lasting.during(exchange.caller, watch.wake),
+        ):
+            watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
+            while not self._is_enough() and service.admission.phase is Phase.READY:
+                if watch.is_late:
+                    break
+                growing = [part for part in self._drawn if part.may_grow]
+                exchange.ticket.park()
+                if not any(part.has_moved for part in growing):
+                    await watch.wait()
+                exchange.ticket.resume()
+                if departure.is_gone:
+                    raise ClientGone
+                exchange.caller.ensure_held(service.clock)
+                await self._look(growing)
+
+    def _is_enough(self) -> bool:
+        """Whether to answer: enough bytes, an error, a full budget, or nothing that may grow."""
+        if self._size_bytes >= min(self._wanted.min_bytes, self._max_bytes):
+            return True
+        ends = {None if part.fetched is None else part.fetched.ended_by for part in self._parts}
+        return None in ends or ReadEnd.MAX_BYTES in ends or ReadEnd.LOG_BOUND not in ends
+
+    async def _look(self, parts: Sequence[_Part]) -> None:
+        """Read anew those that have moved, within what the others leave of the budget."""
+        moved = [part for part in parts if self._is_there(part) and part.has_moved]
+        self._exchange.ticket.hold_answer(self._max_bytes)
+        is_small = len(moved) <= INLINE_PARTITIONS
+        if not (is_small and self._look_now(moved, cached_only=True)):
+            await self._exchange.read(lambda: self._look_now(moved, cached_only=False))
+        self._exchange.ticket.settle_answer(self._size_bytes)
+
+    def _is_there(self, part: _Part) -> bool:
+        try:
+            if part.place is not None:
+                ensure_current(self._service, part.place)
+        except EngineError as error:
+            part.fail(error)
+        return part.error is None
+
+    def _look_now(self, parts: Sequence[_Part], *, cached_only: bool) -> bool:
+        """Do `_look` on this thread; False if `cached_only` and the disk would be needed."""
+        for part in parts:
+            part.fetched = None
+        held = self._size_bytes
+        for part in parts:
+            left = max(0, self._max_bytes - held)
+            assert part.place is not None, "whoever has no place has failed"
+            max_bytes = left if part.call.max_bytes is None else min(left, part.call.max_bytes)
+            try:
+                found = fetch_now(
+                    part.place,
+                    part.call,
+                    part.start,
+                    max_bytes=max_bytes,
+                    minimum_one_batch=held == 0,  # so that nobody stalls
+                    cached_only=cached_only,
+                )
+            except EngineError as error:
+                part.fail(error)
+                continue
+            if found is None:
+                return False
+            part.start, part.fetched = found
+            held += part.size_bytes
+        return True
+
+    async def as_json(self) -> bytes:
+        """Return the records of all partitions."""
+        is_small = self._size_bytes <= self._service.settings.inline_read_bytes
+        if is_small and len(self._parts) <= INLINE_PARTITIONS:
+            with suppress(WouldWait):
+                return self._as_json_now(None)
+        exchange = self._exchange
+        return await exchange.decode(exchange.read, lambda: self._as_json_now(exchange.budget))
+
+    def _as_json_now(self, budget: DecodeBudget | None) -> bytes:
+        """Return the records of all partitions; without a budget WouldWait may be raised."""
+        settings = self._service.settings
+        left_records = settings.default_fetch_records
+        if self._wanted.max_records is not None:
+            left_records = min(left_records, self._wanted.max_records)
+        frames = [entry_frame_bytes(part.place) for part in self._parts if part.place is not None]
+        frame_bytes = len(entries_body(())) + sum(frames)
+        left_bytes = settings.max_answer_bytes
+        is_first = True
+        entries: dict[int, bytes] = {}
+        for part in self._drawn:
+            if part.fetched is not None:
+                view = View(
+                    start=part.start,
+                    end=INT64_MAX if part.call.end_offset is None else part.call.end_offset,
+                    max_records=left_records,
+                    max_answer_bytes=left_bytes,
+                    max_record_bytes=settings.max_answer_bytes,
+                    frame_bytes=frame_bytes,
+                    minimum_one=is_first,
+                    limit_bytes=settings.max_decompressed_batch_bytes,
+                    budget=budget,
+                    at_once=budget is None,
+                    encoding=self._wanted.encoding,
+                    offsets_as_text=self._wanted.offsets == "string",
+                )
+                try:
+                    entry, records_count, records_bytes = _read_entry(part, view)
+                except (StoredDataCorrupt, RecordTooLarge) as error:
+                    part.fail(error)
+                else:
+                    left_records -= records_count
+                    left_bytes -= records_bytes
+                    is_first = is_first and not records_count
+                    entries[id(part)] = entry
+            if part.fetched is None:
+                wanted = part.wanted
+                entry = failed_entry(wanted.topic, wanted.partition, self._problem_of(part))
+                left_bytes -= len(entry)
+                entries[id(part)] = entry
+        return entries_body(entries[id(part)] for part in self._parts)
+
+    def as_batches(self) -> MixedParts:
+        """Return the batches of all partitions, as they are stored."""
+        mixed = MixedParts()
+        for part in self._parts:
+            if part.fetched is None:
+                mixed.add_problem(part.path, self._problem_of(part))
+            else:
+                assert part.place is not None, "whoever has no place has failed"
+                mixed.add_batches(part.place, part.call, part.start, part.fetched)
+        return mixed
+
+    def _problem_of(self, part: _Part) -> Buffer:
+        assert part.error is not None, "a partition was read, or has failed"
+        trace = trace_of(self._exchange.head)
+        return bytes(problem_answer(part.error, path=part.path, trace=trace).body).strip()
+
+
+def _read_entry(part: _Part, view: View) -> tuple[bytes, int, int]:
+    """Return the entry of a partition that was read, how many records it has, and their bytes."""
+    assert part.place is not None
+    assert part.fetched is not None
+    rendered = render_records(part.fetched.data, view)
+    records_bytes = len(rendered.text)  # before it becomes the page
+    next_offset = part.fetched.next_offset if rendered.next_offset is None else rendered.next_offset
+    page = page_body(part.place, part.fetched, rendered, next_offset, as_text=view.offsets_as_text)
+    return read_entry(part.place, page), rendered.count, records_bytes

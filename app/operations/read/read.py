@@ -1,0 +1,335 @@
+"""Read: from parsed parameters to whole batches as stored, or their records as JSON.
+
+A reader at the end waits for the commit that moves it, and looks again; nothing polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from app.codecs.arrow_out import arrow_stream
+from app.codecs.calls import ReadCall
+from app.codecs.receipts import (
+    Place,
+    immutable_etag,
+    is_immutable,
+    page_body,
+    page_frame_bytes,
+    read_headers,
+)
+from app.codecs.records_out import render_records
+from app.codecs.selection import ACCEPT_RANGES, known_tag, part_of, tag_in
+from app.codecs.stored import View
+from app.http.answers import (
+    ARROW,
+    FOREVER,
+    JSON,
+    JSON_WITH_TEXT_OFFSETS,
+    NDJSON,
+    NO_STORE,
+    RECORD_BATCH,
+    Answer,
+    Headers,
+)
+from app.limits.admission import Phase
+from app.operations.exchange import Exchange
+from app.operations.read.fetch import (
+    ensure_current,
+    fetch_bytes,
+    fetch_from_disk,
+    fetch_now,
+    may_grow,
+    moved_since,
+    start_offset,
+    with_end,
+)
+from app.operations.read.read_result import Found
+from app.operations.read.wait import ClientGone, Departure
+from app.operations.request_content import codings_of
+from engine.guard import WouldWait
+from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
+from engine.types import INT64_MAX, Buffer
+
+VARY: Final = (b"vary", b"accept, accept-encoding")
+
+
+async def read_batches(exchange: Exchange, place: Place, call: ReadCall) -> Answer:
+    """Read whole batches, byte for byte as stored."""
+    exchange.ensure_takes_batches()
+    call = with_end(place, call)
+    etag = _etag(place, call, RECORD_BATCH)
+    if etag is not None and known_tag(exchange.head, (etag,)):
+        return _not_modified(exchange, etag)
+    _, fetched = await fetch_or_wait(exchange, place, call)
+    return batches_answer(exchange, place, call, fetched)
+
+
+def batches_answer(exchange: Exchange, place: Place, call: ReadCall, fetched: Fetched) -> Answer:
+    """Make of what was found the answer of readBatches."""
+    next_offset = fetched.next_offset
+    etag = _fixed_etag(place, call, RECORD_BATCH, fetched, next_offset, is_cut=False)
+    headers: Headers = [(b"content-type", RECORD_BATCH), *_caching(exchange, etag)]
+    headers += read_headers(place, call, fetched, next_offset, b"batches")
+    if fetched.first_offset is not None:
+        headers.append((b"log-first-offset", b"%d" % fetched.first_offset))
+    answer = Answer(200, headers, fetched.data)
+    return answer if etag is None else part_of(exchange.head, etag, answer)
+
+
+async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answer:
+    """Read records as JSON, NDJSON or an Arrow stream."""
+    media_type = exchange.wanted_records(call.media_type)
+    call = with_end(place, call)
+    etag = _etag(place, call, media_type)
+    if etag is not None:
+        # Each coding of JSON has a tag of its own; columns are never coded.
+        accepted = None if media_type == ARROW else exchange.head.get(b"accept-encoding")
+        tags = (tag_in(coding, etag) for coding in codings_of(accepted))
+        known = known_tag(exchange.head, tags)
+        if known is not None:
+            return _not_modified(exchange, known, VARY)
+    found = await _find_or_wait(exchange, place, call)
+    answer = await records_answer(exchange, place, call, found, media_type)
+    answer = Answer(answer.status, list(answer.headers), answer.body)
+    etag = dict(answer.headers).get(b"etag")
+    return answer if etag is None else part_of(exchange.head, etag, answer)
+
+
+async def records_answer(
+    exchange: Exchange,
+    place: Place,
+    call: ReadCall,
+    found: Found,
+    media_type: bytes,
+    *,
+    ensure_wanted: Callable[[], None] | None = None,
+) -> Answer:
+    """Return what `records_now` does, however long it takes; `ensure_wanted` as in `decode`."""
+    answer = records_now(exchange, place, call, found, media_type)
+    if answer is None:
+        work = partial(_page, exchange, place, call, found, media_type, budget=exchange.budget)
+        page = await exchange.decode(exchange.read, work, ensure_wanted)
+        exchange.ticket.exchange_answer(len(page.body))
+        answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
+    return answer
+
+
+def records_now(
+    exchange: Exchange, place: Place, call: ReadCall, found: Found, media_type: bytes
+) -> Answer | None:
+    """Return the answer of readRecords if it is there, or takes little; None is work for a worker.
+
+    It is shared: whoever adds to its headers copies them first.
+    """
+    service = exchange.service
+    answer = found.answers.get(media_type)
+    if answer is None:
+        is_large = len(found.fetched.data) > service.settings.inline_read_bytes
+        if is_large or media_type == ARROW:  # PyArrow takes long to import
+            return None
+        try:
+            page = _page(exchange, place, call, found, media_type, budget=None)
+        except WouldWait:
+            return None
+        answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
+    exchange.ticket.settle_answer(len(answer.body))
+    return answer
+
+
+def _answer(
+    exchange: Exchange,
+    place: Place,
+    call: ReadCall,
+    found: Found,
+    *,
+    media_type: bytes,
+    page: _Page,
+) -> Answer:
+    """Return a page with its headers, and share it with who asks for the same in this turn."""
+    fetched = found.fetched
+    as_text = call.offsets_as_text and media_type == JSON
+    headers: Headers = [(b"content-type", JSON_WITH_TEXT_OFFSETS if as_text else media_type)]
+    headers += [*_caching(exchange, page.etag), VARY]
+    headers += read_headers(place, call, fetched, page.next_offset, b"records", cut_by=page.cut_by)
+    answer = found.answers[media_type] = Answer(200, headers, page.body)
+    exchange.ticket.settle_answer(len(answer.body))
+    return answer
+
+
+class _Page(NamedTuple):
+    """Records in one media type, and where to go on."""
+
+    body: Buffer
+    next_offset: int
+    cut_by: str
+    """The bound that ended it before what was fetched; empty if none did."""
+    etag: bytes | None
+    """Of a page that stays as it is for ever."""
+
+
+def _page(
+    exchange: Exchange,
+    place: Place,
+    call: ReadCall,
+    found: Found,
+    media_type: bytes,
+    *,
+    budget: DecodeBudget | None,
+) -> _Page:
+    """Return the records as a page. Without a budget, on the event loop, WouldWait is raised."""
+    settings = exchange.service.settings
+    limit = settings.default_fetch_records
+    view = View(
+        start=found.start,
+        end=INT64_MAX if call.end_offset is None else call.end_offset,
+        max_records=limit if call.max_records is None else min(call.max_records, limit),
+        max_answer_bytes=settings.max_answer_bytes,
+        max_record_bytes=settings.max_answer_bytes,
+        frame_bytes=page_frame_bytes(place) if media_type == JSON else 0,
+        limit_bytes=settings.max_decompressed_batch_bytes,
+        budget=budget,
+        at_once=budget is None,
+        encoding=call.encoding,
+        offsets_as_text=call.offsets_as_text,
+        is_ndjson=media_type == NDJSON,
+    )
+    fetched = found.fetched
+    body: Buffer
+    if media_type == ARROW:
+        body, stopped_at, cut_by = arrow_stream(fetched.data, view)
+    else:
+        rendered = render_records(fetched.data, view)
+        body, stopped_at, cut_by = rendered.text, rendered.next_offset, rendered.stopped_by
+    next_offset = fetched.next_offset if stopped_at is None else stopped_at
+    if cut_by == "max_records" and view.max_records != call.max_records:
+        cut_by = "default_fetch_records"
+    etag = None  # where its time ends a page, it may end elsewhere the next time
+    if cut_by != "max_decode_cpu_ms":
+        etag = _fixed_etag(place, call, media_type, fetched, next_offset, is_cut=cut_by != "")
+    if media_type == JSON:
+        shown = None if etag else fetched  # the present has no place in a page that stays
+        body = page_body(place, shown, rendered, next_offset, as_text=call.offsets_as_text)
+    return _Page(body, next_offset, cut_by, etag)
+
+
+async def fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tuple[int, Fetched]:
+    """Return where the read really started and what was found, after a long poll if asked for."""
+    found = await _find_or_wait(exchange, place, call)
+    return found.start, found.fetched
+
+
+async def _find_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> Found:
+    service, ticket = exchange.service, exchange.ticket
+    wait_ms = min(call.max_wait_ms, service.settings.max_wait_ms)
+    start = await start_offset(service, place, call)
+    found = await find(exchange, place, call, start)
+    if wait_ms == 0 or is_enough(call, found.fetched):
+        return found
+    with (
+        Departure(exchange.receive) as departure,
+        service.tail.watch((place.log,), departure) as watch,
+        service.security.lasting.during(exchange.caller, watch.wake),
+    ):
+        watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
+        while not is_enough(call, found.fetched) and service.admission.phase is Phase.READY:
+            if watch.is_late:
+                break
+            ensure_current(service, place)
+            ticket.settle_answer(0)
+            ticket.park()
+            # The log may have moved since it was read, on another thread: look before waiting.
+            if not moved_since(place, call, found.fetched):
+                await watch.wait()
+            ticket.resume()
+            if departure.is_gone:
+                raise ClientGone
+            exchange.caller.ensure_held(service.clock)
+            ensure_current(service, place)
+            found = await find(exchange, place, call, found.start)
+        return found
+
+
+def is_enough(call: ReadCall, fetched: Fetched) -> bool:
+    """Whether a long poll need not wait: enough bytes, or a bound that more data cannot move."""
+    return len(fetched.data) >= call.min_bytes or not may_grow(fetched)
+
+
+async def find(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found:
+    """Read what there is, on a worker if the disk is needed."""
+    found = find_now(exchange, place, call, start)
+    return found or await find_on_disk(exchange, place, call, start)
+
+
+async def find_on_disk(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found:
+    """Read what `find_now` has not found in memory; what it holds has been counted there."""
+    max_bytes = _max_bytes(exchange, call)
+    found = Found(
+        *await fetch_from_disk(exchange.read, place, call, start, max_bytes=max_bytes), {}, {}
+    )
+    exchange.ticket.settle_answer(len(found.fetched.data))
+    return found
+
+
+def find_now(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found | None:
+    """Read what is in memory, None if the disk is needed.
+
+    Readers who ask for the same in one turn of the loop share it.
+    """
+    service, ticket = exchange.service, exchange.ticket
+    max_bytes = _max_bytes(exchange, call)
+    ticket.hold_answer(max_bytes)
+    # What was found before the last commit is no answer to whoever looks after it.
+    key = (place.log, place.log.watermarks.bound(call.isolation).offset, start, call)
+    found = service.reads.get(key)
+    if found is None:
+        read = fetch_now(place, call, start, max_bytes=max_bytes, cached_only=True)
+        if read is None:
+            return None
+        found = Found(*read, {}, {})
+        service.reads.put(key, found)
+    else:
+        service.telemetry.read(place.log.topic_partition, size_bytes=len(found.fetched.data))
+    ticket.settle_answer(len(found.fetched.data))
+    return found
+
+
+def _max_bytes(exchange: Exchange, call: ReadCall) -> int:
+    return fetch_bytes(exchange.service, call, exchange.service.settings.default_fetch_bytes)
+
+
+def _etag(place: Place, call: ReadCall, media_type: bytes) -> bytes | None:
+    """Return the tag that an immutable answer would have; None if there cannot be one."""
+    if call.log_id is None or call.log_id != place.log.log_id:
+        return None
+    return immutable_etag(call, media_type)
+
+
+def _fixed_etag(
+    place: Place,
+    call: ReadCall,
+    media_type: bytes,
+    fetched: Fetched,
+    next_offset: int,
+    *,
+    is_cut: bool,
+) -> bytes | None:
+    """Return the tag of an answer that is immutable; None if it is not."""
+    etag = _etag(place, call, media_type)
+    if etag is None or not is_immutable(place, call, fetched, next_offset, cut_short=is_cut):
+        return None
+    return etag
+
+
+def _not_modified(exchange: Exchange, etag: bytes, *more: tuple[bytes, bytes]) -> Answer:
+    visibility = exchange.service.settings.cache_visibility
+    return Answer(304, [(b"etag", etag), FOREVER[visibility], *more], b"")
+
+
+def _caching(exchange: Exchange, etag: bytes | None) -> Headers:
+    if etag is None:
+        return [NO_STORE]
+    return [FOREVER[exchange.service.settings.cache_visibility], (b"etag", etag), ACCEPT_RANGES]

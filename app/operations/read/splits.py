@@ -1,0 +1,181 @@
+"""Plan how to read what lies between two cuts through a topic: byte-balanced ranges of offsets."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from app.codecs.calls import OffsetSpec, parse_offset
+from app.codecs.receipts import Place, to_json
+from app.http.answers import Answer, json_answer
+from app.http.problems import InvalidBody
+from app.operations.service import Service
+from app.settings import Settings
+from engine.errors import OffsetBelowLogStart, TooLarge
+from engine.log.log import Log
+from engine.types import FetchIsolation
+from schemas.splits import Cut, SplitRequest
+
+
+class _Range(NamedTuple):
+    """What is to be read of one partition."""
+
+    place: Place
+    log_id: str
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start_offset == self.end_offset
+
+    def shown(self, start_offset: int, end_offset: int, size_bytes: int) -> dict[str, object]:
+        return {
+            "partition": self.place.partition,
+            "start_offset": start_offset,
+            "end_offset": end_offset,
+            "size_bytes": size_bytes,
+            "log_id": self.log_id,
+        }
+
+
+async def plan_splits(service: Service, topic: str, wanted: SplitRequest) -> Answer:
+    """Return the ranges between the cuts, and their splits; raises TooLarge for too many."""
+    ensure_sensible(wanted, service.settings)
+    places = _places(service, topic, wanted.partitions)
+    starts, ends = (_specs(cut, places) for cut in (wanted.start, wanted.end))
+
+    def plan() -> bytes:
+        ranges = [_range(place, starts[at], ends[at], wanted) for at, place in enumerate(places)]
+        splits = _splits(ranges, wanted, service.settings)
+        shown = [one.shown(one.start_offset, one.end_offset, one.size_bytes) for one in ranges]
+        return to_json({"topic": topic, "partitions": shown, "splits": splits})
+
+    return json_answer(await service.workers.read(plan))
+
+
+def ensure_sensible(wanted: SplitRequest, settings: Settings) -> None:
+    """Raise InvalidBody for wishes against each other, TooLarge for one that no plan may meet."""
+    least, most = wanted.min_splits or 1, wanted.max_splits
+    if most is not None and most < least:
+        raise InvalidBody(f"max_splits {most} is less than min_splits {least}", field="max_splits")
+    _ensure_few(least, settings)
+
+
+def _ensure_few(count: int, settings: Settings) -> None:
+    limit = settings.max_splits
+    if count > limit:
+        raise TooLarge(
+            f"a plan has no more than max_splits ({limit}) splits: ask for larger ones",
+            limit="max_splits",
+            limit_bytes=limit,
+            actual_bytes=count,
+        )
+
+
+def _places(service: Service, topic: str, partitions: Sequence[int] | None) -> list[Place]:
+    if partitions is None:
+        return service.places(topic)
+    return [service.place(topic, partition) for partition in sorted(set(partitions))]
+
+
+def _specs(cut: Cut, places: Sequence[Place]) -> list[OffsetSpec]:
+    """Return where the cut goes through each partition.
+
+    Raises InvalidBody if it names partitions, and not exactly these.
+    """
+    if not isinstance(cut, Mapping):
+        return [parse_offset(str(cut))] * len(places)
+    numbers = {str(place.partition) for place in places}
+    if cut.keys() != numbers:
+        odd = min(cut.keys() ^ numbers)
+        what = "is missing" if odd in numbers else "is not among them"
+        raise InvalidBody(f"a cut that names partitions names all that are planned: {odd} {what}")
+    return [parse_offset(str(cut[str(place.partition)])) for place in places]
+
+
+def _range(place: Place, start: OffsetSpec, end: OffsetSpec, wanted: SplitRequest) -> _Range:
+    """Return the range with its bytes.
+
+    Raises InvalidBody if it ends before it starts, OffsetBelowLogStart, OffsetBeyondLogEnd.
+    """
+    log, isolation = place.log, FetchIsolation(wanted.isolation)
+    while True:
+        log_id = log.log_id  # first: should the log be replaced now, this is the one to be told
+        start_offset = _resolve(log, start, isolation)
+        end_offset = _resolve(log, end, isolation)
+        if end_offset < start_offset:
+            raise InvalidBody(
+                f"partition {place.partition} would be read from {start_offset} to {end_offset}",
+                partition=place.partition,
+            )
+        try:
+            size_bytes = log.extent_bytes(start_offset, end_offset, isolation)
+        except OffsetBelowLogStart:
+            if start.offset is not None:
+                raise
+            continue  # the log start has moved since it was looked at
+        return _Range(place, log_id, start_offset, end_offset, size_bytes)
+
+
+def _resolve(log: Log, spec: OffsetSpec, isolation: FetchIsolation) -> int:
+    if spec.offset is not None:
+        return spec.offset
+    marks = log.watermarks
+    if spec.place == "earliest":
+        return marks.log_start_offset
+    end = marks.bound(isolation).offset
+    if spec.place == "latest":
+        return end
+    found = log.offset_for_time(spec.timestamp)
+    return end if found is None else min(found.offset, end)
+
+
+def _splits(
+    ranges: Sequence[_Range], wanted: SplitRequest, settings: Settings
+) -> list[dict[str, object]]:
+    filled = [one for one in ranges if not one.is_empty]
+    parts = _shares([one.size_bytes for one in filled], _count(filled, wanted, settings))
+    splits: list[dict[str, object]] = []
+    for one, count in zip(filled, parts, strict=True):
+        cuts = one.place.log.splits(
+            one.start_offset,
+            one.end_offset,
+            FetchIsolation(wanted.isolation),
+            parts=count,
+            max_offsets=wanted.max_records,
+            at_most=settings.max_splits + 1,  # then there are too many
+        )
+        splits += [one.shown(*split) for split in cuts]
+        _ensure_few(len(splits), settings)
+    return splits
+
+
+def _count(filled: Sequence[_Range], wanted: SplitRequest, settings: Settings) -> int:
+    """Return how many splits there are to be; not more than may be."""
+    target_bytes = wanted.target_bytes
+    if target_bytes is None and wanted.min_splits is None:
+        target_bytes = settings.default_split_bytes
+    count = wanted.min_splits or 1
+    if target_bytes is not None:
+        by_bytes = sum(-(-one.size_bytes // target_bytes) for one in filled)
+        count = max(count, by_bytes)
+    if wanted.max_splits is not None:
+        count = min(count, wanted.max_splits)
+    count = max(count, len(filled))
+    _ensure_few(count, settings)
+    return count
+
+
+def _shares(sizes: Sequence[int], count: int) -> list[int]:
+    """Share `count` parts out so that the largest part is as small as can be; one each at least."""
+    shares = [1] * len(sizes)
+    largest = [(-float(size), index) for index, size in enumerate(sizes)]
+    heapq.heapify(largest)
+    for _ in range(count - len(sizes) if sizes else 0):
+        _, index = largest[0]
+        shares[index] += 1
+        heapq.heapreplace(largest, (-sizes[index] / shares[index], index))
+    return shares

@@ -1,0 +1,396 @@
+"""Tail: one client that follows one partition, told of every commit until somebody ends it.
+
+A tail pulls: it reads on from where it stands when its client has taken what it was sent, so the
+log is its queue. Tails that stand at the same place share one read and one rendering per commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from app.codecs.calls import OffsetSpec, ReadCall, resumed
+from app.codecs.events import (
+    Look,
+    Page,
+    chunk_of,
+    end_event,
+    offsets_event,
+    records_event,
+    retry_line,
+)
+from app.codecs.receipts import Place, page_body, page_frame_bytes, read_headers
+from app.codecs.records_out import render_records
+from app.codecs.stored import View
+from app.http.answers import NO_STORE, Headers, Scope, Send
+from app.http.problems import Draining, kind_of, problem_answer, problem_members
+from app.http.request_checks import trace_of
+from app.limits.admission import Phase
+from app.operations.exchange import Exchange
+from app.operations.read.fetch import (
+    ensure_current,
+    ensure_log_id,
+    fetch_bytes,
+    fetch_from_disk,
+    fetch_now,
+    may_grow,
+    moved_since,
+    start_offset,
+)
+from app.operations.read.slow_clients import PIECE_BYTES, Delivery
+from app.operations.read.wait import Departure, Watch
+from app.operations.request_content import negotiate
+from app.operations.service import Service
+from engine.errors import EngineError
+from engine.guard import WouldWait
+from engine.log.log import Log
+from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
+
+EVENT_STREAM: Final = b"text/event-stream"
+
+PageKey: TypeAlias = tuple[Log, int, int, ReadCall]
+"""What a page is made of: the log, where reading ends now, where the tail stands, how it is read.
+"""
+
+SendNow: TypeAlias = Callable[[bytes], bool]
+"""Writes a piece of the answer if its client has taken what it was sent before."""
+
+
+class _End(NamedTuple):
+    """Why a tail ends; the members of its last event."""
+
+    reason: str
+    detail: str
+    retryable: bool
+    problem: msgspec.Raw | None = None
+
+
+_ANYWHERE: Final = OffsetSpec()
+
+_TOO_SLOW: Final = _End("slow_consumer", "the client took nothing for too long", retryable=True)
+_OVER: Final = _End("time_limit", "a tail lasts no longer than max_tail_ms", retryable=True)
+_GONE: Final = _End("client_gone", "the client hung up", retryable=True)
+
+
+async def open_tail(exchange: Exchange, place: Place, call: ReadCall) -> TailSession:
+    """Begin to follow a partition; raises what a read from there raises, and Overloaded."""
+    negotiate(exchange.head.get(b"accept"), (EVENT_STREAM,))
+    call = resumed(call, exchange.head)
+    exchange.ticket.tail()
+    start = await start_offset(exchange.service, place, call)
+    page = await page_from(exchange.service, place, _shared(call), start)
+    return TailSession(exchange, place, call, page)
+
+
+def _shared(call: ReadCall) -> ReadCall:
+    """Return what of a call all who tail alike have in common."""
+    return call._replace(start=_ANYWHERE, log_id=None, query=b"")
+
+
+class TailSession:
+    """A tail whose first page has been read and that has not been told yet."""
+
+    status: Final = 200
+
+    def __init__(self, exchange: Exchange, place: Place, call: ReadCall, page: Page) -> None:
+        self._exchange = exchange
+        self._service = exchange.service
+        self._place = place
+        self._log_id = place.log.log_id
+        self._call = call
+        self._shared_call = _shared(call)
+        self._offset = page.start
+        self._page = page
+        self._heartbeat_at = self._over_at = 0.0
+
+    def headers(self) -> Headers:
+        """Return the headers of the answer: where the log is, and where the tail begins."""
+        marks = self._page.fetched
+        return [
+            (b"content-type", EVENT_STREAM),
+            NO_STORE,
+            (b"x-accel-buffering", b"no"),  # nginx would keep events until it has many
+            *read_headers(self._place, self._call, marks, self._offset, b"tail"),
+        ]
+
+    async def run(
+        self,
+        scope: Scope,
+        send: Send,
+        trace: bytes | None = None,
+        send_now: SendNow | None = None,
+    ) -> None:
+        """Send events until the client goes or the tail ends; the last one says why.
+
+        With `send_now` what a commit brings may be written where the commit is told.
+        """
+        headers = self.headers()
+        if trace is not None:
+            headers.append((b"traceparent", trace))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        deliveries = self._service.deliveries
+        with (
+            deliveries.begin(scope, send) as delivery,
+            Departure(self._exchange.receive) as departure,
+            self._service.tail.watch((self._place.log,), departure) as watch,
+            self._service.security.lasting.during(
+                self._exchange.caller, partial(_hurry, delivery, watch)
+            ),
+        ):
+            see_to = None
+            if send_now is not None:
+                see_to = partial(self._tell_now, delivery, departure, send_now)
+            end = await self._follow(delivery, departure, watch, see_to)
+            if not departure.is_gone:
+                await delivery.send(self._end_event(end))
+                await send({"type": "http.response.body", "body": b""})
+        self._service.telemetry.tail_ended(end.reason)
+
+    async def _follow(
+        self,
+        delivery: Delivery,
+        departure: Departure,
+        watch: Watch,
+        see_to: Callable[[], bool] | None,
+    ) -> _End:
+        """Tell what is and what will be there; return why no more."""
+        loop = asyncio.get_running_loop()
+        place, settings = self._place, self._service.settings
+        self._over_at = loop.time() + settings.max_tail_ms / 1000
+        self._beat(loop.time())
+        page, self._page = self._page, _seen(self._page)
+        try:
+            begin = retry_line(settings.tail_retry_ms) + self._offsets(page, self._offset)
+            await self._tell(delivery, begin)
+            while True:
+                end = self._due_end(delivery, departure)
+                if end is not None:
+                    return end
+                now = loop.time()
+                if now >= self._over_at:
+                    return _OVER
+                if page.next_offset != self._offset or now >= self._heartbeat_at:
+                    await self._tell(delivery, page.event or self._offsets(page, page.next_offset))
+                    self._beat(now)
+                    page = self._told(page)
+                    continue
+                self._page = page
+                if page.is_all and not moved_since(place, self._call, page.fetched):
+                    watch.wake_by(min(self._heartbeat_at, self._over_at))
+                    await watch.wait(see_to)
+                    page = self._page
+                else:
+                    await asyncio.sleep(0)  # a reader far behind is not the only one
+                if not departure.is_gone:
+                    page = await self._look_again()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client is told
+            return self._end_of(error)
+
+    def _told(self, page: Page) -> Page:
+        """Stand behind a page that the client was sent; return it without what was sent."""
+        self._offset = page.next_offset
+        return _seen(page)
+
+    def _beat(self, now: float) -> None:
+        self._heartbeat_at = now + self._service.settings.tail_heartbeat_ms / 1000
+
+    def _tell_now(self, delivery: Delivery, departure: Departure, send_now: SendNow) -> bool:
+        """Write what a commit has brought, there and then; False if anything else is due."""
+        if delivery.is_slow or departure.is_gone:
+            return False
+        try:
+            look = self._shared_look() or self._look_now()
+            self._exchange.caller.ensure_held(self._service.clock)
+        except Exception:  # noqa: BLE001  # the task meets it again, and tells the client
+            return False
+        if look is None or look.now >= self._heartbeat_at or look.now >= self._over_at:
+            return False
+        if not send_now(look.page.chunk):
+            return False
+        self._beat(look.now)
+        self._page = self._told(look.page)
+        return True
+
+    def _shared_look(self) -> Look | None:
+        """Return what another tail has found in this turn that had seen what this one has."""
+        look, place = self._service.tail_look, self._place
+        if look is None or look.seen is not self._page or look.log_id != self._log_id:
+            return None
+        if look.marks is not place.log.watermarks:
+            return None  # what was found before the last commit is no answer to whoever looks now
+        self._service.telemetry.read(place.log.topic_partition, size_bytes=look.page.size_bytes)
+        return look
+
+    def _look_now(self) -> Look | None:
+        """Find what there is to write here and now, and share it; None if that is a task's."""
+        service, place, isolation = self._service, self._place, self._call.isolation
+        if service.admission.phase is not Phase.READY:
+            return None
+        self._ensure_same()
+        marks = place.log.watermarks
+        end = marks.bound(isolation).offset
+        if end == self._page.fetched.watermarks.bound(isolation).offset:
+            return None  # woken for something else: the log has not moved
+        page = _page_now(service, place, (place.log, end, self._offset, self._shared_call))
+        if page is None or not (page.is_all and page.chunk):
+            return None
+        loop = asyncio.get_running_loop()
+        if service.tail_look is None:
+            loop.call_soon(self._forget_look)
+        look = service.tail_look = Look(self._page, marks, self._log_id, loop.time(), page)
+        return look
+
+    def _forget_look(self) -> None:
+        self._service.tail_look = None
+
+    def _due_end(self, delivery: Delivery, departure: Departure) -> _End | None:
+        """Return why nothing more is to be told, or raise it; None if nothing is in the way."""
+        if delivery.is_slow:
+            return _TOO_SLOW
+        if departure.is_gone:
+            return _GONE
+        if self._service.admission.phase is not Phase.READY:
+            raise Draining("the service is stopping")
+        self._ensure_same()
+        self._exchange.caller.ensure_held(self._service.clock)
+        return None
+
+    def _ensure_same(self) -> None:
+        """Raise unless the log still is the one the tail began with."""
+        ensure_current(self._service, self._place)
+        ensure_log_id(self._place, self._log_id)
+
+    async def _look_again(self) -> Page:
+        """Look from where the tail stands."""
+        service, place = self._service, self._place
+        try:
+            page = await page_from(service, place, self._shared_call, self._offset)
+        except EngineError:
+            # That the log was cut or deleted meanwhile explains better what a read met.
+            service.topic(place.topic)
+            self._ensure_same()
+            raise
+        self._offset = page.start
+        return page
+
+    async def _tell(self, delivery: Delivery, event: bytes) -> None:
+        """Send an event; while the client takes it, it counts among the answers held."""
+        ticket = self._exchange.ticket
+        ticket.hold_answer(len(event))
+        await delivery.send(event)
+        ticket.settle_answer(0)
+
+    def _offsets(self, page: Page, next_offset: int) -> bytes:
+        as_text = self._call.offsets_as_text
+        return offsets_event(self._place, page.fetched, next_offset, as_text=as_text)
+
+    def _end_of(self, error: Exception) -> _End:
+        kind = kind_of(error)
+        path = self._place.path.decode() + "tail"
+        trace = trace_of(self._exchange.head)
+        answer = problem_answer(error, path=path, trace=trace)
+        detail = str(problem_members(error)["detail"])
+        return _End(kind.code, detail, kind.retryable, msgspec.Raw(bytes(answer.body).strip()))
+
+    def _end_event(self, end: _End) -> bytes:
+        return end_event(
+            self._place, end._asdict(), self._offset, as_text=self._call.offsets_as_text
+        )
+
+
+def _hurry(delivery: Delivery, watch: Watch) -> None:
+    """End a tail soon: one that waits for its client is cut off."""
+    if delivery.blocked_since is None:
+        watch.wake()
+    else:
+        delivery.cut_off()
+
+
+async def page_from(service: Service, place: Place, call: ReadCall, offset: int) -> Page:
+    """Return what there is from `offset` on, made once for all who ask in this turn of the loop."""
+    key = _key_of(place, call, offset)
+    return _page_now(service, place, key) or await service.tail_pages.join(key)
+
+
+def _page_now(service: Service, place: Place, key: PageKey) -> Page | None:
+    """Return what there is if it is little and in memory; if not, a worker has begun to make it."""
+    settings, shared = service.settings, service.tail_pages
+    _, _, offset, call = key
+    page = shared.get(key)
+    if page is not None:
+        service.telemetry.read(place.log.topic_partition, size_bytes=page.size_bytes)
+        return page
+    if shared.is_making(key):
+        return None
+    max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
+    found = fetch_now(place, call, offset, max_bytes=max_bytes, cached_only=True)
+    if found is not None and len(found[1].data) <= settings.inline_read_bytes:
+        with suppress(WouldWait):
+            page = _rendered(service, place, call, *found, budget=None)
+            shared.put(key, page)
+            return page
+
+    async def make() -> Page:
+        start, fetched = found or await fetch_from_disk(
+            service.workers.read, place, call, offset, max_bytes=max_bytes
+        )
+        budget = DecodeBudget(settings.decode_limits())
+        render = partial(_rendered, service, place, call, start, fetched, budget=budget)
+        return await service.workers.read(lambda: budget.run(render))
+
+    shared.begin(key, make())
+    return None
+
+
+def _key_of(place: Place, call: ReadCall, offset: int) -> PageKey:
+    # What was made before the last commit is no answer to whoever looks after it.
+    return (place.log, place.log.watermarks.bound(call.isolation).offset, offset, call)
+
+
+def _rendered(
+    service: Service,
+    place: Place,
+    call: ReadCall,
+    start: int,
+    fetched: Fetched,
+    *,
+    budget: DecodeBudget | None,
+) -> Page:
+    """Return the page of what was fetched. Without a budget, on the loop, WouldWait is raised."""
+    settings = service.settings
+    view = View(
+        start=start,
+        max_records=settings.default_fetch_records,
+        max_answer_bytes=settings.max_tail_event_bytes,
+        max_record_bytes=settings.max_answer_bytes,
+        frame_bytes=page_frame_bytes(place),
+        limit_bytes=settings.max_decompressed_batch_bytes,
+        encoding=call.encoding,
+        offsets_as_text=call.offsets_as_text,
+        budget=budget,
+        at_once=budget is None,
+    )
+    rendered = render_records(fetched.data, view)
+    stopped_at = rendered.next_offset
+    next_offset = fetched.next_offset if stopped_at is None else stopped_at
+    event = b""
+    if rendered.count:
+        body = page_body(place, fetched, rendered, next_offset, as_text=call.offsets_as_text)
+        event = records_event(body, next_offset)
+    chunk = chunk_of(event) if 0 < len(event) <= PIECE_BYTES else b""
+    is_all = stopped_at is None and may_grow(fetched)
+    size_bytes = len(fetched.data)
+    fetched = fetched._replace(data=b"")
+    seen = Page(b"", b"", start, next_offset, is_all, fetched, size_bytes, None)
+    return seen._replace(event=event, chunk=chunk, seen=seen)
+
+
+def _seen(page: Page) -> Page:
+    """Return a page without what was sent of it: the same one for all who were sent it."""
+    return page.seen or page

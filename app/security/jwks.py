@@ -1,0 +1,190 @@
+"""The public keys of whoever signs bearer tokens (RFC 7517), from a file or an https address.
+
+They are fetched in the background, never while a request waits, and kept for a limited time when
+fetches fail. A token with a key that is not known asks for a fetch; how often that may happen is
+limited, so that made-up key ids cost the issuer nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+import httpx
+import jwt
+import msgspec
+
+from app.http.problems import CredentialsUnavailable
+from app.settings import Settings
+from engine.clock import Clock
+from engine.errors import InvalidConfig
+from engine.fs.port import FileSystem
+
+_LOG = logging.getLogger(__name__)
+
+MAX_BYTES: Final = 1024 * 1024
+"""A longer key set is refused."""
+
+_FAMILIES: Final[Mapping[str, str]] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+
+Source: TypeAlias = Callable[[], Awaitable[bytes]]
+Jwk: TypeAlias = Mapping[str, Any]
+
+
+class IssuerKeys:
+    """The keys known at the moment. Belongs to the event loop."""
+
+    def __init__(self, source: Source, settings: Settings, clock: Clock) -> None:
+        self.changes = 0
+        """How often the keys have been others than before."""
+        self._source = source
+        self._settings = settings
+        self._clock = clock
+        self._keys: tuple[Jwk, ...] = ()
+        self._prepared: dict[tuple[str | None, str], jwt.PyJWK] = {}
+        self._fetched_ms: int | None = None
+        self._known_ms = 0
+        """When a fetch succeeded last."""
+        self._is_current = False
+        self._wanted = asyncio.Event()
+
+    def find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
+        """Return the key that a token names, None if the issuer has no such key.
+
+        Raises CredentialsUnavailable while that is not known; a fetch is under way then.
+        """
+        found = self._prepared.get((key_id, algorithm)) or self._prepare(key_id, algorithm)
+        if found is not None:
+            return found
+        if self._may_fetch():
+            self._wanted.set()
+        elif self._is_current:
+            return None
+        raise CredentialsUnavailable("the keys of the issuer are being fetched")
+
+    def has_still(self, key_id: str | None, algorithm: str, key: jwt.PyJWK) -> bool:
+        """Whether the issuer has the same key under this id as when it was found."""
+        found = self._prepared.get((key_id, algorithm)) or self._prepare(key_id, algorithm)
+        return found is key or (found is not None and bool(found.key == key.key))
+
+    async def refresh(self) -> None:
+        """Fetch the keys; if that fails those known so far are valid for a limited time."""
+        self._fetched_ms = self._clock.monotonic_ms()
+        self._wanted.clear()
+        self._is_current = False
+        try:
+            keys = _parsed(await self._source())
+        except (OSError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            _LOG.warning("the issuer's keys cannot be fetched: %s", error)
+            stale_ms = self._fetched_ms - self._known_ms
+            if not self._keys or stale_ms < self._settings.jwks_stale_timeout_ms:
+                return
+            _LOG.error("the issuer's keys are too old: no token is accepted until they are fetched")
+            keys = ()
+        else:
+            self._is_current = True
+            self._known_ms = self._fetched_ms
+        if keys != self._keys:
+            self._keys = keys
+            self._prepared.clear()
+            self.changes += 1
+            _LOG.info("the issuer has %d keys", len(keys))
+
+    async def keep_fresh(self) -> None:
+        """Fetch the keys again and again, sooner if a token asks for it; ends when cancelled."""
+        while True:
+            await self.refresh()
+            settings = self._settings
+            pause_ms = settings.jwks_refresh_interval_ms
+            if not self._is_current:
+                pause_ms = min(pause_ms, settings.jwks_retry_interval_ms)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._wanted.wait()
+
+    def _may_fetch(self) -> bool:
+        if self._fetched_ms is None:
+            return True
+        passed_ms = self._clock.monotonic_ms() - self._fetched_ms
+        return passed_ms >= self._settings.jwks_retry_interval_ms
+
+    def _prepare(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
+        """Return the one key for this id and algorithm; a token without an id needs no choice."""
+        fitting = [jwk for jwk in self._keys if _fits(jwk, key_id, algorithm)]
+        if len(fitting) != 1:
+            return None
+        try:
+            prepared = jwt.PyJWK(dict(fitting[0]), algorithm)
+        except jwt.PyJWTError as error:
+            _LOG.warning("key %s of the issuer cannot be used: %s", key_id, error)
+            return None
+        self._prepared[key_id, algorithm] = prepared
+        return prepared
+
+
+def source_of(settings: Settings, fs: FileSystem) -> Source:
+    """Return where the settings say that the keys are; InvalidConfig if they say it wrongly."""
+    if not settings.jwt_issuer or not settings.jwt_audience:
+        raise InvalidConfig("jwks needs jwt_issuer and jwt_audience beside it")
+    address = urlsplit(settings.jwks)
+    if "@" in address.netloc:
+        raise InvalidConfig("jwks takes no credentials in its address: logs name it")
+    is_local = _is_local(address.hostname)
+    if address.scheme == "https" or (address.scheme == "http" and is_local):
+        fetch = partial(
+            _fetched, settings.jwks, settings.jwks_fetch_limit_ms, uses_proxies=not is_local
+        )
+        return lambda: asyncio.to_thread(fetch)
+    if address.scheme:
+        raise InvalidConfig(f"jwks is neither a file nor an https address: {settings.jwks}")
+    path = Path(settings.jwks)
+    return lambda: asyncio.to_thread(fs.read_bytes, path, follow_links=True)
+
+
+def _fetched(url: str, limit_ms: int, *, uses_proxies: bool) -> bytes:
+    """Return what is at the address; TimeoutError if it has not come whole in time."""
+    deadline = monotonic() + limit_ms / 1000
+    content = bytearray()
+    with (
+        httpx.Client(timeout=limit_ms / 1000, trust_env=uses_proxies) as client,
+        client.stream("GET", url) as response,
+    ):
+        response.raise_for_status()
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > MAX_BYTES:
+                raise ValueError(f"the key set is larger than {MAX_BYTES} bytes")
+            if monotonic() > deadline:
+                raise TimeoutError(f"the key set did not come within {limit_ms} ms")
+    return bytes(content)
+
+
+def _is_local(host: str | None) -> bool:
+    return host in {"localhost", "127.0.0.1", "::1"}
+
+
+def _parsed(content: bytes) -> tuple[Jwk, ...]:
+    """Return the keys that can be meant; ValueError if it is no key set, or an empty one."""
+    found = msgspec.json.decode(content, type=dict[str, Any]).get("keys")
+    listed = found if isinstance(found, list) else []
+    keys = tuple(jwk for jwk in listed if isinstance(jwk, dict) and jwk.get("kty") != "oct")
+    if not keys:
+        raise ValueError("it is no JWK set with public keys")
+    return keys
+
+
+def _fits(jwk: Jwk, key_id: str | None, algorithm: str) -> bool:
+    """Whether the key can have made the signature: of this id, kind and purpose."""
+    return (
+        (key_id is None or jwk.get("kid") == key_id)
+        and jwk.get("kty") == _FAMILIES[algorithm[:2]]
+        and jwk.get("alg", algorithm) == algorithm
+        and jwk.get("use", "sig") == "sig"
+    )

@@ -1,0 +1,116 @@
+"""What each operation asks of whoever calls it: one table, complete by a test.
+
+The choice follows Kafka's authorizer: describing a topic is allowed to whoever may do anything with
+it, a reader may move its own cursors, an appender may have producer ids.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from app.security.scopes import ANY_ACTION, METRICS_SCOPE, Action
+
+
+class Reach(enum.Enum):
+    """What a rule looks at."""
+
+    OPEN = "open"
+    """Nothing: not even credentials are asked for."""
+    CALLER = "caller"
+    """Credentials; the operation itself shows or does only what they allow, topic by topic."""
+    METRICS = "metrics"
+    """The scope `metrics`."""
+    SOMEWHERE = "somewhere"
+    """The action on any topic."""
+    TOPIC = "topic"
+    """One of the actions on the topic of the path."""
+
+
+class Rule(NamedTuple):
+    """What one operation asks for."""
+
+    reach: Reach
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Return the scopes of which it asks one, with `{topic}` for that of the path."""
+        if self.reach is Reach.CALLER:
+            return ()
+        if self.reach is Reach.METRICS:
+            return (METRICS_SCOPE,)
+        topic = "{topic}" if self.reach is Reach.TOPIC else "*"
+        return tuple(f"{action.value}:{topic}" for action in self.actions)
+
+    @property
+    def is_administrative(self) -> bool:
+        """Whether whoever did it is told in the audit log."""
+        return self.actions == (Action.ADMIN,)
+
+
+OPEN: Final = Rule(Reach.OPEN)
+CALLER: Final = Rule(Reach.CALLER)
+READS: Final = Rule(Reach.CALLER, (Action.READ,))
+SEE: Final = Rule(Reach.TOPIC, ANY_ACTION)
+READ: Final = Rule(Reach.TOPIC, (Action.READ,))
+APPEND: Final = Rule(Reach.TOPIC, (Action.APPEND,))
+ADMIN: Final = Rule(Reach.TOPIC, (Action.ADMIN,))
+
+RULES: Final[Mapping[str, Rule]] = {
+    "listTopics": CALLER,
+    "putTopic": ADMIN,
+    "getTopic": SEE,
+    "updateTopic": ADMIN,
+    "deleteTopic": ADMIN,
+    "listPartitions": SEE,
+    "getPartition": SEE,
+    "appendTopicRecords": APPEND,
+    "appendRecords": APPEND,
+    "appendBatches": APPEND,
+    "readRecords": READ,
+    "readBatches": READ,
+    "tailRecords": READ,
+    "fetchMany": READS,
+    "getOffsets": SEE,
+    "getOffsetAt": SEE,
+    "getTopicOffsets": SEE,
+    "planSplits": READ,
+    "listSegments": SEE,
+    "downloadSegment": READ,
+    "rollSegment": ADMIN,
+    "flushLog": ADMIN,
+    "runRetention": ADMIN,
+    "deleteRecords": ADMIN,
+    "truncateLog": ADMIN,
+    "compactLog": ADMIN,
+    "listDirectories": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
+    "getScrubReport": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
+    "movePartition": ADMIN,
+    "getMove": SEE,
+    "allocateProducer": Rule(Reach.SOMEWHERE, (Action.APPEND,)),
+    "listProducers": READ,
+    "getAppendOutcome": SEE,
+    "endTransaction": APPEND,
+    "listGroups": READS,
+    "listGroupOffsets": READS,
+    "getGroupOffset": READ,
+    "putGroupOffset": READ,
+    "deleteGroupOffset": READ,
+    "getGroupLag": READS,
+    "getLiveness": OPEN,
+    "getReadiness": OPEN,
+    "getMetrics": Rule(Reach.METRICS),
+    "getLimits": CALLER,
+    "kafkaRestListBrokers": CALLER,
+    "kafkaRestListTopics": CALLER,
+    "kafkaRestGetTopic": SEE,
+    "kafkaRestListPartitions": SEE,
+    "kafkaRestGetPartition": SEE,
+    "kafkaRestGetOffsets": SEE,
+    "kafkaRestReadRecords": READ,
+    "kafkaRestProduceToTopic": APPEND,
+    "kafkaRestProduceToPartition": APPEND,
+    "kafkaRestUseConsumer": CALLER,
+}

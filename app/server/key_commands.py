@@ -1,0 +1,152 @@
+"""`tidelog keys`: make, list and revoke the API keys of a data directory.
+
+They are changed in the directory, whether or not a service runs on it: it looks at the file every
+`api_keys_check_interval_ms`. The first key shuts the door to everybody who has none.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from app.client.commands.session import JsonOption, terminal_session
+from app.client.failures import Failure
+from app.client.terminal import Terminal
+from app.security.keys import add_key, changing_keys, read_keys, revoke_key
+from engine.errors import EngineError
+from engine.fs.filesystem import PosixFileSystem
+
+DirectoryOption: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir", envvar="TIDELOG_DATA_DIRECTORY", help="The service's (first) data directory."
+    ),
+]
+DATA: Final = Path("data")
+
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+keys = typer.Typer(
+    name="keys", help="Make, list and revoke API keys.", no_args_is_help=True, add_completion=False
+)
+
+
+@keys.command()
+def create(
+    *,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for lists and logs.")],
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            "--scope", "-s", help="read:PATTERN, append:PATTERN, admin:PATTERN or metrics; repeat."
+        ),
+    ],
+    expires: Annotated[
+        str | None, typer.Option(help="After which time it ends, such as 12h or 90d; never.")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option("--quota-requests", min=0, help="Requests/s; 0 is no limit.")
+    ] = None,
+    bytes_in: Annotated[
+        int | None, typer.Option("--quota-bytes-in", min=0, help="Bytes/s of bodies.")
+    ] = None,
+    bytes_out: Annotated[
+        int | None, typer.Option("--quota-bytes-out", min=0, help="Bytes/s of answers.")
+    ] = None,
+    data_dir: DirectoryOption = DATA,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key and print it: it is stored nowhere, so this is the only time.
+
+    tidelog keys create spark --scope 'read:clicks.*' --expires 90d
+
+    A pattern is a topic's name in which * stands for any characters.
+    """
+    rates = {"requests": requests, "bytes_in": bytes_in, "bytes_out": bytes_out}
+    now_ms = time.time_ns() // 1_000_000
+    expires_ms = None if expires is None else now_ms + _duration_ms(expires)
+    with _told(as_json=as_json) as terminal:
+        with changing_keys(PosixFileSystem(), data_dir) as stored:
+            key_id, key = add_key(
+                stored,
+                name,
+                tuple(scope),
+                now_ms=now_ms,
+                expires_ms=expires_ms,
+                quota={name: rate for name, rate in rates.items() if rate is not None},
+            )
+        terminal.result({"id": key_id, "name": name, "key": key}, key)
+        if not as_json:
+            terminal.notice(f"this is the only time that the key of {name} is shown")
+
+
+@keys.command("list")
+def list_keys(*, data_dir: DirectoryOption = DATA, as_json: JsonOption = False) -> None:
+    """List the keys: whose they are and what they may do."""
+    with _told(as_json=as_json) as terminal:
+        stored = read_keys(PosixFileSystem(), data_dir) or {}
+        if as_json:
+            for key_id, key in stored.items():
+                shown = {"id": key_id, "name": key.name, "scopes": key.scopes, "quota": key.quota}
+                times = {"created_ms": key.created_ms, "expires_ms": key.expires_ms}
+                terminal.json(shown | times)
+        elif stored:
+            terminal.table(
+                ("name", "id", "scopes", "created", "expires"),
+                (
+                    (
+                        key.name,
+                        key_id,
+                        " ".join(key.scopes),
+                        _shown(key.created_ms),
+                        "never" if key.expires_ms is None else _shown(key.expires_ms),
+                    )
+                    for key_id, key in sorted(stored.items(), key=lambda one: one[1].name)
+                ),
+            )
+        else:
+            terminal.notice("there are no keys: `tidelog keys create NAME --scope …` makes one")
+
+
+@keys.command()
+def revoke(
+    *,
+    key: Annotated[str, typer.Argument(metavar="NAME", help="Its name, or its id.")],
+    data_dir: DirectoryOption = DATA,
+    as_json: JsonOption = False,
+) -> None:
+    """Revoke a key: a service that runs refuses it from its next look on, a second at most."""
+    with _told(as_json=as_json) as terminal:
+        with changing_keys(PosixFileSystem(), data_dir) as stored:
+            key_id, revoked = revoke_key(stored, key)
+        terminal.result({"id": key_id, "name": revoked.name}, f"{revoked.name} is revoked")
+        if not stored:
+            terminal.notice("there is no key left: nobody is let in until one is made")
+
+
+@contextmanager
+def _told(*, as_json: bool) -> Iterator[Terminal]:
+    """Yield where to print; what the engine or the disk refuses is told in a sentence."""
+    with terminal_session(as_json=as_json) as terminal:
+        try:
+            yield terminal
+        except (EngineError, OSError) as error:
+            raise Failure(str(error)) from error
+
+
+def _duration_ms(text: str) -> int:
+    match = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", text)
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a time such as 30m, 12h or 90d")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def _shown(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

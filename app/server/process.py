@@ -1,0 +1,192 @@
+"""The process: settings in, uvicorn running, stopped gracefully. Loaded only by what serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from app.api.application import create_api, framed
+from app.api.cors import with_cors
+from app.api.frame import App
+from app.operations.service import Service
+from app.server.fast_lane import FastLane
+from app.server.malloc import CAN_GIVE_BACK, give_back_when_calm, share_heaps
+from app.server.site_guard import SiteGuard
+from app.server.tls import Certificates, tls_options
+from app.settings import Settings
+from app.wire.connections import TlsHandshake
+from app.wire.hot_appends import HotLane
+from app.wire.protocol import Protocol
+from engine.fs.filesystem import PosixFileSystem
+
+GRACE_SECONDS = 30
+"""What is at work when a signal comes has so long to end."""
+
+SAFE_HEADERS = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")]
+"""On every answer: stored values are never taken for a page, and no URL of ours is told on."""
+
+
+def compose(service: Service, on_failure: Callable[[], None] | None = None) -> App:
+    """Return the whole service: the guard, then the fast lane, then the framed application."""
+    app = FastLane(framed(create_api(service, on_failure), service), service)
+    return SiteGuard(with_cors(app, service.settings), service)
+
+
+class CannotListen(Exception):
+    """The address is another's, or not of this machine."""
+
+
+class Server(uvicorn.Server):
+    """Tells the service to drain as soon as a signal asks it to stop.
+
+    Otherwise long polls would keep their connections, and the process, for as long as they wait.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, certificates: Certificates | None
+    ) -> None:
+        super().__init__(config)
+        self._service = service
+        self.certificates = certificates
+        """With TLS: what is shown to clients."""
+        self._watching: list[asyncio.Task[None]] = []
+        self.addresses: list[str] = []
+        """What is listened on, once it is."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler
+        """Stop accepting and drain; asked again, do not wait for anybody.
+
+        Unlike uvicorn's it does not raise the signal anew at the end: a clean stop exits with 0.
+        """
+        self._service.drain_soon()
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop serving, and close the logs in order even if nobody is waited for."""
+        for task in self._watching:
+            task.cancel()
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then print the address: with port 0 nobody else knows it."""
+        self._take_handshakes()
+        await super().startup(sockets)
+        watches = []
+        if CAN_GIVE_BACK:
+            watches.append(give_back_when_calm(lambda: self.server_state.total_requests))
+        if self.certificates is not None:
+            watches.append(self.certificates.watch())
+        self._watching = [asyncio.create_task(watch) for watch in watches]
+        for server in self.servers:
+            for bound in server.sockets:
+                host, port = bound.getsockname()[:2]
+                shown = f"[{host}]" if ":" in host else host
+                self.addresses.append(f"http{'s' if self.config.is_ssl else ''}://{shown}:{port}")
+                sys.stdout.write(f"tidelog listens on {self.addresses[-1]}\n")
+        sys.stdout.flush()
+
+    def _take_handshakes(self) -> None:
+        """With TLS, have connections accepted without it: they are counted before a handshake."""
+        config = self.config
+        if config.ssl is not None:
+            config.http_protocol_class = partial(  # type: ignore[assignment]  # called, as before
+                TlsHandshake,
+                self._service.admission,
+                config.ssl,
+                self._service.settings.tls_handshake_timeout_ms,
+                config.http_protocol_class,  # type: ignore[arg-type]  # `_protocol_of`
+            )
+            config.ssl = None
+
+
+def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
+    """Serve until a signal comes; return why the data directory could not be opened, if so.
+
+    Raises CannotListen, with everything closed again.
+    """
+    _allow_files()
+    _collect_seldom()
+    share_heaps()
+    service = Service(settings)
+    try:
+        server_of(service, host=host, port=port).run()
+    except SystemExit as ending:  # uvicorn's, while it handles what kept it from listening
+        raise CannotListen(f"{host}:{port} cannot be listened on: {ending.__context__}") from ending
+    return service.failure
+
+
+def _collect_seldom() -> None:
+    """Look for cycles seldom: requests leave none, and what is loaded by now stays.
+
+    Python's thresholds walk everything alive several times a second under load, and thousands of
+    waiting readers are alive.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+def _allow_files() -> None:
+    """Take as many open files as there may be: each connection is one, and each segment several."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems promise more than they give
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def server_of(service: Service, *, host: str, port: int) -> Server:
+    """Return a server that is ready to run."""
+
+    def stop() -> None:
+        server.should_exit = True
+
+    service.sites.listen_on(host)
+    options = tls_options(service.settings)
+    certificates = None
+    if options:
+        certificates = Certificates(service.settings, PosixFileSystem())
+        options["ssl_context_factory"] = certificates.context
+    protocol = partial(
+        _protocol_of(options),
+        hot_lane=HotLane(service),
+        max_header_bytes=service.settings.max_header_bytes,
+    )
+    config = uvicorn.Config(
+        compose(service, stop),
+        host=host,
+        port=port,
+        loop="uvloop",
+        http=protocol,  # type: ignore[arg-type]  # called with uvicorn's arguments, not subclassed
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        backlog=2048,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        headers=SAFE_HEADERS,
+        **options,
+    )
+    server = Server(config, service, certificates)
+    return server
+
+
+def _protocol_of(tls: dict[str, Any]) -> Callable[..., Protocol]:
+    if "ssl_ca_certs" not in tls:
+        return Protocol
+    from app.server.tls_clients import CertifiedProtocol, Sessions  # noqa: PLC0415  # loads cryptography
+
+    return partial(CertifiedProtocol, sessions=Sessions())

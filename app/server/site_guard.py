@@ -1,0 +1,52 @@
+"""The outermost layer: refuses foreign hosts, and changes that pages of other sites ask for.
+
+The lane below ASGI hands on every request that a page could have sent, so nothing goes around it.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from app.api.frame import App, path_as_sent
+from app.api.rest_v2.errors import error_answer, is_for_proxies
+from app.http.answers import Receive, Scope, Send, send_answer
+from app.http.problems import CrossSiteRequest, MisdirectedRequest, kind_of, problem_answer
+from app.http.request_checks import trace_of
+from app.operations.service import Service
+from app.security.sites import PROBES
+
+
+class SiteGuard:
+    """Lets in what `Sites` admits; the rest is refused before a route or its body is looked at."""
+
+    def __init__(self, app: App, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in PROBES:
+            server = scope.get("server")
+            try:
+                self._service.sites.ensure_admitted(
+                    scope["method"],
+                    scope["scheme"],
+                    scope["headers"],
+                    server[0] if server else "",
+                )
+            except (CrossSiteRequest, MisdirectedRequest) as error:
+                await self._refuse(error, scope, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _refuse(self, error: Exception, scope: Scope, send: Send) -> None:
+        started = perf_counter()
+        explain = error_answer if is_for_proxies(scope["path"]) else problem_answer
+        trace = trace_of(dict(scope["headers"]))
+        answer = explain(error, path=path_as_sent(scope), trace=trace)
+        service = self._service
+        service.telemetry.explained(kind_of(error).code)
+        await send_answer(send, answer, trace)
+        seconds = perf_counter() - started
+        service.journal.answered(
+            "other", answer.status, seconds, sent_bytes=len(answer.body), scope=scope
+        )

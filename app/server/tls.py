@@ -1,0 +1,127 @@
+"""TLS: the service's certificate, and renewed ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import uvicorn
+
+from app.settings import Settings
+from engine.errors import InvalidConfig
+from engine.fs.port import FileSystem
+
+_LOG = logging.getLogger(__name__)
+
+Versions: TypeAlias = tuple[str, ...]
+"""Of each file, or why it cannot be opened."""
+
+
+class Certificates:
+    """The certificate in force, read anew when one of its files is another one.
+
+    Connections that are there keep theirs. Files that do not fit each other, as between the two
+    steps of a renewal, change nothing: the next look may find them whole.
+    """
+
+    def __init__(self, settings: Settings, fs: FileSystem) -> None:
+        self._fs = fs
+        self._interval_s = settings.tls_check_interval_ms / 1000
+        files = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        self._files = tuple(path for path in files if path is not None)
+        self._asks_clients = settings.tls_client_ca is not None
+        self._make: Callable[[], ssl.SSLContext]
+        self._current: ssl.SSLContext
+        self._versions: Versions
+
+    def context(self, _: uvicorn.Config, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        """Return what uvicorn listens with: it hands every connection on to the one in force."""
+        self._make = make
+        self._versions = self._look()
+        listening = self._current = self._made()
+        listening.sni_callback = self._hand_on
+        return listening
+
+    def refresh(self) -> None:
+        """Put the files in force if they have changed; on any thread, one at a time."""
+        versions = self._look()
+        if versions == self._versions:
+            return
+        self._versions = versions
+        try:
+            self._current = self._made()
+        except (OSError, ValueError) as error:
+            _LOG.error("the TLS files have changed and cannot be used, yet: %s", error)
+        else:
+            _LOG.info("the TLS files have changed and are in force")
+
+    async def watch(self) -> None:
+        """Look for changes until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await asyncio.to_thread(self.refresh)
+
+    def _made(self) -> ssl.SSLContext:
+        """Return a context of the files as they are.
+
+        A ticket would let its client in without its certificate being verified again: none is
+        issued where certificates count. See `app.server.tls_clients` for sessions without tickets.
+        """
+        context = self._make()
+        if self._asks_clients:
+            context.options |= ssl.OP_NO_TICKET  # up to TLS 1.2
+            context.num_tickets = 0  # TLS 1.3
+        return context
+
+    def _hand_on(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _look(self) -> Versions:
+        return tuple(map(self._version_of, self._files))
+
+    def _version_of(self, path: Path) -> str:
+        try:
+            with self._fs.open(path, read_only=True, follow_links=True) as file:
+                return file.version()
+        except OSError as error:
+            return str(error)
+
+
+def tls_options(settings: Settings) -> dict[str, Any]:
+    """Return uvicorn's options for TLS, none without a certificate.
+
+    Raises InvalidConfig for half a configuration, and for files that cannot be used.
+    """
+    if settings.tls_cert is None:
+        if settings.tls_key is not None or settings.tls_client_ca is not None:
+            raise InvalidConfig("tls_key and tls_client_ca need tls_cert beside them")
+        return {}
+    if settings.tls_key is None:
+        raise InvalidConfig("tls_cert needs tls_key beside it")
+    options: dict[str, Any] = {
+        "ssl_certfile": settings.tls_cert,
+        "ssl_keyfile": settings.tls_key,
+    }
+    if settings.tls_client_ca is not None:
+        options |= {"ssl_ca_certs": settings.tls_client_ca, "ssl_cert_reqs": ssl.CERT_OPTIONAL}
+    _ensure_usable(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    return options
+
+
+def _ensure_usable(cert: Path, key: Path, client_ca: Path | None) -> None:
+    """Try the files, so that what is wrong with them is one sentence and not a stack."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key, password=_refuse_password)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"TLS cannot be set up with these files: {error}") from error
+
+
+def _refuse_password() -> str:
+    raise ValueError("the private key is encrypted")

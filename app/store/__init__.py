@@ -1,0 +1,1 @@
+"""Where topics and partitions are stored: the engine in this process."""

@@ -1,0 +1,119 @@
+"""The only door to threads: limits of their own for appends, reads, administration, compaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Any, TypeAlias, TypeVar
+
+from app.settings import Settings
+from engine.errors import Overloaded
+
+T = TypeVar("T")
+
+
+_Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+
+
+class FairThreads:
+    """Threads that serve holders in turn: much work of one delays no other by more than a piece.
+
+    A holder is a principal or an address, as in `app.limits.shares`.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(count, name)
+        self._lock = Lock()
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
+        """The work that has not begun, by holder; the first holder is served next."""
+
+    def run(self, work: Callable[[], T], holder: str) -> asyncio.Future[T]:
+        """Return what the work will return, done on one of the threads.
+
+        No coroutine: its frame would refer to an error that refers to the frame, and keep both.
+        """
+        job: Future[T] = Future()
+        with self._lock:
+            self._waiting.setdefault(holder, deque()).append((job, work))
+        self._executor.submit(self._run_next)
+        return asyncio.wrap_future(job)
+
+    def _run_next(self) -> None:
+        """Do the next piece of work: one call for each that was handed in, whose it may be."""
+        with self._lock:
+            holder, jobs = self._waiting.popitem(last=False)
+            job, work = jobs.popleft()
+            if jobs:
+                self._waiting[holder] = jobs
+        if not job.set_running_or_notify_cancel():
+            return
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001  # it is raised where the work was handed in
+            job.set_exception(error)
+            del job  # it would keep the error, whose traceback keeps this frame
+        else:
+            job.set_result(result)
+
+    def close(self) -> None:
+        """Let what runs end, and cancel what has not begun."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        for jobs in self._waiting.values():
+            for job, _ in jobs:
+                job.cancel()
+
+
+class Workers:
+    """Four pools, so that slow readers never stop writers and neither stops an operator.
+
+    Compactions take minutes and the cleaner takes one at a time: they queue for a thread of their
+    own, and keep nobody else waiting.
+
+    What waits for a thread is bounded by admission. A piece of work that has begun ends even if its
+    request is gone: an append is never half done.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._writers = FairThreads(settings.write_threads, "tidelog-write")
+        self._readers = FairThreads(settings.read_threads, "tidelog-read")
+        self._admins = ThreadPoolExecutor(settings.admin_threads, "tidelog-admin")
+        self._compactor = ThreadPoolExecutor(1, "tidelog-compact")
+        self._max_compactions = settings.max_compactions
+        self._compactions = 0
+
+    async def write(self, work: Callable[[], T], holder: str = "") -> T:
+        """Run an append that is too large for the event loop, in the holder's turn."""
+        return await self._writers.run(work, holder)
+
+    async def read(self, work: Callable[[], T], holder: str = "") -> T:
+        """Run a read that touches the disk, or renders much, in the holder's turn."""
+        return await self._readers.run(work, holder)
+
+    async def administer(self, work: Callable[[], T]) -> T:
+        """Run administrative work: it may sync, list directories, or wait for a lock."""
+        return await asyncio.get_running_loop().run_in_executor(self._admins, work)
+
+    async def compact(self, work: Callable[[], T]) -> T:
+        """Run a compaction after those that wait; raises Overloaded if too many do."""
+        limit = self._max_compactions
+        if self._compactions >= limit:
+            raise Overloaded(
+                f"max_compactions ({limit}) is reached", limit="max_compactions", limit_value=limit
+            )
+        self._compactions += 1
+        running = asyncio.get_running_loop().run_in_executor(self._compactor, work)
+        running.add_done_callback(self._end_compaction)
+        return await running
+
+    def _end_compaction(self, _: object) -> None:
+        self._compactions -= 1
+
+    def close(self) -> None:
+        """Let what runs end; start nothing more."""
+        for pool in (self._writers, self._readers):
+            pool.close()
+        for executor in (self._admins, self._compactor):
+            executor.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,302 @@
+"""Every group's cursors, in memory and in the log: what a put writes and a get finds.
+
+The log is the truth. A cursor is one record of the compacted topic `__consumer_offsets`; memory
+holds the last record of each key, and besides it those that are not on disk yet. Which of them
+counts is decided when somebody looks, by the high watermark of the log: nobody sees a cursor that
+a power cut can take back, and nothing has to be told when a flush has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from app.http.problems import CursorNotFound, GroupNotFound
+from app.settings import Settings
+from app.store.local.group_loading import Stored, load_cursors
+from app.store.local.group_records import (
+    CursorKey,
+    CursorValue,
+    encode_key,
+    encode_value,
+    partition_of_group,
+)
+from engine.clock import Clock
+from engine.errors import EngineError, PartitionNotFound, PolicyViolation
+from engine.guard import WouldWait
+from engine.log.log import Log
+from engine.log.results import Appended
+from engine.records.builder import build_batch
+from engine.runtime import Runtime
+from engine.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+Hop: TypeAlias = Callable[[Callable[[], Appended]], Awaitable[Appended]]
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+CONFIGURATION: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "segment.bytes": "104857600",
+}
+"""Kafka's `GroupCoordinatorConfig.offsetTopicConfigs`, with the default segment size."""
+
+
+class LoadProgress(NamedTuple):
+    """How many logs of the offsets topic have been read."""
+
+    loaded_logs: int
+    total_logs: int
+
+
+class _Group:
+    """One group: in which log its records are, and the last ones of each of its cursors."""
+
+    __slots__ = ("cursors", "home")
+
+    def __init__(self, home: int) -> None:
+        self.home = home
+        self.cursors: dict[CursorKey, list[Stored]] = {}
+        """At most one record that is on disk, then those that are not yet."""
+
+
+def no_such_group(group: str) -> GroupNotFound:
+    """Return the refusal of a group that is not there."""
+    return GroupNotFound(f"group {group!r} has stored no offset", group=group)
+
+
+class GroupOffsets:
+    """The cursors of all groups. `load` once, on any thread; from then on of the event loop.
+
+    `hop` runs an append that is more than a write on a worker.
+    """
+
+    def __init__(self, runtime: Runtime, settings: Settings, clock: Clock, hop: Hop) -> None:
+        self.changing = asyncio.Lock()
+        """Held from the look at what a cursor is until it is replaced."""
+        self._hop = hop
+        self._runtime = runtime
+        self._settings = settings
+        self._clock = clock
+        self._logs: dict[int, Log] = {}
+        self._failed: dict[int, EngineError] = {}
+        self._groups: dict[str, _Group] = {}
+        self._cursors_count = 0
+        self._is_made = False
+        self.progress = LoadProgress(0, 0)
+
+    def load(self) -> None:
+        """Read all cursors. A log that cannot be read fails whoever asks for its groups, alone."""
+        manager = self._runtime.manager
+        topic = manager.topics().get(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        self.use(self._present())
+        for done, (number, log) in enumerate(self._logs.items()):
+            self.progress = LoadProgress(done, len(self._logs))
+            try:
+                cursors = load_cursors(log, limit_bytes=self._settings.max_decompressed_batch_bytes)
+            except EngineError as error:
+                _LOG.error("the cursors in %s cannot be read: %s", log.topic_partition, error)
+                self._failed[number] = error
+                continue
+            for key, stored in cursors.items():
+                group = self._groups.setdefault(key.group, _Group(number))
+                self._cursors_count += key not in group.cursors
+                group.cursors[key] = [stored]
+        self.progress = LoadProgress(len(self._logs), len(self._logs))
+
+    # -- the topic ---------------------------------------------------------------------------
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the offsets topic is there and compacted, so that cursors can be stored."""
+        return self._is_made
+
+    def make(self) -> dict[int, Log]:
+        """Make the offsets topic, or have a broker's compacted from now on; for a worker thread.
+
+        Its configuration is the one that every broker gives it. Raises what `create_topic` does.
+        """
+        manager = self._runtime.manager
+        topic = manager.topics().get(OFFSETS_TOPIC)
+        if topic is None:
+            partitions = self._settings.offsets_topic_partitions
+            manager.create_topic(OFFSETS_TOPIC, partitions, CONFIGURATION, internal=True)
+        elif "cleanup.policy" not in topic.overrides:
+            manager.update_topic(OFFSETS_TOPIC, CONFIGURATION, internal=True)
+        return self._present()
+
+    def use(self, logs: dict[int, Log]) -> None:
+        """Work with what `make` returned."""
+        self._logs = logs
+        topic = self._runtime.manager.topic(OFFSETS_TOPIC)
+        self._is_made = "cleanup.policy" in topic.overrides
+
+    def _present(self) -> dict[int, Log]:
+        """Return the logs of the topic that are here; a broker of several has not all of them."""
+        return {
+            log.topic_partition.partition: log
+            for log in sorted(self._runtime.manager.logs(), key=lambda log: log.topic_partition)
+            if log.topic_partition.topic == OFFSETS_TOPIC
+        }
+
+    # -- look-ups ----------------------------------------------------------------------------
+
+    def names(self, after: str) -> list[str]:
+        """Return the groups behind this name, sorted; raises if a log could not be read.
+
+        One that is being made or deleted need not have a cursor; `keys` tells.
+        """
+        for error in self._failed.values():
+            raise error.with_traceback(None)
+        return sorted(name for name in self._groups if name > after)
+
+    def keys(self, group: str) -> Iterator[CursorKey]:
+        """Yield the cursors of a group; none if it is not there."""
+        return (key for key, _ in self._settled(group))
+
+    def cursors(self, group: str) -> list[tuple[CursorKey, CursorValue]]:
+        """Return the cursors of a group by topic and partition; raises GroupNotFound."""
+        self._ensure_readable(group)
+        found = sorted(self._settled(group), key=lambda one: one[0])
+        if not found:
+            raise no_such_group(group)
+        return found
+
+    def cursor(self, key: CursorKey) -> Stored:
+        """Return one cursor as it is on disk; raises CursorNotFound."""
+        self._ensure_readable(key.group)
+        stored = self._on_disk(self._versions(key))
+        if stored is None or stored.value is None:
+            raise CursorNotFound(
+                f"group {key.group!r} has stored no offset for {key.topic}-{key.partition}",
+                group=key.group,
+                topic=key.topic,
+                partition=key.partition,
+            )
+        return stored
+
+    def newest(self, key: CursorKey) -> Stored | None:
+        """Return the cursor as the next one will replace it, on disk or not; None if none."""
+        self._ensure_readable(key.group)
+        versions = self._versions(key)
+        return versions[-1] if versions and versions[-1].value is not None else None
+
+    def of_topic(self, topic: str) -> Iterator[list[CursorKey]]:
+        """Yield group by group its cursors in a topic; groups may change meanwhile."""
+        for group in tuple(self._groups.values()):
+            yield [
+                key
+                for key, versions in group.cursors.items()
+                if key.topic == topic and versions[-1].value is not None
+            ]
+
+    # -- changes -----------------------------------------------------------------------------
+
+    async def append(self, key: CursorKey, value: CursorValue | None) -> tuple[Log, Stored]:
+        """Write a cursor, or None to delete it, behind what is in memory; return log and record.
+
+        The caller is inside `changing`. It counts once it is on disk, which is the caller's to wait
+        for. Raises PolicyViolation beyond the limits of groups and cursors, and what an append
+        raises.
+        """
+        assert self.changing.locked(), "what is judged must be what is replaced"
+        home = self._ensure_readable(key.group)
+        group = self._groups.get(key.group)
+        if group is None or key not in group.cursors:
+            self._ensure_room(key.group)
+        now_ms = self._clock.now_ms()
+        content = None if value is None else encode_value(value)
+        batch = build_batch([(now_ms, encode_key(key), content, ())])
+        log = self._logs[home]
+        append = partial(
+            self._runtime.committer.append, log, batch, acks_all=True, wakes=False, checked=True
+        )
+        try:
+            appended = append(at_once=True)
+        except WouldWait:
+            appended = await self._hop(append)
+        stored = Stored(value, home, appended.base_offset)
+        group = self._groups.setdefault(key.group, _Group(home))
+        versions = group.cursors.setdefault(key, [])
+        self._cursors_count += not versions
+        settled = self._on_disk(versions)
+        if settled is not None:
+            del versions[: versions.index(settled)]
+        versions.append(stored)
+        return log, stored
+
+    def forget(self, keys: Sequence[CursorKey]) -> None:
+        """Drop from memory those of the cursors whose deletion is on disk."""
+        for key in keys:
+            versions = self._versions(key)
+            if versions and versions[-1].value is None and self._on_disk(versions) is versions[-1]:
+                group = self._groups[key.group]
+                del group.cursors[key]
+                self._cursors_count -= 1
+                if not group.cursors:
+                    del self._groups[key.group]
+
+    # -- private steps -----------------------------------------------------------------------
+
+    def _ensure_room(self, group: str) -> None:
+        limits = self._settings
+        known = self._groups.get(group)
+        if known is None and len(self._groups) >= limits.max_groups:
+            raise _full("max_groups", limits.max_groups)
+        if known is not None and len(known.cursors) >= limits.max_offsets_per_group:
+            raise _full("max_offsets_per_group", limits.max_offsets_per_group)
+        if self._cursors_count >= limits.max_group_offsets:
+            raise _full("max_group_offsets", limits.max_group_offsets)
+
+    def _ensure_readable(self, group: str) -> int:
+        """Return the log of a group; raise what kept it from being read."""
+        home = self._home(group)
+        if home in self._failed:
+            raise self._failed[home].with_traceback(None)
+        return home
+
+    def _home(self, group: str) -> int:
+        """Return where a group's records are, or where Kafka would put them."""
+        known = self._groups.get(group)
+        if known is not None:
+            return known.home
+        if not self._logs:
+            return 0
+        manager = self._runtime.manager
+        number = partition_of_group(group, manager.topic(OFFSETS_TOPIC).partitions)
+        if number not in self._logs:
+            # That of an offline directory is not replaced: its cursors will be back.
+            with contextlib.suppress(PartitionNotFound):
+                manager.log(TopicPartition(OFFSETS_TOPIC, number))
+            number = list(self._logs)[number % len(self._logs)]
+        return number
+
+    def _versions(self, key: CursorKey) -> list[Stored]:
+        group = self._groups.get(key.group)
+        return [] if group is None else group.cursors.get(key, [])
+
+    def _settled(self, name: str) -> Iterator[tuple[CursorKey, CursorValue]]:
+        group = self._groups.get(name)
+        for key, versions in group.cursors.items() if group is not None else ():
+            stored = self._on_disk(versions)
+            if stored is not None and stored.value is not None:
+                yield key, stored.value
+
+    def _on_disk(self, versions: Sequence[Stored]) -> Stored | None:
+        for stored in reversed(versions):
+            log = self._logs[stored.log_partition]
+            if stored.record_offset < log.watermarks.high_watermark:
+                return stored
+        return None
+
+
+def _full(limit: str, value: int) -> PolicyViolation:
+    return PolicyViolation(f"{limit} ({value}) is reached", limit=limit, limit_value=value)

@@ -1,0 +1,1 @@
+"""One connection: HTTP parsing, body receiver, and the hot operations without ASGI."""

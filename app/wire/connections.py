@@ -1,0 +1,86 @@
+"""Connections from their first moment: counted when they are accepted, before any handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.limits.admission import Admission
+from engine.errors import Overloaded
+
+Uncount = Callable[[], None]
+"""Has to be called once when the connection has ended."""
+
+_NO_SOCKET: Final = -1
+
+
+class CountedProtocol(HttpToolsProtocol):
+    """A connection that may have been counted before it had a transport to write to."""
+
+    uncount: Uncount | None = None
+
+
+def counted(admission: Admission, transport: asyncio.BaseTransport) -> Uncount:
+    """Count a connection; raises Overloaded if there are too many."""
+    client = transport.get_extra_info("peername")
+    accepted = transport.get_extra_info("socket")
+    descriptor = _NO_SOCKET if accepted is None else accepted.fileno()
+    return admission.connect(client[0] if client else "", descriptor)
+
+
+class TlsHandshake(asyncio.Protocol):
+    """A connection that was accepted and is to speak TLS: counted, closed if there are too many.
+
+    An event loop that accepts TLS tells nobody of a connection until its handshake is over: it
+    could neither be counted nor refused before that.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        context: ssl.SSLContext,
+        timeout_ms: int,
+        make: Callable[..., CountedProtocol],
+        **options: Any,  # noqa: ANN401  # uvicorn's
+    ) -> None:
+        self._admission = admission
+        self._context = context
+        self._timeout_s = timeout_ms / 1000
+        self._make = make
+        self._options = options
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, unless there is no room for the connection.
+
+        The socket is taken from the transport, whose first bytes would be taken for the client's.
+        """
+        accepted: socket.socket = transport.get_extra_info("socket")
+        try:
+            uncount = counted(self._admission, transport)
+        except Overloaded:
+            pass
+        else:
+            own = socket.fromfd(accepted.fileno(), accepted.family, accepted.type)
+            shaking = self._shake_hands(own, uncount)
+            self._task = asyncio.get_running_loop().create_task(shaking)
+        transport.abort()  # type: ignore[attr-defined]  # it is one that is written to
+
+    async def _shake_hands(self, own: socket.socket, uncount: Uncount) -> None:
+        """Finish the handshake in time, or close the connection."""
+        protocol = self._make(**self._options)
+        protocol.uncount = uncount
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol, own, ssl=self._context, ssl_handshake_timeout=self._timeout_s
+            )
+        except OSError:
+            pass  # the client's doing: it hung up, it does not speak TLS, it let the time pass
+        finally:
+            if cast("object", protocol.transport) is None:  # else it is told of its end
+                uncount()

@@ -1,0 +1,360 @@
+"""Requests of usual form, below ASGI: from the parser's callbacks to one write of the whole answer.
+
+No task, no scope, no messages: the request is appended at the end of the turn of the loop in which
+its last byte came, and answered where its commit is told. What is not of the usual form is left to
+ASGI, and so is who may not do what they ask for: both lanes take the same steps of
+`app.operations.append.append`, and a test compares bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.codecs.calls import FAST_APPEND_CALLS, AppendCall
+from app.codecs.receipts import Place
+from app.http.answers import Body
+from app.http.problems import RequestTimedOut, ServiceError
+from app.http.request_checks import TRACE
+from app.limits.body_pace import Pace
+from app.operations.append.append import Append, BatchesAppend, Judged, RecordsAppend
+from app.operations.append.batching import Together
+from app.operations.exchange import Exchange
+from app.operations.service import MAX_PLACES, Service
+from app.wire.body_receiver import DIRECT_BYTES, buffer_bytes, lengthen
+from app.wire.hot_reads import HotReads
+from app.wire.hot_request import Asked, HotRefusal, HotRequest, Lane
+from engine.errors import Overloaded
+from engine.guard import WouldWait
+from engine.types import Buffer
+
+_ODD: Final = frozenset(
+    {
+        b"content-digest",
+        b"content-encoding",
+        b"expect",
+        b"idempotency-key",
+        b"origin",
+        b"sec-fetch-site",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""Headers that ask for more than an append: ASGI's lane knows what."""
+
+
+MAX_KNOWN: Final = 1_024
+"""Heads that are remembered, of some hundred bytes each."""
+
+MAX_KNOWN_BYTES: Final = 1_024
+"""A longer head is parsed each time."""
+
+
+class _Task(NamedTuple):
+    """What a URL asks for when something is posted to it."""
+
+    asked: Asked
+    append: type[Append]
+    call: AppendCall
+
+
+class Known(NamedTuple):
+    """The head of an append, understood: it means the same whenever it comes again."""
+
+    url: bytes
+    headers: list[tuple[bytes, bytes]]
+    fields: Mapping[bytes, bytes]
+    body_bytes: int
+    task: _Task
+    judged: Judged | None
+    """None for one that is refused, each time anew."""
+
+
+class HotLane(Lane):
+    """Takes appends and reads from connections; one for all of them. Belongs to the event loop."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        self.together = Together(service)
+        self._reads = HotReads(self)
+        self._tasks: dict[bytes, _Task] = {}
+        self._known: dict[bytes, Known] = {}
+
+    def enter(self, connection: HttpToolsProtocol, head: bytes) -> HotRequest | None:
+        """Return the request whose head is complete, let in; None if it is not one for here.
+
+        The connection answers nothing else at the moment. `head` may be what the parser was given:
+        then it need not be parsed again.
+        """
+        if connection.parser.get_method() == b"GET":
+            return self._reads.enter(connection)
+        known = self._understand(connection)
+        if known is None:
+            return None
+        request = self.admit(connection, known)
+        if request is not None and _is_whole(head, known):
+            self._remember(head, known)
+        return request
+
+    def known(self, head: bytes) -> Known | None:
+        """Return what a head means, byte for byte, if it has been understood before."""
+        return self._known.get(head)
+
+    def admit(self, connection: HttpToolsProtocol, known: Known) -> HotAppend | HotRefusal | None:
+        """Return the request with this head, let in or not; None if it is not one for here."""
+        admitted = self.let_in(connection, known.task.asked, known.fields)
+        if admitted is None or isinstance(admitted, HotRefusal):
+            return admitted
+        place, exchange = admitted
+        request = HotAppend(self, connection, exchange, known)
+        request.begin(place)
+        return request
+
+    def _understand(self, connection: HttpToolsProtocol) -> Known | None:
+        """Return what the head means that the parser has just seen the end of."""
+        url, headers, parser = connection.url, connection.headers, connection.parser
+        task = self._tasks.get(url) or self._look_up(url)
+        if task is None or parser.get_method() != b"POST":
+            return None
+        if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+            return None
+        fields = dict(headers)
+        if len(fields) != len(headers) or not self.is_named(connection, fields):
+            return None
+        length = fields.get(b"content-length", b"")
+        if not _ODD.isdisjoint(fields) or not length.isdigit():
+            return None
+        body_bytes = int(length)
+        if body_bytes > self.service.settings.max_request_bytes:
+            return None
+        judged = None
+        with suppress(ServiceError):
+            judged = task.append.judge(fields, task.call)
+        return Known(url, headers, fields, body_bytes, task, judged)
+
+    def _remember(self, head: bytes, known: Known) -> None:
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[head] = known
+
+    def _look_up(self, url: bytes) -> _Task | None:
+        """Return what a URL asks for, and remember it, if its path is known to be a hot one."""
+        path, _, query = url.partition(b"?")
+        target = self.service.targets.get(path.decode("latin-1"))
+        call = FAST_APPEND_CALLS.get(query)
+        if target is None or call is None or target.kind not in _APPENDS:
+            return None
+        if len(self._tasks) >= MAX_PLACES:
+            self._tasks.clear()
+        operation, append = _APPENDS[target.kind]
+        asked = Asked(operation, "POST", path.decode())
+        task = self._tasks[url] = _Task(asked, append, call)
+        return task
+
+
+class HotAppend(HotRequest):
+    """One append from its complete head to its answer."""
+
+    __slots__ = (
+        "_append",
+        "_body",
+        "_has_body",
+        "_known",
+        "_pace",
+        "_received_bytes",
+        "_size_bytes",
+        "_timer",
+    )
+
+    _append: Append
+    _exchange: Exchange
+    _lane: HotLane
+
+    def __init__(
+        self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, known: Known
+    ) -> None:
+        super().__init__(lane, connection, exchange, known.task.asked)
+        self._known = known
+        self._body: Body = b""
+        self._received_bytes = 0
+        self._size_bytes = 0
+        self._pace: Pace | None = None
+        """None until the first bytes are here and others are waited for."""
+        self._has_body = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, place: Place) -> None:
+        """Make the append; what its headers spoil is answered before its body is there."""
+        known, task = self._known, self._known.task
+        try:
+            judged = known.judged or task.append.judge(known.fields, task.call)
+            self._append = task.append(self._lane.service, place, judged)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
+            self._refuse(error)
+
+    def expect(self, size_bytes: int, first: Buffer) -> None:
+        """Begin to receive a body of this size, of which the first bytes are here."""
+        self._size_bytes = size_bytes
+        if self._hold(room_bytes := buffer_bytes(size_bytes, len(first))):
+            self._body = body = bytearray(room_bytes)
+            body[: len(first)] = first
+        self.came(len(first))
+        self.expect_rest()
+
+    def room(self, rest_bytes: int) -> memoryview:
+        """Return where the next bytes of the body go; `came` is told of them."""
+        if not self._has_body and self._received_bytes == len(self._body):
+            self._grow()
+        if self._has_body:  # nobody wants them any more
+            return memoryview(bytearray(min(rest_bytes, DIRECT_BYTES)))
+        return memoryview(self._body)[self._received_bytes :]
+
+    def _grow(self) -> None:
+        """Make room in the buffer, which is full, counted before it is made."""
+        body = self._body
+        assert isinstance(body, bytearray), "the body is expected"
+        room_bytes = buffer_bytes(self._size_bytes, len(body))
+        if self._hold(room_bytes - len(body)):
+            lengthen(body, room_bytes)
+
+    def _hold(self, size_bytes: int) -> bool:
+        """Count bytes that are about to be held, and return whether there is room for them."""
+        if not self._has_body:
+            try:
+                self._exchange.ticket.hold_body(size_bytes)
+            except Overloaded as error:
+                self._refuse(error)
+        return not self._has_body
+
+    def came(self, size_bytes: int) -> None:
+        """Take note of bytes of the body that are here, unless nobody wants them any more."""
+        if self._has_body:
+            return
+        self._received_bytes += size_bytes
+        self._exchange.caller.received(size_bytes)
+        if self._pace is not None:
+            self._pace.came(size_bytes, self._connection.loop.time())
+
+    def take(self, piece: bytes) -> None:
+        size_bytes = len(piece)
+        if not self._hold(size_bytes):
+            return
+        self.came(size_bytes)
+        if not self._body:
+            self._body = piece
+            return
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += piece
+
+    def expect_rest(self) -> None:
+        if not self._has_body and self._pace is None:
+            loop = self._connection.loop
+            self._pace = Pace(self._lane.service.settings, loop.time())
+            self._timer = loop.call_at(self._pace.deadline, self._look, self._pace)
+
+    def _look(self, pace: Pace) -> None:
+        """Give up a body that does not come; look again later at one that does."""
+        loop = self._connection.loop
+        if loop.time() < pace.deadline:
+            self._timer = loop.call_at(pace.deadline, self._look, pace)
+        else:
+            self._refuse(RequestTimedOut(pace.complaint))
+
+    def finish(self) -> None:
+        """Append: the body is whole, if it is still wanted."""
+        if self._has_body:
+            return
+        self._end_body()
+        append = self._append
+        try:
+            if self._timer is not None:  # the body took its time
+                self._exchange.caller.ensure_valid(self._lane.service.clock)
+            if not append.is_light(self._body):
+                self._start(self._run_on_worker())
+                return
+            if append.is_plain(self._body):
+                append.take(self._body)
+                self._lane.together.add(append, len(self._body), self._appended)
+                return
+            append.run(self._body, at_once=True)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._appended(error)
+        else:
+            self._appended(None)
+
+    def leave(self) -> None:
+        self.disconnected = True
+        if not self._has_body:
+            self._end_body()
+            self._close(0, 0)
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer with the error; what still comes of the body is passed over."""
+        self._end_body()
+        self._start(self._explain(error))
+
+    def _close(self, status: int, sent_bytes: int) -> None:
+        super()._close(status, sent_bytes)
+        # The connection keeps its last request until the next one, and may be idle for long.
+        self._body = b""
+        self._append = None  # type: ignore[assignment]  # it is answered: nobody asks any more
+
+    def _end_body(self) -> None:
+        self._has_body = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _run_on_worker(self) -> None:
+        append, body, exchange = self._append, self._body, self._exchange
+
+        def work() -> None:
+            append.run(body, at_once=False, budget=exchange.budget)
+
+        try:
+            await exchange.decode(exchange.write, work, self._ensure_wanted)
+        except Exception as error:  # noqa: BLE001  # as above
+            await self._explain(error)
+        else:
+            self._appended(None)
+
+    def _appended(self, error: Exception | None) -> None:
+        """Answer when what was appended is on disk, if that is asked for."""
+        append = self._append
+        if error is not None:
+            would_wait = isinstance(error, WouldWait)
+            self._start(self._run_on_worker() if would_wait else self._explain(error))
+            return
+        if append.call.acks == "all":
+            commits = self._lane.service.commits
+            if commits.when(append.place.log, append.end_offset, self._settle):
+                return
+        self._settle(None)
+
+    def _settle(self, error: Exception | None) -> None:
+        if error is not None:
+            self._start(self._explain(self._append.explained(error)))
+            return
+        status, head, body = self._append.receipt()
+        self._send(status, head, body)
+
+
+def _is_whole(head: bytes, known: Known) -> bool:
+    """Whether these bytes are that head and nothing else, and likely to come again.
+
+    Counting its lines tells it from one whose lines end, or go on, as only some parsers read them.
+    """
+    if len(head) > MAX_KNOWN_BYTES or TRACE in known.fields or not head.startswith(b"POST "):
+        return False
+    lines = len(known.headers) + 2
+    return head.count(b"\r\n") == lines and head.count(b"\n") == lines
+
+
+_APPENDS: Final[Mapping[str, tuple[str, type[Append]]]] = {
+    "records": ("appendRecords", RecordsAppend),
+    "batches": ("appendBatches", BatchesAppend),
+}

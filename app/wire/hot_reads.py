@@ -1,0 +1,282 @@
+"""Reads of usual form, below ASGI; who waits at the end of a log is answered where it moves.
+
+A thousand readers that wait for the same commit share one look at the log and one answer: waking
+each is a few checks and one write. What takes long, a read from the disk or the rendering of much,
+is done by the operation that the other lanes call, in a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.codecs.calls import ReadCall, fast_read_call
+from app.codecs.receipts import Place
+from app.http.answers import RECORD_BATCH, SEND_BYTES, Answer
+from app.limits.admission import Phase
+from app.operations.exchange import Exchange
+from app.operations.read.content_coding import ACCEPT_ENCODING, coded
+from app.operations.read.fetch import ensure_current, moved_since, start_now
+from app.operations.read.offsets import get_offsets
+from app.operations.read.read import (
+    batches_answer,
+    find_now,
+    find_on_disk,
+    is_enough,
+    records_answer,
+    records_now,
+)
+from app.operations.read.read_result import Found
+from app.wire.coalescing_transport import JOINED_BYTES
+from app.wire.hot_request import Asked, HotRefusal, HotRequest, Lane, lines_of
+
+MAX_URLS: Final = 1_024
+"""URLs whose meaning is remembered: those at which many wait are few."""
+
+_ODD: Final = frozenset(
+    {b"expect", b"if-none-match", b"origin", b"range", b"transfer-encoding", b"upgrade"}
+)
+"""Headers that ask for more than a read: ASGI's lane knows what."""
+
+_NO_BODY: Final = frozenset({b"", b"0"})
+
+
+class _Task(NamedTuple):
+    """What a URL asks for; the offsets of a log if there is no call."""
+
+    asked: Asked
+    call: ReadCall | None
+
+
+class HotReads:
+    """Takes reads from connections; one for all of them. Belongs to the event loop."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._service = lane.service
+        self._tasks: dict[bytes, _Task] = {}
+
+    def enter(self, connection: HttpToolsProtocol) -> HotRead | HotRefusal | None:
+        """Return the request whose head is complete, let in or not; None if it is not for here."""
+        url = connection.url
+        task = self._tasks.get(url) or self._look_up(url)
+        parser = connection.parser
+        if task is None or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+            return None
+        head = dict(connection.headers)
+        if len(head) != len(connection.headers) or not self._lane.is_named(connection, head):
+            return None
+        if not _ODD.isdisjoint(head) or head.get(b"content-length", b"") not in _NO_BODY:
+            return None
+        admitted = self._lane.let_in(connection, task.asked, head)
+        if admitted is None or isinstance(admitted, HotRefusal):
+            return admitted
+        place, exchange = admitted
+        request = HotRead(self._lane, connection, exchange, task)
+        request.begin(place)
+        return request
+
+    def _look_up(self, url: bytes) -> _Task | None:
+        """Return what a URL asks for, and remember it, if its path is known to be a hot one."""
+        path, _, query = url.partition(b"?")
+        target = self._service.targets.get(path.decode("latin-1"))
+        operation = None if target is None else _OPERATIONS.get(target.kind)
+        if target is None or operation is None:
+            return None
+        call = None if operation == "getOffsets" else fast_read_call(target.kind, query)
+        if call is None and (query or operation != "getOffsets"):
+            return None
+        if len(self._tasks) >= MAX_URLS:
+            self._tasks.clear()
+        task = self._tasks[url] = _Task(Asked(operation, "GET", path.decode()), call)
+        return task
+
+
+class HotRead(HotRequest):
+    """One read from its complete head to its answer, the wait for a commit included."""
+
+    __slots__ = ("_call", "_found", "_media_type", "_place", "_timer", "_wait_until")
+
+    _exchange: Exchange
+
+    def __init__(
+        self, lane: Lane, connection: HttpToolsProtocol, exchange: Exchange, task: _Task
+    ) -> None:
+        super().__init__(lane, connection, exchange, task.asked)
+        self._call = task.call
+        self._media_type = b""
+        self._wait_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._found: Found | None = None
+        """What there was when the wait began; None while nobody waits."""
+
+    def begin(self, place: Place) -> None:
+        """Take the place that is read."""
+        self._place = place
+
+    def finish(self) -> None:
+        """Answer, begin to wait, or leave it to a task."""
+        call, place = self._call, self._place
+        try:
+            if call is None:
+                status, headers, body = get_offsets(place)
+                self._send(status, lines_of(headers), body)
+                return
+            self._media_type = self._wanted(call)
+            start = start_now(place, call)
+            assert start is not None, "a time is no usual place to start"
+            if call.max_wait_ms:
+                wait_ms = min(call.max_wait_ms, self._lane.service.settings.max_wait_ms)
+                self._wait_until = self._connection.loop.time() + wait_ms / 1000
+            self._look(call, start)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
+            self._start(self._explain(error))
+
+    def _wanted(self, call: ReadCall) -> bytes:
+        """Return the media type of the answer; raises NotAcceptable."""
+        if self._operation == "readRecords":
+            return self._exchange.wanted_records(call.media_type)
+        self._exchange.ensure_takes_batches()
+        return RECORD_BATCH
+
+    def _look(self, call: ReadCall, start: int) -> None:
+        found = find_now(self._exchange, self._place, call, start)
+        if found is None:
+            self._start(self._find(call, start))
+        else:
+            self._go_on(call, found)
+
+    def _go_on(self, call: ReadCall, found: Found) -> None:
+        """Answer with what was found, or wait until it is enough."""
+        if is_enough(call, found.fetched) or self._is_over():
+            self._answer(call, found)
+        elif self.disconnected:
+            self._close(0, 0)
+        elif moved_since(self._place, call, found.fetched):
+            self._look(call, found.start)  # on another thread, after it was read
+        else:
+            self._wait(found)
+
+    def _is_over(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        is_late = self._connection.loop.time() >= self._wait_until
+        return is_late or self._lane.service.admission.phase is not Phase.READY
+
+    async def _find(self, call: ReadCall, start: int) -> None:
+        """Read from the disk."""
+        try:
+            self._go_on(call, await find_on_disk(self._exchange, self._place, call, start))
+        except Exception as error:  # noqa: BLE001  # as above
+            await self._explain(error)
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def _wait(self, found: Found) -> None:
+        """Go to sleep at the end of the log; `wake` is called when it moves."""
+        ticket = self._exchange.ticket
+        ticket.settle_answer(0)
+        ticket.park()
+        self._found = found
+        self._timer = self._connection.loop.call_at(self._wait_until, self.wake)
+        service = self._lane.service
+        service.tail.park(self._place.log, self)
+        service.security.lasting.add(self, self._exchange.caller, self.wake)
+
+    def wake(self) -> None:
+        """Look again; answer if there is enough, the time is over or the service stops."""
+        call, found, caller = self._call, self._found, self._exchange.caller
+        assert call is not None, "only reads wait"
+        assert found is not None, "only who waits is woken"
+        self._end_wait()
+        service = self._lane.service
+        try:
+            caller.ensure_held(service.clock)
+            ensure_current(service, self._place)
+            self._look(call, found.start)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._start(self._explain(error))
+
+    def _end_wait(self) -> None:
+        assert self._timer is not None, "whoever waits has one"
+        self._timer.cancel()
+        self._found = None
+        service = self._lane.service
+        service.tail.leave(self._place.log, self)
+        service.security.lasting.remove(self)
+        self._exchange.ticket.resume()
+
+    def leave(self) -> None:
+        """Wait no more: there is nobody to answer."""
+        self.disconnected = True
+        if self._found is not None:
+            self._end_wait()
+            self._close(0, 0)
+
+    # -- answering ---------------------------------------------------------------------------
+
+    def _answer(self, call: ReadCall, found: Found) -> None:
+        """Write a small answer here and now; what takes longer is done in a task."""
+        answer = self._made(call, found)
+        if answer is None or len(answer.body) > JOINED_BYTES or self._may_be_coded(answer):
+            self._start(self._deliver(call, found, answer))
+            return
+        lines = found.lines.get(self._media_type)
+        if lines is None:
+            lines = found.lines[self._media_type] = lines_of(answer.headers)
+        self._send(answer.status, lines, answer.body)
+
+    def _made(self, call: ReadCall, found: Found) -> Answer | None:
+        exchange, place, media_type = self._exchange, self._place, self._media_type
+        if media_type != RECORD_BATCH:
+            return records_now(exchange, place, call, found, media_type)
+        answer = found.answers.get(media_type)
+        if answer is None:
+            answer = batches_answer(exchange, place, call, found.fetched)
+            found.answers[media_type] = answer
+        return answer
+
+    def _may_be_coded(self, answer: Answer) -> bool:
+        if self._media_type == RECORD_BATCH or ACCEPT_ENCODING not in self._exchange.head:
+            return False
+        return len(answer.body) >= self._lane.service.settings.min_coded_bytes
+
+    async def _deliver(self, call: ReadCall, found: Found, answer: Answer | None) -> None:
+        """Make the answer if it is not there yet, and send it as fast as the client takes it."""
+        exchange = self._exchange
+        try:
+            if answer is None:
+                answer = await records_answer(
+                    exchange,
+                    self._place,
+                    call,
+                    found,
+                    self._media_type,
+                    ensure_wanted=self._ensure_wanted,
+                )
+            answer = await coded(exchange.service, exchange.head, answer)
+        except Exception as error:  # noqa: BLE001  # as above
+            await self._explain(error)
+            return
+        status, headers, body = answer
+        size_bytes = len(body)
+        transport = self._connection.transport
+        transport.write(b"".join(self._head(status, lines_of(headers), size_bytes)))
+        view = memoryview(body)
+        for start in range(0, size_bytes, SEND_BYTES):
+            if transport.is_closing():
+                break
+            transport.write(view[start : start + SEND_BYTES])
+            await self._connection.flow.drain()
+        if not self.keep_alive:
+            transport.close()
+        self._end(status, size_bytes)
+
+
+_OPERATIONS: Final[Mapping[str, str]] = {
+    "records": "readRecords",
+    "batches": "readBatches",
+    "offsets": "getOffsets",
+}

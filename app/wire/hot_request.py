@@ -1,0 +1,275 @@
+"""What hot requests have in common: from a complete head to one write of the whole answer.
+
+To uvicorn a hot request is the connection's cycle: it puts what is pipelined behind a cycle until
+`response_complete`, tells it when the connection is lost, and takes `keep_alive` from it when the
+server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping
+from time import perf_counter
+from typing import Any, ClassVar, NamedTuple
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from app.codecs.receipts import Place
+from app.http.answers import Answer, Headers, Scope
+from app.http.problems import Draining, kind_of, problem_answer
+from app.http.request_checks import TRACE, trace_of
+from app.operations.exchange import Exchange, holder_of
+from app.operations.read.content_coding import coded
+from app.operations.read.wait import ClientGone
+from app.operations.service import Service
+from app.security.audit import CALLER_KEY
+from app.security.authority import peer_of
+from app.security.principal import Principal
+from engine.errors import Overloaded, Recovering
+from engine.types import Buffer
+
+
+class Asked(NamedTuple):
+    """What a request is called where it is counted and written down."""
+
+    operation: str
+    method: str
+    path: str
+
+
+class Outsider(NamedTuple):
+    """What a request that was not let in has in the place of an exchange: it holds nothing."""
+
+    head: Mapping[bytes, bytes]
+    caller: Principal
+
+    def close(self) -> None:
+        """Give nothing back."""
+
+
+class Lane:
+    """What the hot requests of one server share. Belongs to the event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.varies_by_origin = bool(service.settings.cors_origins)
+        self._accepted_hosts = service.sites.accepted
+        self._defaults: Headers = []
+        self._preambles: dict[int, bytes] = {}
+
+    def preamble(self, status: int, defaults: Headers) -> bytes:
+        """Return the status line and the server's own headers, which change once a second."""
+        if defaults is not self._defaults:
+            self._defaults = defaults
+            self._preambles.clear()
+        preamble = self._preambles.get(status)
+        if preamble is None:
+            preamble = self._preambles[status] = STATUS_LINE[status] + lines_of(defaults)
+        return preamble
+
+    def is_named(self, connection: HttpToolsProtocol, fields: Mapping[bytes, bytes]) -> bool:
+        """Whether the request has a `Host` under which the service answers."""
+        host, server = fields.get(b"host"), connection.server
+        if host in self._accepted_hosts:
+            return True
+        return host is not None and self.service.sites.accepts(host, server[0] if server else "")
+
+    def let_in(
+        self, connection: HttpToolsProtocol, asked: Asked, fields: Mapping[bytes, bytes]
+    ) -> tuple[Place, Exchange] | HotRefusal | None:
+        """Return where a request leads and its exchange; None if it is not for here after all.
+
+        `fields` are the headers by name. Where there is no room it is refused here: that has to
+        cost little. Who may not do it meets the same on the other lane, which explains it.
+        """
+        target = self.service.targets.get(asked.path)
+        if target is None or connection.flow.write_paused:
+            return None
+        try:
+            caller = self.service.security.authorize(
+                asked.operation,
+                target.place.topic,
+                connection.headers,
+                peer_of(connection.scope),
+            )
+        except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
+            return None
+        try:
+            holder = holder_of(caller, connection.scope)  # type: ignore[arg-type]  # a TypedDict
+            return target.place, Exchange(self.service, fields, caller=caller, holder=holder)
+        except (Draining, Overloaded, Recovering) as error:
+            return HotRefusal(self, connection, Outsider(fields, caller), asked, error)
+
+
+class HotRequest(ABC):
+    """One request that no task and no scope was needed for yet; what its protocol tells it."""
+
+    __slots__ = (
+        "_connection",
+        "_exchange",
+        "_lane",
+        "_operation",
+        "_scope",
+        "_started",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+    )
+
+    message_event: ClassVar = asyncio.Event()
+    """Set by uvicorn, waited for by nobody."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        connection: HttpToolsProtocol,
+        exchange: Exchange | Outsider,
+        asked: Asked,
+    ) -> None:
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = True
+        self._lane = lane
+        self._connection = connection
+        # The connection makes another one for the next request.
+        self._scope: Scope = connection.scope  # type: ignore[assignment]  # a TypedDict
+        self._exchange = exchange
+        self._operation, method, path = asked
+        self._scope.update({"method": method, "path": path, CALLER_KEY: exchange.caller})
+        self._started = perf_counter()
+
+    def take(self, piece: bytes) -> None:  # noqa: B027  # a read has no body
+        """Take a piece of the body, if it is still wanted."""
+
+    def expect_rest(self) -> None:  # noqa: B027  # as above
+        """Wait for the rest of the body as long as any body may take; called after each read."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Do what is asked for: the request is whole."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Give up what nobody is there for any more: the connection is gone."""
+
+    def _start(self, rest: Coroutine[Any, Any, None]) -> None:
+        """Do the rest in a task, which the server waits for when it stops."""
+        tasks = self._connection.tasks
+        task = self._connection.loop.create_task(rest)
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
+
+    def _ensure_wanted(self) -> None:
+        """Raise ClientGone once the connection is lost; called by the thread that does the work."""
+        if self.disconnected:
+            raise ClientGone
+
+    async def _explain(self, error: Exception) -> None:
+        if isinstance(error, ClientGone):
+            self._close(0, 0)
+            return
+        await self._send_coded(self._problem(error))
+
+    def _problem(self, error: Exception) -> Answer:
+        """Return what is said of an error, and count it."""
+        self._lane.service.telemetry.explained(kind_of(error).code)
+        trace = trace_of(self._exchange.head)
+        return problem_answer(error, path=self._scope["path"], trace=trace)
+
+    async def _send_coded(self, answer: Answer) -> None:
+        status, headers, body = await coded(self._lane.service, self._exchange.head, answer)
+        self._send(status, lines_of(headers), body)
+
+    def _send(self, status: int, head: bytes, body: Buffer) -> None:
+        """Write the whole answer at once, give back what the request holds, and count it."""
+        connection = self._connection
+        transport = connection.transport
+        if not transport.is_closing():
+            transport.write(b"".join((*self._head(status, head, len(body)), body)))
+            if not self.keep_alive:
+                transport.close()
+        self._end(status, len(body))
+
+    def _head(self, status: int, head: bytes, body_bytes: int) -> tuple[bytes, ...]:
+        """Return the pieces of the whole head."""
+        fields = self._exchange.head
+        trace = trace_of(fields) if TRACE in fields else None
+        if self._lane.varies_by_origin:
+            head = _varying_by_origin(head)
+        return (
+            self._lane.preamble(status, self._connection.server_state.default_headers),
+            head,
+            b"content-length: %d\r\n" % body_bytes,
+            b"" if trace is None else b"traceparent: %b\r\n" % trace,
+            b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
+        )
+
+    def _end(self, status: int, sent_bytes: int) -> None:
+        """Have the next request begin: this one is answered."""
+        self._exchange.caller.sent(sent_bytes, status)
+        self._close(status, sent_bytes)
+        self._connection.on_response_complete()
+
+    def _close(self, status: int, sent_bytes: int) -> None:
+        """Give back what the request holds, and count it."""
+        self.response_complete = True
+        self._exchange.close()
+        seconds = perf_counter() - self._started
+        self._lane.service.journal.answered(
+            self._operation, status, seconds, sent_bytes=sent_bytes, scope=self._scope
+        )
+
+
+class HotRefusal(HotRequest):
+    """A request for which there is no room: it is answered with all that came of it at once.
+
+    What still comes of its body is passed over.
+    """
+
+    __slots__ = ("_error",)
+
+    def __init__(
+        self,
+        lane: Lane,
+        connection: HttpToolsProtocol,
+        outsider: Outsider,
+        asked: Asked,
+        error: Exception,
+    ) -> None:
+        super().__init__(lane, connection, outsider, asked)
+        self._error: Exception | None = error
+        """None once it is answered."""
+
+    def expect_rest(self) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        error, self._error = self._error, None
+        if error is None:
+            return
+        problem = self._problem(error)
+        if len(problem.body) >= self._lane.service.settings.min_coded_bytes:
+            self._start(self._send_coded(problem))
+        else:
+            self._send(problem.status, lines_of(problem.headers), problem.body)
+
+    def leave(self) -> None:
+        """Do nothing: it holds nothing."""
+
+
+def lines_of(headers: Headers) -> bytes:
+    """Return headers as lines, each with its end."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def _varying_by_origin(lines: bytes) -> bytes:
+    """Return the lines with what `Cors` adds for a client that names no origin.
+
+    Else a cache would give a page what was told to somebody else, and its browser would hide it.
+    """
+    before, name, rest = lines.partition(b"\r\nvary: ")
+    if not name:
+        return lines + b"vary: Origin\r\n"
+    value, end, rest = rest.partition(b"\r\n")
+    return b"".join((before, name, value, b", Origin", end, rest))

@@ -1,0 +1,150 @@
+"""Waiting for commits, on a loop of the test's own."""
+
+import asyncio
+
+import pytest
+
+from app.http.problems import CommitTimedOut
+from app.store.local import commits
+from app.store.local.commits import Commits
+from engine.errors import Overloaded, StorageOffline
+from engine.log.log import Log
+from tests.support.builders import World, new_batch
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def log() -> Log:
+    """A log with one record that is not on disk yet."""
+    log = World().open_log()
+    log.append(new_batch())
+    return log
+
+
+def attached(timeout_ms: int = 1_000) -> tuple[Commits, list[Log], list[str]]:
+    """Commits on the running loop, whom they moved, and how often they asked for a flush."""
+    moved: list[Log] = []
+    asked: list[str] = []
+    made = Commits(timeout_ms=timeout_ms, on_moved=moved.append)
+    made.attach(asyncio.get_running_loop(), lambda: asked.append("flush"))
+    return made, moved, asked
+
+
+async def test_a_waiter_is_settled_by_the_round_that_reaches_it(log: Log) -> None:
+    """One round settles whom it reaches and leaves the others waiting."""
+    made, moved, asked = attached()
+    first, second = made.wait(log, 1), made.wait(log, 2)
+    assert first is not None
+    assert second is not None
+    made.committed([(log, 1)])
+    await first
+    assert (second.done(), made.waiting, moved, asked) == (False, 1, [log], ["flush"])
+    made.committed([(log, 2)])
+    await second
+    assert made.waiting == 0
+
+
+async def test_what_is_on_disk_needs_no_wait(log: Log) -> None:
+    """An offset below the high watermark is not waited for."""
+    made, _, _ = attached()
+    log.commit()
+    assert made.wait(log, 1) is None
+
+
+async def test_a_failed_flush_fails_its_waiters(log: Log) -> None:
+    """Everyone who waits on the log gets the error, and its readers look again."""
+    made, moved, _ = attached()
+    waiting = made.wait(log, 1)
+    given_up = made.wait(log, 1)
+    assert waiting is not None
+    assert given_up is not None
+    given_up.cancel()
+    made.failed([log], StorageOffline("the disk failed"))
+    with pytest.raises(StorageOffline):
+        await waiting
+    assert moved == [log]
+
+
+async def test_a_flush_that_was_refused_fails_its_waiters_with_that(log: Log) -> None:
+    """Only an offline directory leaves it open whether the records are on disk."""
+    made, moved, _ = attached()
+    waiting = made.wait(log, 1)
+    assert waiting is not None
+    made.failed([log], Overloaded("too many files are open", limit="open_files"))
+    with pytest.raises(Overloaded, match="too many files"):
+        await waiting
+    assert moved == [log]
+
+
+async def test_who_waits_after_the_flush_failed_is_told_at_once(log: Log) -> None:
+    """An append on a worker comes to wait when the failed round has told the others."""
+    made, _, asked = attached()
+    log.health.fail(OSError(5, "Input/output error"))
+    waiting = made.wait(log, 1)
+    assert waiting is not None
+    with pytest.raises(StorageOffline, match="Input/output error"):
+        await waiting
+    assert (made.waiting, asked) == (0, [])
+
+
+async def test_a_flush_that_never_comes_is_an_unknown_outcome(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the time is over the waiter is told; one that gave up is passed over."""
+    monkeypatch.setattr(commits, "SWEEP_SECONDS", 0.001)
+    made, _, _ = attached(timeout_ms=1)
+    given_up, waiting = made.wait(log, 1), made.wait(log, 1)
+    assert waiting is not None
+    assert given_up is not None
+    given_up.cancel()
+    with pytest.raises(CommitTimedOut):
+        await waiting
+    assert made.waiting == 0
+
+
+async def test_the_sweep_leaves_those_who_have_time(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep before anybody's time is over settles nobody and comes again."""
+    monkeypatch.setattr(commits, "SWEEP_SECONDS", 0.001)
+    made, _, _ = attached(timeout_ms=60_000)
+    waiting = made.wait(log, 1)
+    assert waiting is not None
+    swept = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.01, swept.set_result, None)
+    await swept
+    assert not waiting.done()
+    made.committed([(log, 1)])
+    await waiting
+
+
+async def test_a_round_may_move_logs_nobody_waits_for(log: Log) -> None:
+    """Readers are woken all the same, and a waiter who gave up is dropped."""
+    made, moved, _ = attached()
+    given_up = made.wait(log, 1)
+    assert given_up is not None
+    given_up.cancel()
+    made.committed([(log, 1)])
+    made.committed([(log, 1)])
+    await settled()
+    assert (moved, made.waiting) == ([log, log], 0)
+
+
+async def settled() -> None:
+    """Return when the loop has run what other threads asked of it."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon_threadsafe(done.set_result, None)
+    await done
+
+
+def test_before_and_after_the_loop_commits_wake_nobody(log: Log) -> None:
+    """A commit while there is no loop, or a closed one, has nobody to tell and does not fail."""
+    moved: list[Log] = []
+    made = Commits(timeout_ms=1, on_moved=moved.append)
+    made.committed([(log, 1)])
+    loop = asyncio.new_event_loop()
+    made.attach(loop, lambda: None)
+    loop.close()
+    made.committed([(log, 1)])
+    assert moved == []
