@@ -1,7 +1,6 @@
-"""HTTP to the service: one keep-alive connection, patient with a service that restarts.
+"""HTTP client of the service: one keep-alive connection, with retries that outlast a restart.
 
-The standard library's client is enough: it moves 1.7 GB/s on loopback, more than Spark takes. A
-client belongs to one thread; whoever needs a second thread makes a second client.
+The standard library's HTTP client moves 1.7 GB/s on loopback, which is more than Spark takes.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ import json
 import random
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from io import BufferedIOBase
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import ServiceError
@@ -24,20 +23,20 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 5.0
 LONGEST_RETRY_AFTER_S: Final = 60.0
 
-# Positions inside an answer become 32-bit offsets of Arrow arrays.
+# Positions in an answer become 32-bit offsets of Arrow arrays.
 MAX_ANSWER_BYTES: Final = (1 << 31) - 1
 
-# A step that ends in an error is lost, so a body is read in steps.
+# If a read fails, its bytes are lost, so a body is read in steps.
 _STEP_BYTES: Final = 256 << 10
 
 _JSON_BODY: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 
-_WORTH_ANOTHER_TRY: Final = frozenset({408, 429, 502, 503, 504})
+_RETRIABLE: Final = frozenset({408, 429, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One response; `is_whole` is False where the connection broke inside the body of a 200."""
+    """One response; `is_whole` is False if the connection broke in the body of a 200."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,7 +45,7 @@ class Answer:
     is_whole: bool = True
 
     def json(self) -> dict[str, Any]:
-        """Return the body as a JSON object; raise ServiceError where it is none."""
+        """Return the body as a JSON object; raise ServiceError if it is not one."""
         try:
             value = json.loads(self.body)
         except ValueError:
@@ -57,10 +56,10 @@ class Answer:
 
 
 class _WholeHead(HTTPResponse):
-    """A response whose head came to its end.
+    """A response whose head must be complete.
 
-    The standard library takes the end of the connection for the end of the head. What then is
-    missing may be the length, and an answer that was cut would look like one without a body.
+    The standard library takes the end of the connection for the end of the head. If Content-Length
+    is among the lines that are missing, a truncated answer would look like one without a body.
     """
 
     def begin(self) -> None:
@@ -77,7 +76,7 @@ class _WholeHead(HTTPResponse):
 
 
 class _Lines:
-    """Hands out lines and remembers the last."""
+    """Reads lines and keeps the last."""
 
     def __init__(self, source: BufferedIOBase) -> None:
         self._source = source
@@ -92,10 +91,10 @@ class _Lines:
 
 
 class ServiceClient:
-    """Requests to one service that may be repeated, and are while that can help.
+    """Sends requests to one service, and retries them.
 
-    Connection errors, 408, 429, 502, 503 and 504 are tried again after a pause that doubles, with
-    jitter, or after what `Retry-After` says. Not thread-safe.
+    Connection errors, 408, 429, 502, 503 and 504 are retried after the time in `Retry-After`, or
+    after a pause that doubles, with jitter. Every request here may be repeated. Not thread-safe.
     """
 
     def __init__(self, endpoint: Endpoint, sleep: Callable[[float], object] = time.sleep) -> None:
@@ -113,7 +112,7 @@ class ServiceClient:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back; the next request would open another."""
+        """Close the connection; the next request opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -123,15 +122,32 @@ class ServiceClient:
     ) -> Answer:
         """Return the answer if its status is 200 or expected; raise ServiceError for any other.
 
-        A 200 whose body broke off is asked for again, or with `may_break` returned with what
-        arrived, if anything did: the caller knows what it is worth.
+        If the connection breaks in the body of a 200, the request is repeated; with `may_break` the
+        bytes that arrived are returned.
         """
         return self.send("GET", path, expected=expected, may_break=may_break)
+
+    def pages(self, path: str, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the items of the list `name` in every page of an answer."""
+        token: str | None = ""
+        while token is not None:
+            query = f"?page_token={quote(token, safe='')}" if token else ""
+            document = self.get(path + query).json()
+            yield from document[name]
+            token = document["next_page_token"]
+
+    def topic_offsets(self, topic: str, query: str = "") -> list[dict[str, Any]] | None:
+        """Return the offsets of each partition of a topic, or None if there is no such topic."""
+        answer = self.get(f"/v1/topics/{quote(topic)}/offsets{query}", expected=frozenset({404}))
+        if answer.status == 404:
+            return None
+        partitions: list[dict[str, Any]] = answer.json()["partitions"]
+        return partitions
 
     def post(
         self, path: str, document: Mapping[str, Any], *, expected: frozenset[int] = frozenset()
     ) -> Answer:
-        """Ask with a JSON document what does not fit into an address; otherwise as `get`."""
+        """Send a JSON document; otherwise like `get`."""
         return self.send("POST", path, json.dumps(document).encode(), expected=expected)
 
     def send(
@@ -144,15 +160,15 @@ class ServiceClient:
         expected: frozenset[int] = frozenset(),
         may_break: bool = False,
     ) -> Answer:
-        """Ask as `get` does; whoever changes something sees to it that twice is as good as once."""
+        """Send a request and return its answer as `get` does. The request must be idempotent."""
         for attempt in range(self._endpoint.retries + 1):
             try:
                 answer = self._exchange(method, path, body, headers)
                 _ensure_whole(answer, may_break=may_break)
             except ssl.SSLCertVerificationError as error:
                 raise ServiceError(
-                    f"{self._endpoint.url} shows a certificate that is not trusted here "
-                    f"({error.verify_message}): set the option caFile to its authority's"
+                    f"the certificate of {self._endpoint.url} is not trusted here "
+                    f"({error.verify_message}): set the option caFile to its CA certificate"
                 ) from error
             except (OSError, HTTPException) as error:
                 self.close()
@@ -160,7 +176,7 @@ class ServiceClient:
             else:
                 if answer.status == 200 or answer.status in expected:
                     return answer
-                if answer.status not in _WORTH_ANOTHER_TRY:
+                if answer.status not in _RETRIABLE:
                     raise ServiceError(self._refusal(method, path, answer))
                 trouble, retry_after = _problem(answer), answer.headers.get("retry-after")
             if attempt < self._endpoint.retries:
@@ -174,13 +190,12 @@ class ServiceClient:
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Answer:
-        """Send one request and read its answer, over the open connection if that still lives."""
+        """Send one request and read its answer, over the open connection if there is one."""
         is_reused = self._connection is not None
         try:
             return self._send(method, path, body, headers)
         except (ConnectionError, HTTPException):
-            # A connection that lay idle may have been closed by the other side meanwhile: that is
-            # no failed attempt.
+            # The server may have closed an idle connection. That does not count as an attempt.
             if not is_reused:
                 raise
             self.close()
@@ -203,12 +218,9 @@ class ServiceClient:
         return Answer(response.status, named, data, is_whole=is_whole)
 
     def _connect(self) -> HTTPConnection:
-        host, port, timeout_s = (
-            self._address.hostname,
-            self._address.port,
-            self._endpoint.timeout_s,
-        )
-        assert host is not None, "the options refuse an url without a host"
+        host, port = self._address.hostname, self._address.port
+        timeout_s = self._endpoint.timeout_s
+        assert host is not None, "the options refuse a URL without a host"
         connection = (
             HTTPConnection(host, port, timeout=timeout_s)
             if self._trust is None
@@ -218,12 +230,12 @@ class ServiceClient:
         return connection
 
     def _read_body(self, response: HTTPResponse) -> tuple[bytearray, bool]:
-        """Read the body; of a 200 that breaks off return what arrived."""
-        if not response.length:  # of unknown length, or none, which has to be read all the same
+        """Return the body and whether it is whole; only that of a 200 may be partial."""
+        if not response.length:  # unknown or 0: the end of the body has to be read all the same
             return bytearray(response.read()), True
         if response.length > MAX_ANSWER_BYTES:
             self.close()
-            raise ServiceError(f"the service answers with {response.length} bytes at once")
+            raise ServiceError(f"the service sends {response.length} bytes in one answer")
         body = bytearray(response.length)
         arrived, trouble = _read_into(response, memoryview(body))
         if arrived == len(body):
@@ -243,7 +255,7 @@ class ServiceClient:
 
 
 def pause_s(attempt: int, retry_after: str | None, chance: float) -> float:
-    """Return how long to wait after a failed attempt, the first being 0; `chance` is 0 to 1."""
+    """Return the pause after failed attempt number `attempt`, from 0; `chance` is 0 to 1."""
     if retry_after is not None and retry_after.strip().isdecimal():
         return min(float(retry_after), LONGEST_RETRY_AFTER_S)
     doubled = FIRST_PAUSE_S * 2.0 ** min(attempt, 32)
@@ -269,7 +281,7 @@ def _read_into(response: HTTPResponse, view: memoryview) -> tuple[int, Exception
 
 
 def _problem(answer: Answer) -> str:
-    """Say in a few words what an error answer says, problem document or not."""
+    """Return status, code and detail of an error answer, with or without a problem document."""
     try:
         document = answer.json()
     except ServiceError:

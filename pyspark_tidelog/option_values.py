@@ -1,27 +1,60 @@
-"""The values that options can have: read once, or refused with one sentence.
+"""Parsing of option values, for both sides: each raises OptionError with one sentence.
 
-Options come as Spark hands them over: text, by lower-case name.
+Options are given as Spark passes them: text, by lower-case name.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pyspark_tidelog.errors import OptionError
 
 INT64_MAX: Final = (1 << 63) - 1
 
-# Kafka's rule for topic names, which also keeps a name from leaving its place in a URL.
+# Kafka's rule for topic names; such a name also cannot change the path of a URL.
 _TOPIC_NAME: Final = r"[a-zA-Z0-9._-]{1,249}"
+
+# Options under names from Spark's Kafka source, and under names that Spark does not redact.
+_OTHER_NAMES: Final = {
+    "apikey": "token",
+    "apikeyfile": "tokenFile",
+    "kafka.bootstrap.servers": "url",
+}
+
+
+def refuse_unknown(
+    given: Iterable[str],
+    known_options: Iterable[str],
+    other_names: Mapping[str, str],
+    hints: Mapping[str, str] | None = None,
+) -> None:
+    """Raise OptionError for an unknown option, with the name that was probably meant.
+
+    A misspelt `startingOffset` must not silently read the whole log.
+    """
+    known = {name.lower(): name for name in known_options}
+    meant = {**_OTHER_NAMES, **other_names}
+    for name in given:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        if name in meant:
+            hint = f"here it is called {meant[name]}"
+        elif near:
+            hint = f"did you mean {known[near[0]]}?"
+        else:
+            hint = f"known are {', '.join(known.values())}"
+        raise OptionError(f"unknown option {name}: {(hints or {}).get(name, hint)}")
 
 
 def integer(
     given: Mapping[str, str], option: str, *, at_least: int, at_most: int = INT64_MAX
 ) -> int | None:
-    """Read a whole number between two bounds, both inclusive, or None where none is given."""
+    """Read an integer between two inclusive bounds; None if it is not given."""
     text = given.get(option.lower())
     if text is None:
         return None
@@ -66,7 +99,7 @@ def seconds(given: Mapping[str, str], option: str, *, default: float) -> float:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text is, or None for anything else."""
+    """Parse a JSON object; return None for anything else."""
     try:
         value = json.loads(text)
     except ValueError:

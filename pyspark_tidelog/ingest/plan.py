@@ -17,11 +17,12 @@ from pyspark_tidelog.lake.folders import FolderSink
 from pyspark_tidelog.lake.inference import SAMPLE_RECORDS, infer_schema
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.lake.target import Place, Sink, parse_place, require_delta
-from pyspark_tidelog.positions import EARLIEST, LogSnapshot
-from pyspark_tidelog.source.fetch import read_split
+from pyspark_tidelog.partitions import LogSnapshot
+from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
+from pyspark_tidelog.source.positions import EARLIEST
 from pyspark_tidelog.source.service import resolve
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.source.tasks import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,8 @@ def _sample(
         end = min(start + SAMPLE_RECORDS, snapshot.marks[log].end_offset)
         if start < end:
             topic_id = snapshot.topic_ids[log.topic]
-            split = Split(log.topic, log.partition, start, end, topic_id)
-            for batch in read_split(options, ["value"], split):
+            wanted = OffsetRange(log.topic, log.partition, start, end, topic_id)
+            for batch in read_range(options, ["value"], wanted):
                 yield from batch.column("value").to_pylist()
 
 

@@ -21,7 +21,7 @@ from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.lake.stored_rows import StoredRows
 from pyspark_tidelog.lake.target import require_delta
 from pyspark_tidelog.lake.verifier import TURN_OFFSETS, Extent, Verdict, Verifier
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.source.stream_offsets import StreamOffset

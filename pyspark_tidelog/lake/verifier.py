@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from pyspark_tidelog.lake.json_rows import JsonRows
 from pyspark_tidelog.lake.layout import REASON, Layout
 from pyspark_tidelog.lake.stored_rows import StoredRows
-from pyspark_tidelog.positions import LogSnapshot, TopicPartition
+from pyspark_tidelog.partitions import LogSnapshot, TopicPartition
 from pyspark_tidelog.records.columns import spark_schema
-from pyspark_tidelog.source.fetch import read_split
+from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.source.tasks import OffsetRange
 
 TURN_OFFSETS: Final = 1 << 25
 """Compared at a time: 300 MB."""
@@ -213,7 +213,7 @@ class Verifier:
 
     def _records(self, window: _Window) -> Iterator[pa.RecordBatch]:
         log = window.log
-        split = Split(
+        split = OffsetRange(
             log.topic,
             log.partition,
             window.start,
@@ -221,7 +221,7 @@ class Verifier:
             self.snapshot.topic_ids.get(log.topic, ""),
         )
         columns = spark_schema(include_headers=self.layout.has_headers).fieldNames()
-        yield from read_split(self.options, columns, split)
+        yield from read_range(self.options, columns, split)
 
     def _expected(self, records: pa.RecordBatch, is_bad: NDArray[np.bool_]) -> NDArray[np.uint64]:
         """Return the fingerprints the records ought to have where the lake has them."""

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_tidelog.errors import OptionError
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.fields import RecordFields, locate_headers
 from pyspark_tidelog.records.varints import Bytes, Int64s, RecordError
 

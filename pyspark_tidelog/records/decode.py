@@ -1,14 +1,13 @@
-"""Raw record batches in, Arrow RecordBatches out.
+"""Decodes record batches into Arrow RecordBatches.
 
-Two sizes matter. Batches are located in groups, enough of them to be walked abreast: an answer of
-the usual size is one group. What is handed to Spark is smaller, about 10,000 records or 1 MiB, so
-that it stays in the caches of either side.
+Batches are decoded in groups, so that NumPy works on many records at once; an answer of the usual
+size is one group. The RecordBatches for Spark are smaller, about 10,000 records or 1 MiB, so that
+they stay in the processor's caches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_tidelog.errors import DamagedBatchError
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.batches import (
     ATTRIBUTES_POSITION,
     BatchFrame,
@@ -31,40 +30,33 @@ from pyspark_tidelog.records.varints import RecordError
 
 MAX_ROWS: Final = 10_000
 MAX_BYTES: Final = 1 << 20
-"""Of one RecordBatch, with the rows."""
+"""The limits of one RecordBatch."""
 
 GROUP_ROWS: Final = 60_000
 GROUP_BYTES: Final = 8 << 20
-"""Of batches located together; compressed ones count three times, for so often they are held."""
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """The offsets wanted of one log; `end_offset` is exclusive."""
-
-    log: TopicPartition
-    start_offset: int
-    end_offset: int
+"""The limits of a group. Compressed batches count three times, because they are held as often."""
 
 
 class Decoder:
-    """Decodes the answers to one range. Not thread-safe."""
+    """Decodes the answers to one offset range; `end_offset` is exclusive. Not thread-safe."""
 
     def __init__(
         self,
-        wanted: OffsetRange,
+        log: TopicPartition,
         columns: Sequence[str],
+        end_offset: int,
         *,
         check_crcs: bool = False,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
-        self._wanted = wanted
-        self._builder = ColumnBuilder(wanted.log, columns)
+        self._log = log
+        self._end_offset = end_offset
+        self._builder = ColumnBuilder(log, columns)
         self._check_crcs = check_crcs
         self._decompressor = Decompressor(limit_bytes)
 
     def frames(self, data: bytes | bytearray, expected_offset: int) -> list[BatchFrame]:
-        """Return the whole batches in an answer; raise DamagedBatchError for other bytes."""
+        """Return the whole batches of an answer; raise DamagedBatchError for anything else."""
         try:
             return whole_batches(data, expected_offset)
         except FrameError as error:
@@ -73,11 +65,11 @@ class Decoder:
     def decode(
         self, data: bytes | bytearray, frames: Sequence[BatchFrame], start_offset: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted records of the batches, in order, as RecordBatches of bounded size.
+        """Yield the records of the batches, in order, as RecordBatches of bounded size.
 
-        Records before `start_offset`, at or beyond the range's end, and control batches are left
-        out: an answer that repeats what an earlier one held repeats nothing here. Raises
-        DamagedBatchError, which names the batch.
+        Leaves out control batches and records outside the range from `start_offset` to the end
+        offset, so records that an earlier answer held are not repeated. Raises DamagedBatchError,
+        which names the batch.
         """
         frames = [frame for frame in frames if frame.next_offset > start_offset]
         for group in self._groups(data, frames):
@@ -88,13 +80,13 @@ class Decoder:
     def _groups(
         self, data: bytes | bytearray, frames: Sequence[BatchFrame]
     ) -> Iterator[list[_Batch]]:
-        """Gather batches, uncompressed, up to the size of a group or one batch above it."""
+        """Collect decompressed batches until a group is full."""
         group: list[_Batch] = []
         rows = size_bytes = 0
         for frame in frames:
             if frame.is_control or frame.records_count == 0:
                 continue
-            if frame.base_offset >= self._wanted.end_offset:
+            if frame.base_offset >= self._end_offset:
                 break
             batch = self._open(data, frame)
             group.append(batch)
@@ -107,7 +99,7 @@ class Decoder:
             yield group
 
     def _open(self, data: bytes | bytearray, frame: BatchFrame) -> _Batch:
-        """Verify the checksum, if that is wanted, and decompress, if that is needed."""
+        """Verify the checksum if that is enabled, and decompress the batch if it is compressed."""
         view = memoryview(data)
         if self._check_crcs:
             computed = crc32c(view[frame.position + ATTRIBUTES_POSITION : frame.end_position])
@@ -133,13 +125,13 @@ class Decoder:
         except RecordError as error:
             if len(group) == 1:
                 raise self._damage(group[0].frame.base_offset, str(error)) from error
-        # Something in the group is wrong: one batch at a time tells which.
+        # Decode the batches one at a time to find the damaged one.
         for batch in group:
             self._locate(data, [batch])
-        raise self._damage(group[0].frame.base_offset, "the batches do not hold together")
+        raise self._damage(group[0].frame.base_offset, "the batches are inconsistent")
 
     def _only_wanted(self, records: RecordFields, start_offset: int) -> RecordFields:
-        offsets, end_offset = records.offsets, self._wanted.end_offset
+        offsets, end_offset = records.offsets, self._end_offset
         if offsets[0] >= start_offset and offsets[-1] < end_offset:
             return records
         chosen = (offsets >= start_offset) & (offsets < end_offset)
@@ -152,19 +144,20 @@ class Decoder:
             raise self._damage(int(records.offsets[0]), str(error)) from error
 
     def _damage(self, offset: int, reason: str) -> DamagedBatchError:
-        log = self._wanted.log
-        return DamagedBatchError(f"damaged batch in {log.described}, at offset {offset}: {reason}")
+        return DamagedBatchError(
+            f"damaged batch in {self._log.described}, at offset {offset}: {reason}"
+        )
 
 
 class _Batch(NamedTuple):
-    """A batch and its uncompressed records, or None where they lie in the answer as they are."""
+    """A batch and its decompressed records; None if they are uncompressed in the answer."""
 
     frame: BatchFrame
     records: bytes | None
 
     @property
     def size_bytes(self) -> int:
-        """Of the uncompressed records."""
+        """The size of the uncompressed records."""
         if self.records is not None:
             return len(self.records)
         return self.frame.end_position - self.frame.payload_position
@@ -173,7 +166,7 @@ class _Batch(NamedTuple):
 def _joined(
     data: bytes | bytearray, group: Sequence[_Batch]
 ) -> tuple[bytes | bytearray, list[tuple[int, int]]]:
-    """Return one buffer with the uncompressed records, and where each batch's lie."""
+    """Return one buffer with the uncompressed records, and the position of each batch in it."""
     if all(batch.records is None for batch in group):
         return data, [(b.frame.payload_position, b.frame.end_position) for b in group]
     view = memoryview(data)
@@ -186,7 +179,7 @@ def _joined(
 
 
 def _pieces(records: RecordFields) -> Iterator[RecordFields]:
-    """Cut what a large batch held into pieces of bounded rows and about bounded bytes."""
+    """Cut records into pieces within the limits of one RecordBatch."""
     rows = len(records)
     if rows == 0:
         return

@@ -1,7 +1,7 @@
-"""One task attempt that writes: transactions under a producer id that nobody else has.
+"""A task attempt that writes, on an executor: transactions under a producer id of its own.
 
-Runs on the executors. Nobody sees the records before the driver commits them; an attempt that fails
-aborts them itself, and one that is killed is in the ledger and aborted by the driver.
+The driver commits them. An attempt that fails aborts its transactions itself; the driver finds a
+killed one in the ledger and aborts its transactions.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_tidelog.client import Answer, ServiceClient
+from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import ServiceError, TidelogError
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.encode import Producer, Records, encode_batch, in_batches
 from pyspark_tidelog.records.varints import Int64s
 from pyspark_tidelog.sink.ledger import Attempt, Ledger
@@ -31,9 +30,9 @@ _SEQUENCES: Final = 1 << 31
 
 
 class WritingAttempt:
-    """Appends rows as transactions, one in each partition they go to.
+    """Appends rows in transactions, one per partition; used by one thread.
 
-    Used by one thread. `finish` returns when everything is on disk; nothing is to be written after.
+    `finish` returns when everything is on disk; `write` must not be called after it.
     """
 
     def __init__(self, client: ServiceClient, ledger: Ledger, *, codec: str) -> None:
@@ -43,10 +42,10 @@ class WritingAttempt:
         self._producer: Producer | None = None
         self._partition_counts: dict[str, int] = {}
         self._logs: dict[TopicPartition, _OpenLog] = {}
-        self._sticky = random.randrange(1 << 16)  # noqa: S311 -- where a spread begins
+        self._sticky = random.randrange(1 << 16)  # noqa: S311 -- spreads the load
 
     def write(self, rows: Rows) -> None:
-        """Append the rows, each partition's in their order."""
+        """Append the rows; those of one partition stay in order."""
         if not len(rows):
             return
         self._announce(rows.topics)
@@ -56,19 +55,19 @@ class WritingAttempt:
         self._sticky += 1
 
     def finish(self) -> Attempt | None:
-        """Have everything on disk; return what the driver commits, None where no row came."""
+        """Wait until everything is on disk; return what the driver commits, None if no rows."""
         if self._producer is None:
             return None
         offsets = {log: one.finish() for log, one in self._logs.items()}
         return Attempt(self._producer, offsets)
 
     def give_up(self) -> None:
-        """Abort what was written, as far as the service can be reached."""
+        """Abort what was written."""
         if self._producer is not None:
             abort(self._client, self._producer, sorted(self._partition_counts))
 
     def _announce(self, topics: pa.Array) -> None:
-        """Note in the ledger, before the first record, where there are going to be records."""
+        """Record the topics in the ledger before the first record is written to them."""
         new = [name for name in pc.unique(topics).to_pylist() if name not in self._partition_counts]
         if not new:
             return
@@ -80,16 +79,16 @@ class WritingAttempt:
         self._partition_counts |= counts
 
     def _partitions_in(self, topic: str) -> int:
-        path = f"/v1/topics/{quote(topic)}/offsets"
-        answer = self._client.get(path, expected=frozenset({404}))
-        if answer.status != 200:
+        partitions = self._client.topic_offsets(topic)
+        if partitions is None:
             raise ServiceError(
-                f"the service has no topic {topic}: create it first, or mend what names it"
+                f"the service has no topic {topic}: create it first, or correct the option or "
+                f"column that names it"
             )
-        return len(answer.json()["partitions"])
+        return len(partitions)
 
     def _by_log(self, rows: Rows) -> Iterator[tuple[TopicPartition, Int64s]]:
-        """Yield each partition that rows go to, with the numbers of its rows in order."""
+        """Yield each partition that rows go to, with the indices of its rows in order."""
         encoded = rows.topics.dictionary_encode()
         numbers = np.asarray(encoded.indices)
         for nth, topic in enumerate(encoded.dictionary.to_pylist()):
@@ -100,7 +99,7 @@ class WritingAttempt:
                 yield log, chosen[partitions == partition]
 
     def _partitions(self, rows: Rows, topic: str, chosen: Int64s) -> Int64s:
-        """Return where each row goes: as it says, by its key, or with all that say nothing."""
+        """Return each row's partition: the row's own, or by its key, or the sticky one."""
         count = self._partition_counts[topic]
         keys = rows.records.keys.take(pa.array(chosen))
         wanted = rows.partitions.take(pa.array(chosen))
@@ -118,16 +117,16 @@ class WritingAttempt:
         return found
 
     def _open(self, log: TopicPartition) -> _OpenLog:
-        assert self._producer is not None, "announced before the first record"
+        assert self._producer is not None, "the topic is recorded before the first record"
         if log not in self._logs:
             self._logs[log] = _OpenLog(self._client, log, self._producer, self._codec)
         return self._logs[log]
 
 
 class _OpenLog:
-    """One partition of an attempt: its next sequence, and the batch that waits for its turn.
+    """One partition of an attempt: its next sequence number, and the batch that is sent next.
 
-    The last batch is held back so that it alone waits for the disk, and with it all before.
+    The last batch is held back, because only it has to wait for the disk (`acks=all`).
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class _OpenLog:
         self._sequence = (self._sequence + len(records)) % _SEQUENCES
 
     def finish(self) -> int:
-        """Have all on disk, and return the first offset."""
+        """Wait until all batches are on disk; return the first offset."""
         self._send_held(acks="all")
         assert self._first_offset is not None, "opened by its first batch"
         return self._first_offset
@@ -157,18 +156,13 @@ class _OpenLog:
     def _send_held(self, *, acks: str) -> None:
         if self._held is None:
             return
-        log = self._log
         answer = self._client.send(
             "POST",
-            f"/v1/topics/{quote(log.topic)}/partitions/{log.partition}/batches?acks={acks}",
+            f"{self._log.path}/batches?acks={acks}",
             self._held,
             headers=_RAW_BATCHES,
             expected=_APPENDED,
         )
         self._held = None
         if self._first_offset is None:
-            self._first_offset = _base_offset(answer)
-
-
-def _base_offset(answer: Answer) -> int:
-    return int(answer.json()["base_offset"])
+            self._first_offset = int(answer.json()["base_offset"])

@@ -1,18 +1,17 @@
-"""What the writers of a log began and what they decided: the write-ahead log of every commit.
+"""The ledger: a topic that is the write-ahead log of every commit.
 
-Each task attempt writes a transaction of its own in every partition it touches, and there is no
-marker that ends several at once. So a write is decided in one place before it is carried out: a
-topic, the ledger, in which
+Each task attempt writes a transaction of its own in every partition, and no single marker ends
+several transactions. So the ledger holds what is decided before it is carried out:
 
-    an attempt    says, before its first record, under which producer id it is going to write
-    a decision    says which attempts of a batch count; of two about one batch the first counts
+    attempt     before its first record: the producer id and the topics it is going to write to
+    decision    the attempts of a batch that count; of two for one batch the first counts
 
-Whatever happens after a decision, it is carried out, by whoever comes next: the driver itself or
-its successor. Attempts that are not in it are aborted. A cursor (a group offset) per writer
-remembers the last batch that is settled, and where in the ledger what comes after it begins.
+After a decision is recorded, it is carried out by the driver or by its successor. Attempts that are
+not in it are aborted. Each writer has a cursor (an offset of a consumer group), which holds the
+last settled batch and the offset in the ledger after it.
 
-A writer is a streaming query, known by the id in its checkpoint, or a batch write, known by its
-name. Every request here may be repeated.
+A writer is a streaming query, identified by the id in its checkpoint, or a batch write, identified
+by its `writeId`. Every request here can be repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from urllib.parse import quote
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import DataLossError, ServiceError
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.encode import Producer
 
 NOTHING_SETTLED: Final = -1
@@ -41,7 +40,7 @@ _CREATED: Final = 201
 
 
 class Cursor(NamedTuple):
-    """How far a writer is: its last settled batch, and where what follows begins in the ledger."""
+    """A writer's last settled batch, and the offset in the ledger after it."""
 
     offset: int
     batch: int
@@ -55,7 +54,7 @@ class Attempt:
     first_offsets: Mapping[TopicPartition, int]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the attempt as a decision has it."""
+        """Return the attempt as a decision stores it."""
         topics: dict[str, dict[str, int]] = {}
         for log, offset in self.first_offsets.items():
             topics.setdefault(log.topic, {})[str(log.partition)] = offset
@@ -63,7 +62,7 @@ class Attempt:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Attempt:
-        """Return what `to_json` wrote."""
+        """Parse the result of `to_json`."""
         first_offsets = {
             TopicPartition(topic, int(partition)): int(offset)
             for topic, partitions in document["first_offsets"].items()
@@ -74,7 +73,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which attempts of a batch count; an empty one says that none does."""
+    """The attempts of a batch that count, which may be none."""
 
     offset: int
     batch: int
@@ -83,69 +82,69 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What a writer noted from an offset of the ledger on."""
+    """What the ledger holds of a writer from an offset on."""
 
     begun: dict[Producer, set[str]] = field(default_factory=dict)
-    """The topics that each attempt said it would write to."""
+    """The topics that each attempt recorded."""
     decisions: dict[tuple[str, int], Decision] = field(default_factory=dict)
-    """By writer and batch: of several about one the first."""
+    """By writer and batch; the first of several for the same batch."""
 
 
 class Ledger:
-    """The ledger as one writer sees it; not thread-safe, as its client is not."""
+    """The ledger as one writer uses it. Not thread-safe."""
 
     def __init__(self, client: ServiceClient, topic: str, write_id: str) -> None:
         self._client = client
         self._topic = topic
         self._write_id = write_id
-        self._log_path = f"/v1/topics/{quote(topic)}/partitions/0"
+        self._log_path = TopicPartition(topic, 0).path
         group = quote(GROUP_PREFIX + write_id, safe="")
         self._cursor_path = f"/v1/groups/{group}/offsets/{quote(topic)}/0"
 
     def cursor(self, *, new_begins_at: str = "log_end_offset") -> Cursor:
-        """Return how far the writer is; a new one begins at the end of the ledger as it is now."""
+        """Return the writer's cursor; that of a new writer begins at the ledger's end."""
         found = self._stored_cursor()
         if found is not None:
             return found
-        self._make()
+        self._create_topic()
         begin = self._client.get(f"{self._log_path}/offsets").json()[new_begins_at]
         self._put_cursor(Cursor(int(begin), NOTHING_SETTLED), {"If-None-Match": "*"})
         found = self._stored_cursor()
         if found is None:
-            raise ServiceError(f"the cursor of {self._write_id} in {self._topic} is not kept")
+            raise ServiceError(f"the service lost the cursor of {self._write_id} in {self._topic}")
         return found
 
     def settle(self, decision: Decision) -> None:
-        """Note that a batch is carried out: it will not be looked at again."""
+        """Record that a decision was carried out, and skip its batch from now on."""
         self._put_cursor(Cursor(decision.offset + 1, decision.batch), {})
 
     def move(self, offset: int) -> None:
-        """Note that what is below an offset will not be looked at again."""
+        """Skip what is below an offset from now on."""
         self._put_cursor(Cursor(offset, NOTHING_SETTLED), {})
 
     def offset_at(self, time_ms: int) -> int:
-        """Return where the notes of a time begin, or the end if there are none so late."""
+        """Return the first offset at or after a time, or the ledger's end if there is none."""
         path = f"{self._log_path}/offsets"
         found = self._client.get(f"{path}?timestamp={time_ms}").json()["offset"]
         return int(self._client.get(path).json()["high_watermark"] if found is None else found)
 
     def forget(self) -> None:
-        """Delete the cursor of a writer that never comes again."""
+        """Delete the cursor of a writer that will not run again."""
         gone = frozenset({204, _NOT_FOUND})
         self._client.send("DELETE", self._cursor_path, expected=gone)
 
     def begin(self, producer: Producer, topics: Sequence[str]) -> None:
-        """Note, on disk, that an attempt is going to write to topics."""
+        """Record durably that an attempt is going to write to topics."""
         self._append({"producer": list(producer), "topics": list(topics)})
 
     def decide(self, batch: int, attempts: Sequence[Attempt]) -> None:
-        """Note, on disk, which attempts of a batch count, if nobody has decided before."""
+        """Record durably which attempts of a batch count, unless a decision is there already."""
         self._append({"batch": batch, "attempts": [attempt.to_json() for attempt in attempts]})
 
     def entries(
         self, offset: int, end_offset: int | None = None, *, of_all: bool = False
     ) -> Entries:
-        """Return what this writer, or any, noted; raises DataLossError if that is gone."""
+        """Return what this writer (or any) recorded; raise DataLossError if it was deleted."""
         found = Entries()
         while True:
             page = self._page(offset, end_offset)
@@ -173,9 +172,9 @@ class Ledger:
         )
         if answer.status != 200:
             raise DataLossError(
-                f"the ledger {self._topic} no longer has what {self._write_id} noted from offset "
-                f"{offset} on: look for its open transactions, and begin with a new checkpoint or "
-                f"writeId"
+                f"the ledger {self._topic} no longer holds the entries of {self._write_id} from "
+                f"offset {offset} on: look for its open transactions, and begin with a new "
+                f"checkpoint or writeId"
             )
         return answer.json()
 
@@ -202,11 +201,11 @@ class Ledger:
             expected=frozenset({_CREATED, 412}),
         )
 
-    def _make(self) -> None:
-        """Create the topic if it is not there; who may not do that has it made before."""
+    def _create_topic(self) -> None:
+        """Create the topic if it does not exist; without the permission, create it beforehand."""
         path = f"/v1/topics/{quote(self._topic)}"
         if self._client.get(path, expected=frozenset({_NOT_FOUND})).status == 200:
             return
         body = json.dumps({"partitions": 1, "config": _CONFIGURATION}).encode()
-        # 409: made by another meanwhile, with a configuration of its own.
+        # 409: another writer created it meanwhile with another configuration.
         self._client.send("PUT", path, body, expected=frozenset({_CREATED, 409}))

@@ -1,53 +1,50 @@
-"""The options of the write side, parsed and validated once; as strict as those of the source."""
+"""The options of the write side, parsed and validated once."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark_tidelog.endpoint import ENDPOINT_OPTIONS, Endpoint, parse_endpoint
 from pyspark_tidelog.errors import OptionError
-from pyspark_tidelog.option_values import ensure_topic_name
+from pyspark_tidelog.option_values import ensure_topic_name, refuse_unknown
 from pyspark_tidelog.records.encode import CODECS
 
 DEFAULT_LEDGER: Final = "tidelog-spark-writes"
 
-# The ledger's cursors are those of a group; its name has room for as much as that less a prefix.
+# The name is part of the name of a consumer group, which has a prefix of its own.
 LONGEST_WRITE_ID: Final = 200
 
 _KNOWN: Final = (*ENDPOINT_OPTIONS, "topic", "compression", "ledger", "writeId")
-# What Spark hands to every sink beside its own options.
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
-# What a job that comes from Kafka's sink may bring along; and a name that Spark does not redact.
-_OTHER_NAMES: Final = {
-    "apikey": "token",
-    "apikeyfile": "tokenFile",
-    "kafka.bootstrap.servers": "url",
+# Spark passes its own options to every sink as well.
+_OWN_OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
+_KAFKA_NAMES: Final = {
     "kafka.compression.type": "compression",
     "kafka.transactional.id": "writeId",
 }
+_HINTS: Final = {"includeheaders": "headers are written where there is a column headers"}
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where and how rows are written."""
+    """The options of one write."""
 
     endpoint: Endpoint
     topic: str | None = None
-    """Goes before a column `topic`, as in Kafka's sink."""
+    """Takes precedence over a column `topic`, as in Spark's Kafka sink."""
     compression: str = "none"
     ledger: str = DEFAULT_LEDGER
-    """The topic in which writers note what they began and what they decided."""
+    """The topic in which writers record what they began and what they decided."""
     write_id: str | None = None
-    """Of a batch: a write with the same name happens once, however often it is run."""
+    """For batch queries: a write with this name happens once, however often it runs."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> WriteOptions:
-        """Read every option, or raise OptionError for the first that is wrong."""
+        """Parse every option; raise OptionError for the first that is wrong."""
         given = {name.lower(): value for name, value in raw.items()}
-        _refuse_unknown(given)
+        ours = [name for name in given if name not in _OWN_OF_SPARK]
+        refuse_unknown(ours, _KNOWN, _KAFKA_NAMES, _HINTS)
         topic, ledger = given.get("topic") or None, given.get("ledger") or DEFAULT_LEDGER
         for option, name in (("topic", topic), ("ledger", ledger)):
             if name is not None:
@@ -69,24 +66,9 @@ class WriteOptions:
         return cls(parse_endpoint(given), topic, compression, ledger, write_id)
 
     def for_stream(self) -> WriteOptions:
-        """Return the options for a stream; raise OptionError for one that makes no sense."""
+        """Return the options; raise OptionError for one that makes no sense in a stream."""
         if self.write_id is not None:
             raise OptionError(
                 "option writeId is for batch queries: a stream is known by its checkpoint"
             )
         return self
-
-
-def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in _KNOWN}
-    for name in given:
-        if name in known or name in _SPARKS_OWN:
-            continue
-        near = difflib.get_close_matches(name, known, n=1)
-        if name in _OTHER_NAMES:
-            hint = f"here it is called {_OTHER_NAMES[name]}"
-        elif name == "includeheaders":
-            hint = "headers are written where there is a column headers"
-        else:
-            hint = f"did you mean {known[near[0]]}?" if near else f"known are {', '.join(_KNOWN)}"
-        raise OptionError(f"unknown option {name}: {hint}")

@@ -1,4 +1,4 @@
-"""Kafka's partitioner over a column: murmur2 of all keys at once, as Java's client computes it."""
+"""Kafka's default partitioner, for a whole column: murmur2 of all keys at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _MULTIPLIER: Final = 0x5BD1E995
 
 
 def partitions_of(keys: pa.Array, count: int) -> Int64s:
-    """Return the partition, of `count`, into which a Kafka producer puts each key.
-
-    What it is for a null is of no meaning.
-    """
+    """Return the partition to which a Kafka producer sends each key; undefined for a null."""
     return (_murmur2(keys) & 0x7FFFFFFF) % count
 
 

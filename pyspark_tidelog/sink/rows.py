@@ -1,8 +1,8 @@
-"""Rows that Spark hands over, as the columns of records: those of Spark's Kafka sink.
+"""Converts Spark's rows to records. The columns are those of Spark's Kafka sink, and `timestamp`.
 
 `value` is required; `key`, `headers`, `topic`, `partition` and `timestamp` are optional. Strings
-become their UTF-8, as in Kafka's sink. `offset` and `timestampType` are passed over, so that what
-was read can be written; every other column is refused.
+are encoded as UTF-8. `offset` and `timestampType` are ignored, so that what was read can be
+written; every other column is refused.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-_PASSED_OVER: Final = frozenset({"offset", "timestampType"})
+_IGNORED: Final = frozenset({"offset", "timestampType"})
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of many partitions, and where each wants to go."""
+    """Records with the topic and partition that each is written to."""
 
     records: Records
     topics: pa.Array
-    """One per record, none null."""
+    """One per record, never null."""
     partitions: pa.Array
-    """One per record; null where the key decides, or nothing."""
+    """One per record; null if the key decides."""
 
     def __len__(self) -> int:
         return len(self.records)
 
 
 def ensure_writable(schema: StructType, *, has_topic: bool) -> None:
-    """Raise OptionError for columns that are no records."""
+    """Raise OptionError for columns that cannot be written."""
     for field in schema.fields:
-        if field.name in _PASSED_OVER:
+        if field.name in _IGNORED:
             continue
         allowed = _ALLOWED.get(field.name)
         if allowed is None:
@@ -70,7 +70,7 @@ def ensure_writable(schema: StructType, *, has_topic: bool) -> None:
 
 
 def rows_of(batch: pa.RecordBatch, topic: str | None) -> Rows:
-    """Return the rows of a batch; `topic` goes before the column. Raises TidelogError."""
+    """Return the rows of a batch. `topic` takes precedence over the column. Raises TidelogError."""
     names, count = batch.schema.names, batch.num_rows
     if topic is not None:
         topics = pa.repeat(pa.scalar(topic), count)
@@ -78,7 +78,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> Rows:
         topics = batch["topic"].cast(pa.string())
         if topics.null_count:
             raise TidelogError(
-                "column topic is null in a row: set the option topic, or leave such rows out"
+                "column topic is null in a row: set the option topic, or filter such rows out"
             )
     partitions = batch["partition"] if "partition" in names else pa.nulls(count, pa.int32())
     keys = _binary(batch["key"]) if "key" in names else pa.nulls(count, pa.binary())
@@ -91,7 +91,7 @@ def _binary(array: pa.Array) -> pa.Array:
 
 
 def _times(batch: pa.RecordBatch) -> Int64s:
-    """Return milliseconds; a row without a time is written now."""
+    """Return milliseconds; a row without a timestamp gets the current time."""
     now_ms = time.time_ns() // 1_000_000
     if "timestamp" not in batch.schema.names:
         return np.full(batch.num_rows, now_ms, np.int64)

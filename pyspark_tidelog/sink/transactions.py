@@ -1,17 +1,16 @@
-"""How transactions end: the markers that the driver has written, repeated until they are there."""
+"""Commits and aborts transactions. Every step can be repeated."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
-from urllib.parse import quote
 
 from pyspark_tidelog.client import Answer, ServiceClient
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import DataLossError
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.batches import HEADER_BYTES, BatchFrame, whole_batches
 from pyspark_tidelog.records.encode import Producer
 from pyspark_tidelog.sink.ledger import Attempt
@@ -22,16 +21,16 @@ _PAGE_BYTES: Final = 1 << 20
 _PRODUCER_POSITION: Final = 43
 _COMMIT: Final = 1
 
-# The producer is fenced, unknown, or has no transaction open.
+# The producer is fenced, unknown, or has no open transaction.
 _NOT_OPEN: Final = frozenset({403, 404, 409})
 
 _Item = TypeVar("_Item")
 
 
 def commit_all(endpoint: Endpoint, attempts: Iterable[Attempt]) -> None:
-    """Commit every transaction of the attempts; those that are committed already stay so.
+    """Commit every transaction of the attempts that is not committed yet.
 
-    Raises DataLossError where one was aborted by somebody else.
+    Raises DataLossError if another client aborted one.
     """
     wanted = [
         (attempt.producer, log, offset)
@@ -42,26 +41,28 @@ def commit_all(endpoint: Endpoint, attempts: Iterable[Attempt]) -> None:
 
 
 def abort_all(endpoint: Endpoint, begun: Iterable[tuple[Producer, Sequence[str]]]) -> None:
-    """Abort every transaction of the producers in the topics they named."""
+    """Abort every transaction of the producers in the topics that they named."""
     _concurrently(endpoint, list(begun), lambda client, item: abort(client, *item))
 
 
 def abort(client: ServiceClient, producer: Producer, topics: Sequence[str]) -> None:
-    """Abort a producer's transactions wherever one is open, and shut it out.
+    """Abort the producer's open transactions and fence it.
 
-    The marker's epoch is above the producer's: what a task that is still dying sends later to the
-    same partition is refused.
+    The marker has the next producer epoch, so the service refuses what a dying task sends later to
+    the same partitions.
     """
-    above = Producer(producer.producer_id, producer.producer_epoch + 1)
+    next_epoch = Producer(producer.producer_id, producer.producer_epoch + 1)
     for topic in topics:
-        path = f"/v1/topics/{quote(topic)}/offsets"
-        answer = client.get(path, expected=frozenset({404}))
-        if answer.status == 200:
-            for partition in answer.json()["partitions"]:
-                log = TopicPartition(topic, int(partition["partition"]))
-                # An open transaction keeps the last stable offset below the high watermark.
-                if partition["last_stable_offset"] < partition["log_end_offset"]:
-                    _end(client, above, log, "abort")
+        for log in open_partitions(client, topic):
+            _end(client, next_epoch, log, "abort")
+
+
+def open_partitions(client: ServiceClient, topic: str) -> Iterator[TopicPartition]:
+    """Yield the partitions of a topic in which a transaction is open."""
+    for marks in client.topic_offsets(topic) or []:
+        # An open transaction keeps the last stable offset below the log's end.
+        if marks["last_stable_offset"] < marks["log_end_offset"]:
+            yield TopicPartition(topic, int(marks["partition"]))
 
 
 def _commit(client: ServiceClient, producer: Producer, log: TopicPartition, offset: int) -> None:
@@ -69,8 +70,8 @@ def _commit(client: ServiceClient, producer: Producer, log: TopicPartition, offs
     if answer.status == 200 or _is_committed(client, producer, log, offset):
         return
     raise DataLossError(
-        f"a transaction in {log.described}, from offset {offset} on, was aborted after it had "
-        f"been decided to commit it: its records are lost, and have to be written again"
+        f"a transaction in {log.described}, from offset {offset} on, was aborted after the "
+        f"decision to commit it: its records are lost and must be written again"
     )
 
 
@@ -80,23 +81,19 @@ def _end(client: ServiceClient, producer: Producer, log: TopicPartition, action:
         "producer_epoch": producer.producer_epoch,
         "action": action,
     }
-    path = f"/v1/topics/{quote(log.topic)}/partitions/{log.partition}/transactions"
-    return client.post(path, document, expected=_NOT_OPEN)
+    return client.post(f"{log.path}/transactions", document, expected=_NOT_OPEN)
 
 
 def _is_committed(
     client: ServiceClient, producer: Producer, log: TopicPartition, offset: int
 ) -> bool:
-    """Look for the marker that ended a transaction, from its first offset on."""
+    """Search from the transaction's first offset for the marker that ended it."""
     while True:
-        path = (
-            f"/v1/topics/{quote(log.topic)}/partitions/{log.partition}/batches"
-            f"?offset={offset}&max_bytes={_PAGE_BYTES}"
-        )
+        path = f"{log.path}/batches?offset={offset}&max_bytes={_PAGE_BYTES}"
         answer = client.get(path, expected=frozenset({404, 410, 416}))
         if answer.status != 200:
-            # Below the log's start: all of it was read, or deleted, as committed records are. A
-            # log that ends before has lost what it had.
+            # 410: below the log start. It was committed, and then deleted by retention. A log that
+            # ends before the offset has lost the records.
             return answer.status == 410
         frames = whole_batches(answer.body, offset)
         for frame in frames:
@@ -115,7 +112,7 @@ def _ends(data: bytearray, frame: BatchFrame, producer: Producer) -> bool:
 
 
 def _marker_type(data: bytearray, frame: BatchFrame) -> int:
-    """Return the type in the key of a marker: five one-byte fields, int16 version, int16 type."""
+    """Return the type in a marker's key: five one-byte fields, int16 version, int16 type."""
     marker: int = struct.unpack_from(">h", data, frame.payload_position + 7)[0]
     return marker
 
@@ -123,7 +120,7 @@ def _marker_type(data: bytearray, frame: BatchFrame) -> int:
 def _concurrently(
     endpoint: Endpoint, items: Sequence[_Item], act: Callable[[ServiceClient, _Item], None]
 ) -> None:
-    """Act on every item, with a connection for each of a few threads; raise the first error."""
+    """Act on every item, on a few threads with a connection each; raise the first error."""
 
     def act_on(part: Sequence[_Item]) -> None:
         with ServiceClient(endpoint) as client:

@@ -1,12 +1,12 @@
-"""The write side: `df.write` and `df.writeStream`, each row once for readers of what is committed.
+"""The writers of `df.write` and `df.writeStream`: readers of committed records see each row once.
 
 A task attempt writes transactions under a producer id of its own (`attempt`). The driver decides
-which attempts count, notes that in the ledger, and carries it out (`ledger`, `endings`): retried
-and speculative attempts, killed executors and a driver that dies at any step leave nothing that a
-reader with `isolation.level=read_committed` sees twice or not at all.
+which attempts count, records that in the ledger, and carries it out (`ledger`, `transactions`). So
+retried and speculative attempts, killed executors and a driver that dies at any step leave nothing
+that a reader with `isolation.level=read_committed` sees twice or not at all.
 
-Spark makes a writer for each write or micro-batch, pickles it to the tasks, and calls `commit` or
-`abort` on another copy, in another process: nothing is kept in `self` but what was given.
+Spark creates a writer for each write or micro-batch, pickles it to the tasks, and calls `commit` or
+`abort` on another copy in another process. So writers keep no state but their arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import OptionError, TidelogError
-from pyspark_tidelog.sink.abandoned_transactions import sweep
+from pyspark_tidelog.sink.abandoned_transactions import abort_abandoned
 from pyspark_tidelog.sink.attempt import WritingAttempt
 from pyspark_tidelog.sink.ledger import Attempt, Decision, Entries, Ledger
 from pyspark_tidelog.sink.options import WriteOptions
@@ -38,30 +38,30 @@ from pyspark_tidelog.sink.transactions import abort_all, commit_all
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-# What a task holds of each: of Spark's batches until they are sent.
+# A task collects Spark's batches up to this size before it sends them.
 _BUFFER_BYTES: Final = 4 << 20
 
-# Spark's names for the properties that a micro-batch's tasks are given.
+# The local properties in which Spark gives a micro-batch's tasks their query and batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 _ONLY_BATCH: Final = 0
 
-# How often a stream looks for what others left: it takes a few requests, and a day is long.
+# A look for abandoned transactions takes a few requests, and they are abandoned after a day.
 _BATCHES_PER_SWEEP: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult(WriterCommitMessage):
-    """What a task attempt tells the driver."""
+    """The message of a task attempt to the driver."""
 
     write_id: str
     attempt: Attempt | None
-    """None where it had nothing to write, or the batch was settled before."""
+    """None if the task wrote nothing, or its batch was settled before."""
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write.format("tidelog").mode("append")`: a write of its own, or one with a name."""
+    """`df.write.format("tidelog").mode("append")`, with or without a `writeId`."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         _refuse(schema, options, overwrite=overwrite)
@@ -73,13 +73,13 @@ class BatchWriter(DataSourceArrowWriter):
         return _write(self._options, iterator, self._write_id, _ONLY_BATCH)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit what the tasks wrote; all of it, or with the ledger's help later."""
+        """Commit what the tasks wrote."""
         _commit(self._options, self._write_id, _ONLY_BATCH, _results(messages))
         self._forget()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 the ledger knows more
-        """Abort what any task wrote, unless it was decided to commit it."""
-        with _left_to_the_next():
+        """Abort what any task wrote, unless the decision was to commit it."""
+        with _failure_logged():
             if _abort(self._options, self._write_id, _ONLY_BATCH):
                 self._forget()
 
@@ -90,7 +90,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("tidelog")`: each micro-batch once, however often it is run."""
+    """`df.writeStream.format("tidelog")`: each micro-batch once, even if Spark repeats it."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         _refuse(schema, options, overwrite=overwrite)
@@ -103,30 +103,31 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query_id = context.getLocalProperty(_QUERY_ID)
         batch_id = context.getLocalProperty(_BATCH_ID)
         if query_id is None or batch_id is None:
-            raise TidelogError("Spark does not tell this task the query and the batch it is of")
+            raise TidelogError("Spark does not give this task the ids of its query and batch")
         return _write(self._options, iterator, query_id, int(batch_id))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 PySpark's
-        """Commit a micro-batch, or what an earlier run of it had been decided to be."""
+        """Commit a micro-batch, or carry out the decision that an earlier run recorded."""
         results = _results(messages)
         for write_id in {result.write_id for result in results}:
             _commit(self._options, write_id, batchId, results)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 PySpark's
-        """Abort what the tasks of a micro-batch wrote, unless it was decided to commit it.
+        """Abort what the tasks of a micro-batch wrote, unless the decision was to commit it.
 
-        Where no task has told its query, the next run of the batch does it.
+        If no task has sent a message, the query's id is unknown, and the next run of the batch
+        aborts it.
         """
-        with _left_to_the_next():
+        with _failure_logged():
             for write_id in {result.write_id for result in _results(messages)}:
                 _abort(self._options, write_id, batchId)
 
 
 @contextmanager
-def _left_to_the_next() -> Iterator[None]:
-    """Let an abort fail: the ledger has what is open, and whoever writes next ends it.
+def _failure_logged() -> Iterator[None]:
+    """Log a failed abort: the ledger knows what is open, and the next writer ends it.
 
-    Of an abort that raises Spark makes the news, below which nobody finds why the write failed.
+    If an abort raised an error, Spark would report it instead of the failure of the write.
     """
     try:
         yield
@@ -135,7 +136,7 @@ def _left_to_the_next() -> Iterator[None]:
 
 
 def _refuse(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
-    """Raise OptionError for what a log cannot do, and for columns that are no records."""
+    """Raise OptionError for an overwrite, and for columns that cannot be written."""
     if overwrite:
         raise OptionError(
             "a log is appended to, never overwritten: use the mode append, "
@@ -163,31 +164,27 @@ def _write(
         except BaseException as error:
             try:
                 attempt.give_up()
-            except TidelogError as trouble:  # the ledger has it
+            except TidelogError as trouble:  # the driver finds the attempt in the ledger
                 error.add_note(f"its transactions stay open for now: {trouble}")
             raise
 
 
 def _buffered(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield fewer and larger batches: each is sent as one request or more per partition."""
+    """Yield fewer and larger batches, because each costs a request per partition or more."""
     held: list[pa.RecordBatch] = []
     for batch in iterator:
         held.append(batch)
         if sum(one.nbytes for one in held) >= _BUFFER_BYTES:
-            yield _joined(held)
+            yield pa.concat_batches(held)
             held = []
     if held:
-        yield _joined(held)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield pa.concat_batches(held)
 
 
 def _commit(
     options: WriteOptions, write_id: str, batch: int, results: Sequence[TaskResult]
 ) -> None:
-    """Decide on a batch, unless that is done, and carry the decision out to its end."""
+    """Decide on a batch, unless that was done before, and carry the decision out."""
     attempts = [result.attempt for result in results if result.attempt is not None]
     with ServiceClient(options.endpoint) as client:
         ledger = Ledger(client, options.ledger, write_id)
@@ -204,11 +201,11 @@ def _commit(
         _abort_others(options, entries, (decision,))
         ledger.settle(decision)
     if batch % _BATCHES_PER_SWEEP == 0:
-        sweep(options.endpoint, options.ledger)
+        abort_abandoned(options.endpoint, options.ledger)
 
 
 def _abort(options: WriteOptions, write_id: str, batch: int) -> bool:
-    """Abort every attempt of a batch; False where it had been decided to commit it."""
+    """Abort every attempt of a batch; return False if the decision was to commit it."""
     with ServiceClient(options.endpoint) as client:
         ledger = Ledger(client, options.ledger, write_id)
         cursor = ledger.cursor()
@@ -220,7 +217,7 @@ def _abort(options: WriteOptions, write_id: str, batch: int) -> bool:
 
 
 def _abort_others(options: WriteOptions, entries: Entries, decided: Sequence[Decision]) -> None:
-    """Abort every attempt that began and was not accepted."""
+    """Abort every attempt that began and is not in a decision."""
     accepted = {one.producer for decision in decided for one in decision.attempts}
     rest = [(p, sorted(topics)) for p, topics in entries.begun.items() if p not in accepted]
     abort_all(options.endpoint, rest)

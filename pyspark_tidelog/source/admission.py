@@ -1,7 +1,7 @@
-"""How much of the log the next micro-batch takes: pure decisions, tested with plain numbers.
+"""Admission control: how far the next micro-batch goes. Pure functions.
 
-Mirrors `KafkaMicroBatchStream`: a limit is shared among the partitions in proportion to what waits
-in each, and no partition with anything to read gets nothing.
+As in Spark's Kafka source (`KafkaMicroBatchStream`), a limit is shared among the partitions in
+proportion to what waits in each, and every partition with records gets at least one offset.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 from pyspark_tidelog.errors import DataLossError
-from pyspark_tidelog.positions import LogSnapshot, PartitionMarks, TopicPartition
+from pyspark_tidelog.partitions import LogSnapshot, TopicPartition
 from pyspark_tidelog.source.stream_offsets import StreamOffset
 
 
@@ -18,14 +18,14 @@ def next_offset(
     start: StreamOffset,
     target: LogSnapshot,
     *,
-    fraction_of: Mapping[TopicPartition, float] | float = 1.0,
+    fraction: float = 1.0,
     fail_on_data_loss: bool = True,
 ) -> StreamOffset:
     """Return where the next micro-batch ends.
 
-    `fraction_of` is how much of what waits is taken, from 0 to 1, at least one offset of each log
-    that has any. A log that is new, or whose topic was made again, begins at its start. Raises
-    DataLossError where records after `start` are gone and the query must not go on without them.
+    It takes `fraction` of what waits, at least one offset of each partition with any. A partition
+    that is new, or whose topic was created again, begins at its log start. Raises DataLossError if
+    records after `start` are gone, unless `fail_on_data_loss` is false.
     """
     offsets = dict(start.offsets)
     initial = dict(start.initial)
@@ -36,60 +36,61 @@ def next_offset(
         if begin is None:
             begin = initial[log] = marks.log_start_offset
         waiting = max(marks.end_offset - begin, 0)
-        fraction = fraction_of if isinstance(fraction_of, float) else fraction_of[log]
         taken = waiting if fraction >= 1 else min(max(1, math.floor(waiting * fraction)), waiting)
-        # A truncated log goes on from its new end: the stream follows it down, with an empty range.
+        # After a truncation the stream continues from the log's new end, with an empty range.
         offsets[log] = min(begin, marks.high_watermark) + taken
     return StreamOffset(offsets, initial, {**start.topic_ids, **target.topic_ids})
 
 
 def waiting_offsets(start: StreamOffset, target: LogSnapshot) -> dict[TopicPartition, int]:
-    """Return how many offsets of each log lie between `start` and the end of the log."""
-    return {
-        log: max(marks.end_offset - _place(start, target, log, marks), 0)
-        for log, marks in target.marks.items()
-    }
+    """Return how many offsets of each partition lie between `start` and the end of the log."""
+    waiting: dict[TopicPartition, int] = {}
+    for log, marks in target.marks.items():
+        begin = marks.log_start_offset
+        if not _is_created_again(start, target, log.topic):
+            begin = max(start.offsets.get(log, begin), begin)
+        waiting[log] = max(marks.end_offset - begin, 0)
+    return waiting
 
 
-def fraction_for_rows(waiting: Mapping[TopicPartition, int], max_rows: int | None) -> float:
-    """Return which part of what waits makes up `max_rows` offsets."""
-    total = sum(waiting.values())
-    return 1.0 if max_rows is None or total <= max_rows else max_rows / total
-
-
-def fraction_for_bytes(
+def waiting_bytes(
     waiting: Mapping[TopicPartition, int],
     target: LogSnapshot,
     size_bytes: Mapping[TopicPartition, int],
-    max_bytes: int | None,
 ) -> float:
-    """Return which part of what waits is about `max_bytes`, by the mean size of a record."""
-    if max_bytes is None:
-        return 1.0
-    total = sum(
-        count * size_bytes.get(log, 0) / _span(target.marks[log]) for log, count in waiting.items()
-    )
-    return 1.0 if total <= max_bytes else max_bytes / total
+    """Estimate the size of the waiting offsets from the mean size of a record."""
+    total = 0.0
+    for log, count in waiting.items():
+        marks = target.marks[log]
+        span = max(marks.high_watermark - marks.log_start_offset, 1)
+        total += count * size_bytes.get(log, 0) / span
+    return total
+
+
+def fraction_for(limit: int | None, waiting: float) -> float:
+    """Return the fraction of what waits that the limit allows."""
+    return 1.0 if limit is None or waiting <= limit else limit / waiting
 
 
 def _require_all(start: StreamOffset, target: LogSnapshot) -> None:
-    """Raise DataLossError where a log of the checkpoint is not read any more."""
+    """Raise DataLossError if a partition of the checkpoint is no longer read."""
     for log in sorted(start.offsets.keys() - target.marks.keys()):
         raise DataLossError(
-            f"{log.described} of the checkpoint was deleted or is not subscribed to any more: "
-            f"set failOnDataLoss to false to go on without it"
+            f"{log.described} of the checkpoint was deleted or is no longer subscribed to: "
+            f"set failOnDataLoss to false to continue without it"
         )
 
 
 def _begin(
     start: StreamOffset, target: LogSnapshot, log: TopicPartition, *, fail_on_data_loss: bool
 ) -> int | None:
-    """Return the offset of `start` in this log, or None where the log is a new one."""
-    if _is_made_again(start, target, log.topic):
+    """Return the partition's offset in `start`, or None if the partition is new."""
+    if _is_created_again(start, target, log.topic):
         if fail_on_data_loss:
             raise DataLossError(
-                f"topic {log.topic} was deleted and made again since the last micro-batch: choose "
-                f"a new checkpoint and sink, or set failOnDataLoss to false to read the new one"
+                f"topic {log.topic} was deleted and created again since the last micro-batch: "
+                f"choose a new checkpoint and sink, or set failOnDataLoss to false to read the new "
+                f"topic"
             )
         return None
     begin = start.offsets.get(log)
@@ -99,28 +100,16 @@ def _begin(
     if begin < marks.log_start_offset:
         raise DataLossError(
             f"offsets {begin} to {marks.log_start_offset - 1} of {log.described} were deleted "
-            f"before they were read: set failOnDataLoss to false to go on without them"
+            f"before they were read: set failOnDataLoss to false to continue without them"
         )
     if begin > marks.high_watermark:
         raise DataLossError(
             f"{log.described} ends at offset {marks.high_watermark}, before offset {begin} of the "
-            f"checkpoint: it was truncated; set failOnDataLoss to false to go on from its end"
+            f"checkpoint: it was truncated; set failOnDataLoss to false to continue from its end"
         )
     return begin
 
 
-def _is_made_again(start: StreamOffset, target: LogSnapshot, topic: str) -> bool:
+def _is_created_again(start: StreamOffset, target: LogSnapshot, topic: str) -> bool:
     known, current = start.topic_ids.get(topic), target.topic_ids.get(topic)
     return bool(known) and bool(current) and known != current
-
-
-def _place(
-    start: StreamOffset, target: LogSnapshot, log: TopicPartition, marks: PartitionMarks
-) -> int:
-    if _is_made_again(start, target, log.topic):
-        return marks.log_start_offset
-    return max(start.offsets.get(log, marks.log_start_offset), marks.log_start_offset)
-
-
-def _span(marks: PartitionMarks) -> int:
-    return max(marks.high_watermark - marks.log_start_offset, 1)

@@ -1,4 +1,4 @@
-"""The batch reader: every record between two cuts through the log."""
+"""The reader of batch queries."""
 
 from __future__ import annotations
 
@@ -9,27 +9,25 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import OptionError
-from pyspark_tidelog.positions import EARLIEST, LATEST
-from pyspark_tidelog.source.fetch import read_split
+from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.pushdown import Narrowing
+from pyspark_tidelog.source.positions import EARLIEST, LATEST, TimeSpec
+from pyspark_tidelog.source.pushdown import PushedFilters
 from pyspark_tidelog.source.service import resolve, snapshot_of
-from pyspark_tidelog.source.splits import Split
-from pyspark_tidelog.source.tasks import plan_tasks
-from pyspark_tidelog.source.times import TimeSpec
+from pyspark_tidelog.source.tasks import OffsetRange, plan_tasks
 
 
 class BatchReader(DataSourceReader):
-    """Plans on the driver; reads on the executors, on a pickled copy of itself."""
+    """Plans on the driver; reads on the executors, as a pickled copy."""
 
     def __init__(self, options: Options, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        self._narrowing = Narrowing()
+        self._filters = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a task per range; its end is fixed here, for a task may be repeated."""
-        options = self._options
+        """Return the tasks. Their ends are fixed here, so a repeated task reads the same."""
+        options, filters = self._options, self._filters
         with ServiceClient(options.endpoint) as client:
             snapshot = snapshot_of(client, options.topics, isolation=options.isolation)
             starts = resolve(client, options.starting or EARLIEST, "startingOffsets", snapshot)
@@ -39,36 +37,35 @@ class BatchReader(DataSourceReader):
                     raise OptionError(
                         f"startingOffsets {start} of {log} lies after its endingOffsets {ends[log]}"
                     )
-            narrowing = self._narrowing
-            if narrowing.since_ms is not None:
-                since = TimeSpec("", default_ms=narrowing.since_ms, or_latest=True)
+            if filters.since_ms is not None:
+                since = TimeSpec("", default_ms=filters.since_ms, or_latest=True)
                 since_offsets = resolve(client, since, "", snapshot)
                 starts = {log: max(start, since_offsets[log]) for log, start in starts.items()}
             ranges = [
-                Split(
+                OffsetRange(
                     log.topic,
                     log.partition,
-                    max(start, narrowing.start_offset),
-                    min(ends[log], narrowing.end_offset),
+                    max(start, filters.start_offset),
+                    min(ends[log], filters.end_offset),
                     snapshot.topic_ids[log.topic],
                 )
                 for log, start in sorted(starts.items())
-                if narrowing.admits(log)
+                if filters.admits(log)
             ]
             return plan_tasks(client, ranges, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task; of an empty plan Spark makes one task without a split."""
-        if isinstance(partition, Split):
-            yield from read_split(self._options, self._columns, partition)
+        """Yield the records of one task. For an empty plan Spark makes one task without a range."""
+        if isinstance(partition, OffsetRange):
+            yield from read_range(self._options, self._columns, partition)
 
 
 class FilteringReader(BatchReader):
-    """A batch reader that fetches only what the filters of the query may let through."""
+    """A batch reader that fetches only the records that the query's filters may let through."""
 
     # The name is PySpark's.
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Yield the filters that Spark has to apply itself."""
         for wanted in filters:
-            if not self._narrowing.take(wanted):
+            if not self._filters.take(wanted):
                 yield wanted

@@ -1,6 +1,6 @@
-"""One task's records: fetched ahead of the decoder, resumed where a connection broke.
+"""Fetches and decodes the records of one task, on an executor.
 
-Runs on the executors, for batch and stream alike, and keeps no state between tasks.
+Batch and streaming queries share it, and it keeps no state between tasks.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from pyspark_tidelog.records.batches import BatchFrame
 from pyspark_tidelog.records.decode import Decoder
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import Gone, read_batches
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.source.tasks import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches of one answer, and where to ask on."""
+    """The whole batches of one answer."""
 
     offset: int
-    """The one that was asked for; the first batch may begin before it."""
+    """The offset asked for; the first batch may begin before it."""
     data: bytearray
     frames: Sequence[BatchFrame]
     next_offset: int
 
 
-def read_split(options: Options, columns: Sequence[str], split: Split) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a split in order.
+def read_range(
+    options: Options, columns: Sequence[str], wanted: OffsetRange
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range in order.
 
-    While one answer is decoded the next is on its way: one thread, one request ahead. Raises
-    DataLossError where records of the split are gone, unless the query prefers to go on without
-    them.
+    While one answer is decoded, a thread fetches the next. Raises DataLossError if records of the
+    range are gone, unless `failOnDataLoss` is false.
     """
-    decoder = Decoder(split.range, columns, check_crcs=options.check_crcs)
+    decoder = Decoder(wanted.log, columns, wanted.end_offset, check_crcs=options.check_crcs)
     executor = ServiceClient(options.endpoint.for_executor())
     with executor as client, ThreadPoolExecutor(1) as pool:
-        fetcher = _Fetcher(client, decoder, split, options)
-        ahead = pool.submit(fetcher.fetch, split.start_offset)
+        fetcher = _Fetcher(client, decoder, wanted, options)
+        ahead = pool.submit(fetcher.fetch, wanted.start_offset)
         while (chunk := ahead.result()) is not None:
             ahead = pool.submit(fetcher.fetch, chunk.next_offset)
             yield from decoder.decode(chunk.data, chunk.frames, chunk.offset)
@@ -52,11 +53,11 @@ class _Fetcher:
     """Asks for one chunk after the other; used by one thread at a time."""
 
     def __init__(
-        self, client: ServiceClient, decoder: Decoder, split: Split, options: Options
+        self, client: ServiceClient, decoder: Decoder, wanted: OffsetRange, options: Options
     ) -> None:
         self._client = client
         self._decoder = decoder
-        self._split = split
+        self._wanted = wanted
         self._options = options
 
     def fetch(self, offset: int) -> Chunk | None:
@@ -66,16 +67,16 @@ class _Fetcher:
         except DataLossError as error:
             if self._options.fail_on_data_loss:
                 raise DataLossError(
-                    f"{error}; set failOnDataLoss to false to go on without the missing records"
+                    f"{error}; set failOnDataLoss to false to continue without the missing records"
                 ) from error
             return None
 
     def _fetch(self, offset: int) -> Chunk | None:
         broken = 0
-        while offset < self._split.end_offset:
+        while offset < self._wanted.end_offset:
             answer = read_batches(
                 self._client,
-                self._split,
+                self._wanted,
                 offset,
                 max_bytes=self._options.fetch_bytes,
                 isolation=self._options.isolation,
@@ -93,42 +94,41 @@ class _Fetcher:
             broken += 1
             if broken > self._options.endpoint.retries:
                 raise ServiceError(
-                    f"{self._options.endpoint.url} breaks off every answer inside the first batch"
+                    f"every answer of {self._options.endpoint.url} broke off in its first batch"
                 )
         return None
 
     def _skip_to(self, log_start_offset: int, offset: int) -> int:
-        log = self._split.range.log
+        log = self._wanted.log
         if log_start_offset <= offset:
             raise ServiceError(
-                f"the service refuses offset {offset} of {log} and says that it starts there"
+                f"the service refuses offset {offset} of {log} as below the log start, but says "
+                f"that the log starts at {log_start_offset}"
             )
         if self._options.fail_on_data_loss:
-            last = min(log_start_offset, self._split.end_offset) - 1
+            last = min(log_start_offset, self._wanted.end_offset) - 1
             raise DataLossError(
                 f"offsets {offset} to {last} of {log.described} were deleted before they were read"
             )
         return log_start_offset
 
     def _require_whole(self, data: bytearray, frames: Sequence[BatchFrame], offset: int) -> None:
-        """Raise DamagedBatchError where an answer that came whole ends inside a batch."""
+        """Raise DamagedBatchError if an answer that arrived whole ends inside a batch."""
         used_bytes = frames[-1].end_position if frames else 0
         if used_bytes != len(data):
             raise DamagedBatchError(
-                f"damaged batch in {self._split.range.log.described}, after offset "
+                f"damaged batch in {self._wanted.log.described}, after offset "
                 f"{frames[-1].next_offset - 1 if frames else offset - 1}: the answer ends inside it"
             )
 
     def _require_progress(self, next_offset: int, offset: int) -> None:
-        """Raise DataLossError where the log ends early.
+        """Raise DataLossError if the log ends before the range does.
 
-        The end of a range is at or below the high watermark when it is planned, and only truncation
-        lowers that.
+        A range is planned up to the high watermark at most, which only truncation lowers.
         """
-        if next_offset > offset:
-            return
-        log = self._split.range.log
-        raise DataLossError(
-            f"{log.described} ends at offset {offset}, but it had reached "
-            f"{self._split.end_offset}: it was truncated or its topic made again"
-        )
+        if next_offset <= offset:
+            raise DataLossError(
+                f"{self._wanted.log.described} ends at offset {offset}, but it had reached "
+                f"{self._wanted.end_offset}: it was truncated, or its topic was deleted and "
+                f"created again"
+            )

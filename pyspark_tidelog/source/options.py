@@ -1,22 +1,18 @@
-"""The options of the data source, parsed and validated once.
+"""The options of the read side, parsed and validated once.
 
-Names and meanings are those of Spark's Kafka source where it has them; names are case-insensitive,
-as everywhere in Spark. An unknown option is refused: a misspelt `startingOffset` must not silently
-read the whole log.
+Names and meanings are those of Spark's Kafka source where it has them.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from pyspark_tidelog.endpoint import ENDPOINT_OPTIONS, Endpoint, parse_endpoint
 from pyspark_tidelog.errors import OptionError
-from pyspark_tidelog.option_values import boolean, choice, integer
-from pyspark_tidelog.positions import EARLIEST, LATEST, OffsetSpec, parse_offset_spec
-from pyspark_tidelog.source.times import TimeSpec, parse_time, parse_times
+from pyspark_tidelog.option_values import boolean, choice, integer, refuse_unknown
+from pyspark_tidelog.source.positions import EARLIEST, LATEST, Position, TimeSpec, parse_position
 from pyspark_tidelog.source.topics import TOPIC_OPTIONS, Topics, parse_topics
 
 DEFAULT_FETCH_BYTES: Final = 8 << 20
@@ -43,53 +39,49 @@ _KNOWN: Final = (
     "fetchBytes",
     "checkCrcs",
 )
-# What a job that comes from Kafka's source may bring along; and a name that Spark does not redact.
-_OTHER_NAMES: Final = {
-    "apikey": "token",
-    "apikeyfile": "tokenFile",
-    "kafka.bootstrap.servers": "url",
+_KAFKA_NAMES: Final = {
     "kafka.isolation.level": "isolation.level",
     "kafka.check.crcs": "checkCrcs",
 }
 
-Place: TypeAlias = OffsetSpec | TimeSpec
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What one query asks for."""
+    """The options of one query."""
 
     endpoint: Endpoint
     topics: Topics
-    starting: Place | None = None
-    """None is earliest for a batch and latest for a stream, as in Kafka's source."""
-    ending: Place | None = None
+    starting: Position | None = None
+    """None is earliest for a batch and latest for a stream, as in Spark's Kafka source."""
+    ending: Position | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_partitions: int = 0
     max_records_per_partition: int | None = None
-    """Offsets of one task: more make more tasks."""
+    """The most offsets that one task reads."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
     isolation: str = "read_uncommitted"
-    """As the service calls it; read_committed leaves aborted and open transactions out."""
     push_filters: bool = False
-    """Of a batch; a session that does not push filters down fails every query of such a source."""
+    """For batch queries. If the session does not push filters down, Spark fails the query."""
     fetch_bytes: int = DEFAULT_FETCH_BYTES
-    """Of one request; larger amortises latency, and two of them are in memory per task."""
+    """Of one request; a task holds two answers in memory."""
     check_crcs: bool = False
-    """The service verified every checksum at the append; again costs a fifth of the speed."""
+    """Off by default: the service verified the checksums, and checking costs 20% of the speed."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> Options:
-        """Read every option, or raise OptionError for the first that is wrong."""
+        """Parse every option; raise OptionError for the first that is wrong."""
         given = {name.lower(): value for name, value in raw.items()}
-        _refuse_unknown(given)
+        refuse_unknown(given, _KNOWN, _KAFKA_NAMES)
+        strategy = choice(
+            given, "startingOffsetsByTimestampStrategy", ("error", "latest"), default="error"
+        )
         return cls(
             endpoint=parse_endpoint(given),
             topics=parse_topics(given),
-            starting=_starting(given),
-            ending=_ending(given),
+            starting=parse_position(given, "starting", or_latest=strategy == "latest"),
+            ending=parse_position(given, "ending", or_latest=True),
             max_offsets_per_trigger=integer(given, "maxOffsetsPerTrigger", at_least=1),
             max_bytes_per_trigger=integer(given, "maxBytesPerTrigger", at_least=1),
             min_partitions=integer(given, "minPartitions", at_least=1) or 0,
@@ -109,7 +101,7 @@ class Options:
         )
 
     def for_batch(self) -> Options:
-        """Return the options for a batch query; raise OptionError for one that makes no sense."""
+        """Return the options; raise OptionError for one that makes no sense in a batch query."""
         if self.starting == LATEST:
             raise OptionError(
                 "startingOffsets cannot be 'latest' in a batch query: it would read nothing"
@@ -119,44 +111,12 @@ class Options:
         return self
 
     def for_stream(self) -> Options:
-        """Return the options for a stream; raise OptionError for one that makes no sense."""
+        """Return the options; raise OptionError for one that makes no sense in a stream."""
         if self.ending is not None:
             option = self.ending.option if isinstance(self.ending, TimeSpec) else "endingOffsets"
             raise OptionError(f"{option} is for batch queries: a streaming query has no end")
         if self.push_filters:
-            raise OptionError("pushFilters is for batch queries: Spark keeps a stream's to itself")
+            raise OptionError(
+                "pushFilters is for batch queries: Spark does not push a stream's filters down"
+            )
         return self
-
-
-def _refuse_unknown(given: Iterable[str]) -> None:
-    known = {name.lower(): name for name in _KNOWN}
-    for name in given:
-        if name in known:
-            continue
-        near = difflib.get_close_matches(name, known, n=1)
-        if name in _OTHER_NAMES:
-            hint = f"here it is called {_OTHER_NAMES[name]}"
-        else:
-            hint = f"did you mean {known[near[0]]}?" if near else f"known are {', '.join(_KNOWN)}"
-        raise OptionError(f"unknown option {name}: {hint}")
-
-
-def _starting(given: Mapping[str, str]) -> Place | None:
-    option = "startingOffsetsByTimestampStrategy"
-    or_latest = choice(given, option, ("error", "latest"), default="error") == "latest"
-    return _place(given, "starting", or_latest=or_latest)
-
-
-def _ending(given: Mapping[str, str]) -> Place | None:
-    return _place(given, "ending", or_latest=True)
-
-
-def _place(given: Mapping[str, str], side: str, *, or_latest: bool) -> Place | None:
-    """Read one end; where it is given in several ways the first here counts, as in Kafka's."""
-    options = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
-    time, times, offsets = (given.get(option.lower()) for option in options)
-    if time is not None:
-        return parse_time(options[0], time, or_latest=or_latest)
-    if times is not None:
-        return parse_times(options[1], times, or_latest=or_latest)
-    return None if offsets is None else parse_offset_spec(options[2], offsets)

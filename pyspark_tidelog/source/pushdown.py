@@ -1,8 +1,8 @@
-"""Filters of a batch query that narrow what is fetched: topic, partition, offset and time.
+"""Filters of a batch query that reduce what is fetched: topic, partition, offset and timestamp.
 
-Spark hands filters to a Python source only where `spark.sql.python.filterPushdown.enabled` is set,
-and fails every batch of a source that would take them where it is not. So the source takes them
-only when its option `pushFilters` says so.
+Spark pushes filters down to a Python source only if `spark.sql.python.filterPushdown.enabled` is
+set; if it is not, Spark fails every batch query of a source that accepts filters. So the source
+accepts them only if its option `pushFilters` is set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_tidelog.option_values import INT64_MAX
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 
 _NEVER_NULL: Final = frozenset({("topic",), ("partition",), ("offset",), ("timestamp",)})
 _OF_LOGS: Final[Mapping[tuple[str, ...], type]] = {("partition",): int, ("topic",): str}
@@ -40,19 +40,19 @@ _COMPARED: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
 }
 
 
-class Narrowing:
-    """What the filters of a query leave of the log; travels with the reader."""
+class PushedFilters:
+    """The part of the log that the filters of a query leave; pickled with the reader."""
 
     def __init__(self) -> None:
         self.start_offset = 0
         self.end_offset = INT64_MAX
         """Exclusive."""
         self.since_ms: int | None = None
-        """No record that is wanted lies before the first that is as late as this."""
+        """The filters let no record through before the first with this timestamp or a later one."""
         self._of_logs: list[Filter] = []
 
     def take(self, wanted: Filter) -> bool:
-        """Narrow by a filter; False where Spark has to look at the rows as well."""
+        """Apply a filter; return False if Spark has to apply it to the rows as well."""
         column: tuple[str, ...] = getattr(wanted, "attribute", ())
         if isinstance(wanted, IsNotNull):
             return column in _NEVER_NULL
@@ -61,19 +61,19 @@ class Narrowing:
         if column == ("timestamp",):
             return self._take_time(wanted)
         kind = _OF_LOGS.get(column)
-        if kind is None or not _is_understood(wanted, kind):
+        if kind is None or not _is_supported(wanted, kind):
             return False
         self._of_logs.append(wanted)
         return True
 
     def admits(self, log: TopicPartition) -> bool:
-        """Whether a log can hold a row that passes all filters."""
+        """Whether a partition can hold a row that passes all filters."""
         return all(_passes(wanted, log) for wanted in self._of_logs)
 
     def _take_offset(self, wanted: Filter) -> bool:
-        if not _is_understood(wanted, int):
+        if not _is_supported(wanted, int):
             return False
-        value = getattr(wanted, "value")  # noqa: B009 -- understood filters have one
+        value = getattr(wanted, "value")  # noqa: B009 -- supported filters have one
         least, most = (min(value), max(value)) if isinstance(wanted, In) else (value, value)
         if not isinstance(wanted, (LessThan, LessThanOrEqual)):
             self.start_offset = max(self.start_offset, least + isinstance(wanted, GreaterThan))
@@ -82,7 +82,7 @@ class Narrowing:
         return not isinstance(wanted, In)
 
     def _take_time(self, wanted: Filter) -> bool:
-        """Begin at a time; what comes behind it need not be later, so Spark looks as well."""
+        """Start at a timestamp. Later records may be older, so Spark filters the rows as well."""
         if isinstance(wanted, (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)):
             moment = wanted.value
             if isinstance(moment, datetime) and moment.tzinfo is not None:
@@ -91,7 +91,7 @@ class Narrowing:
         return False
 
 
-def _is_understood(wanted: Filter, kind: type) -> bool:
+def _is_supported(wanted: Filter, kind: type) -> bool:
     value = getattr(wanted, "value", None)
     if isinstance(wanted, In):
         return bool(value) and all(type(one) is kind for one in wanted.value)
@@ -99,7 +99,7 @@ def _is_understood(wanted: Filter, kind: type) -> bool:
 
 
 def _passes(wanted: Filter, log: TopicPartition) -> bool:
-    actual = getattr(log, getattr(wanted, "attribute")[0])  # noqa: B009 -- taken ones have one
+    actual = getattr(log, getattr(wanted, "attribute")[0])  # noqa: B009 -- supported ones have one
     if isinstance(wanted, In):
         return actual in wanted.value
     return _COMPARED[type(wanted)](actual, getattr(wanted, "value"))  # noqa: B009 -- the same

@@ -1,33 +1,27 @@
-"""What the source asks of the service: how far topics reach, and batches.
-
-The HTTP contract in the source's own words; statuses become the errors of this package here and
-nowhere else.
-"""
+"""The requests of the read side: marks, sizes, offsets by time, and batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from pyspark_tidelog.client import Answer, ServiceClient
 from pyspark_tidelog.errors import DataLossError, ServiceError
-from pyspark_tidelog.positions import LogSnapshot, OffsetSpec, PartitionMarks, TopicPartition
-from pyspark_tidelog.source.options import Place
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.partitions import LogSnapshot, PartitionMarks, TopicPartition
+from pyspark_tidelog.source.positions import OffsetSpec, Position
+from pyspark_tidelog.source.tasks import OffsetRange
 from pyspark_tidelog.source.topics import Topics
 
-_NOT_FOUND: Final = 404
-_REPLACED: Final = 409
 _BELOW_LOG_START: Final = 410
 _BEYOND_LOG_END: Final = 416
-_LOST: Final = frozenset({_NOT_FOUND, _REPLACED, _BELOW_LOG_START, _BEYOND_LOG_END})
+_LOST: Final = frozenset({404, 409, _BELOW_LOG_START, _BEYOND_LOG_END})
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """An answer with raw batches; `next_offset` is None where the body broke off."""
+    """An answer with raw batches; `next_offset` is None if the connection broke in the body."""
 
     data: bytearray
     next_offset: int | None
@@ -47,48 +41,54 @@ def snapshot_of(
     isolation: str = "read_uncommitted",
     allow_missing: bool = False,
 ) -> LogSnapshot:
-    """Ask how far every partition that is read reaches, up to what the isolation lets be read.
+    """Ask for the marks of every partition that the query reads.
 
-    Raises ServiceError where a topic or partition that was named is not there, if that matters.
+    Raises ServiceError if a topic or partition that was named does not exist, unless
+    `allow_missing`.
     """
     topic_ids: dict[str, str] = {}
     marks: dict[TopicPartition, PartitionMarks] = {}
     for topic in _names_of(client, topics):
-        found = _offsets_of(client, topic)
+        found = client.topic_offsets(topic)
         if found is None and not allow_missing and topics.pattern is None:
             raise ServiceError(
-                f"the service has no topic {topic}: create it first, or mend the option that names "
-                f"it"
+                f"the service has no topic {topic}: create it first, or correct the option that "
+                f"names it"
             )
         for partition in found or []:
-            # The id of a log is `<topic id>.<leader epoch>`.
+            # A log_id is `<topic id>.<leader epoch>`.
             topic_ids[topic] = str(partition["log_id"]).rpartition(".")[0]
             log = TopicPartition(topic, int(partition["partition"]))
             if topics.has(log):
-                marks[log] = _marks_of(partition, isolation)
+                is_committed = isolation == "read_committed"
+                marks[log] = PartitionMarks(
+                    int(partition["log_start_offset"]),
+                    int(partition["high_watermark"]),
+                    int(partition["last_stable_offset"]) if is_committed else None,
+                )
     missing = sorted(set(topics.assigned or ()) - marks.keys())
     if missing and not allow_missing:
-        raise ServiceError(f"the service has no {missing[0].described}: mend the option assign")
+        raise ServiceError(f"the service has no {missing[0].described}: correct the option assign")
     return LogSnapshot(topic_ids, marks)
 
 
 def resolve(
-    client: ServiceClient, place: Place, option: str, snapshot: LogSnapshot
+    client: ServiceClient, position: Position, option: str, snapshot: LogSnapshot
 ) -> dict[TopicPartition, int]:
-    """Return the offset of every partition at a place; raise OptionError where there is none."""
-    if isinstance(place, OffsetSpec):
-        return place.resolve(option, snapshot)
+    """Return the offset of every partition at a position; raise OptionError if there is none."""
+    if isinstance(position, OffsetSpec):
+        return position.resolve(option, snapshot)
     moments: dict[tuple[str, int], list[TopicPartition]] = {}
-    for log, time_ms in place.wanted(snapshot).items():
+    for log, time_ms in position.wanted(snapshot).items():
         moments.setdefault((log.topic, time_ms), []).append(log)
     found: dict[TopicPartition, int | None] = {}
     for (topic, time_ms), logs in moments.items():
         answers = {
             TopicPartition(topic, int(partition["partition"])): partition["offset"]
-            for partition in _offsets_of(client, topic, f"?timestamp={time_ms}") or []
+            for partition in client.topic_offsets(topic, f"?timestamp={time_ms}") or []
         }
         found |= {log: answers.get(log) for log in logs}
-    return place.resolve(snapshot, found)
+    return position.resolve(snapshot, found)
 
 
 def size_bytes_of(client: ServiceClient, topics: Iterable[str]) -> dict[TopicPartition, int]:
@@ -101,62 +101,40 @@ def size_bytes_of(client: ServiceClient, topics: Iterable[str]) -> dict[TopicPar
 
 
 def read_batches(
-    client: ServiceClient, split: Split, offset: int, *, max_bytes: int, isolation: str
+    client: ServiceClient, wanted: OffsetRange, offset: int, *, max_bytes: int, isolation: str
 ) -> Batches | Gone:
-    """Ask for whole batches from `offset` on; raises DataLossError where the log ends before."""
-    log = split.range.log
+    """Ask for whole batches from `offset` on; raise DataLossError if the log ends before it."""
+    log = wanted.log
     path = (
-        f"/v1/topics/{quote(log.topic)}/partitions/{log.partition}/batches"
-        f"?offset={offset}&end_offset={split.end_offset}&max_bytes={max_bytes}"
+        f"{log.path}/batches?offset={offset}&end_offset={wanted.end_offset}&max_bytes={max_bytes}"
     )
-    if isolation != "read_uncommitted":  # which is the service's default
+    if isolation != "read_uncommitted":  # the service's default
         path += f"&isolation={isolation}"
     answer = client.get(path, expected=_LOST, may_break=True)
-    if answer.status == 200 and not _is_of_another_topic(answer, split.topic_id):
+    if answer.status == 200 and not _is_of_another_topic(answer, wanted.topic_id):
         return Batches(answer.body, _next_offset(answer) if answer.is_whole else None)
     if answer.status == _BELOW_LOG_START:
         return Gone(int(answer.json()["log_start_offset"]))
     if answer.status == _BEYOND_LOG_END:
         raise DataLossError(
             f"{log.described} ends before offset {offset}, which it had already reached: "
-            f"it was truncated or its topic made again"
+            f"it was truncated, or its topic was deleted and created again"
         )
-    raise DataLossError(f"{log.described} was deleted or made again")
+    raise DataLossError(f"{log.described} was deleted, or deleted and created again")
 
 
 def _names_of(client: ServiceClient, topics: Topics) -> Iterator[str]:
-    """Yield the topics by name; with a pattern, those that match among all that may be seen."""
+    """Yield the topics' names; for a pattern, those that match among all that may be seen."""
     if topics.pattern is None:
         yield from topics.names
         return
-    token: str | None = ""
-    while token is not None:
-        page = client.get("/v1/topics" + (f"?page_token={quote(token, safe='')}" if token else ""))
-        document = page.json()
-        yield from (t["topic"] for t in document["topics"] if topics.matches(t["topic"]))
-        token = document["next_page_token"]
-
-
-def _offsets_of(client: ServiceClient, topic: str, query: str = "") -> list[dict[str, Any]] | None:
-    path = f"/v1/topics/{quote(topic)}/offsets{query}"
-    answer = client.get(path, expected=frozenset({_NOT_FOUND}))
-    if answer.status == _NOT_FOUND:
-        return None
-    partitions: list[dict[str, Any]] = answer.json()["partitions"]
-    return partitions
-
-
-def _marks_of(partition: Mapping[str, Any], isolation: str) -> PartitionMarks:
-    is_committed = isolation == "read_committed"
-    return PartitionMarks(
-        int(partition["log_start_offset"]),
-        int(partition["high_watermark"]),
-        int(partition["last_stable_offset"]) if is_committed else None,
-    )
+    for found in client.pages("/v1/topics", "topics"):
+        if topics.matches(found["topic"]):
+            yield found["topic"]
 
 
 def _is_of_another_topic(answer: Answer, topic_id: str) -> bool:
-    """Whether the answer is of another topic than the one that was planned for."""
+    """Whether the topic was created again since the task was planned."""
     found, _, _ = answer.headers.get("log-id", "").rpartition(".")
     return bool(topic_id and found) and found != topic_id
 

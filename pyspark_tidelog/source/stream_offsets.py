@@ -1,12 +1,11 @@
-"""The offset of a stream as Spark keeps it in the checkpoint, and the trap it closes.
+"""The offset of a stream, as Spark stores it in the checkpoint.
 
-Spark asks a Python source twice for its initial offset in the first micro-batch, stores only the
-*end* of a micro-batch, and computes the initial offset anew when a first micro-batch is repeated
-after a crash. With a beginning that moves (`latest`, or `earliest` under retention) records between
-the two answers would vanish. So every offset says where the stream began, partition by partition,
-and the first range of a partition starts where the *end* offset says, which lies in Spark's
-write-ahead log before anything runs. `KafkaSourceInitialOffsetWriter` solves the same for Kafka's
-source.
+Spark asks a Python source twice for its initial offset, stores only the *end* of a micro-batch, and
+asks again when the first micro-batch is repeated after a crash. If the start had moved meanwhile
+(`latest`, or `earliest` under retention), records would be lost. So every offset also holds where
+the stream began in each partition, and the first range of a partition starts there: the end offset
+is in Spark's write-ahead log before the micro-batch runs. (`KafkaSourceInitialOffsetWriter` solves
+the same problem for Spark's Kafka source.)
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.positions import TopicPartition
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.partitions import TopicPartition
+from pyspark_tidelog.source.tasks import OffsetRange
 
 VERSION: Final = 1
 
@@ -26,7 +25,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a stream has come (exclusive), where it began, and in which logs."""
+    """The end (exclusive) and the start of a stream in each partition, and its topics' ids."""
 
     offsets: Offsets
     initial: Offsets
@@ -39,7 +38,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Read what `to_json` made; raises JobError for a checkpoint of another source."""
+        """Parse the result of `to_json`; raise JobError for a checkpoint of another source."""
         try:
             if document["version"] != VERSION:
                 raise JobError(
@@ -55,7 +54,7 @@ class StreamOffset:
             ) from error
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark stores; equal offsets are equal as text, for Spark compares texts."""
+        """Return what Spark stores. Keys are sorted, because Spark compares offsets as text."""
         return {
             "version": VERSION,
             "offsets": _fold(self.offsets),
@@ -64,20 +63,20 @@ class StreamOffset:
         }
 
 
-def ranges_between(start: StreamOffset, end: StreamOffset) -> list[Split]:
-    """Return the offsets that the micro-batch from `start` to `end` consists of, one range per log.
+def ranges_between(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
+    """Return the ranges of the micro-batch from `start` to `end`, one per partition.
 
-    Depends on `end` alone where a log is read for the first time, see above: `start` may then have
-    been computed anew, and differ from what it was when the micro-batch was planned.
+    The first range of a partition depends on `end` alone: when a micro-batch is repeated, `start`
+    may differ from what it was when the micro-batch was planned.
     """
     is_first = start.offsets == start.initial
-    ranges: list[Split] = []
+    ranges: list[OffsetRange] = []
     for log, end_offset in sorted(end.offsets.items()):
         topic_id = end.topic_ids.get(log.topic, "")
         is_new = log not in start.offsets or start.topic_ids.get(log.topic, "") != topic_id
         begin = end.initial[log] if is_first or is_new else start.offsets[log]
         if begin < end_offset:
-            ranges.append(Split(log.topic, log.partition, begin, end_offset, topic_id))
+            ranges.append(OffsetRange(log.topic, log.partition, begin, end_offset, topic_id))
     return ranges
 
 

@@ -1,8 +1,8 @@
-"""The stream reader: micro-batches of the log, each planned once and repeatable.
+"""The reader of streaming queries: micro-batches that can be repeated.
 
-On the driver one instance lives as long as the query, in a process of its own; `read` runs on
-pickled copies that have seen none of its calls. Spark never calls `commit` for the last micro-batch
-and often never calls `stop`, so nothing depends on them.
+On the driver one instance lives as long as the query. `read` runs on pickled copies of it, in other
+processes. Spark never calls `commit` for the last micro-batch and often never calls `stop`, so
+nothing depends on these calls.
 """
 
 # ruff: noqa: N802 -- the names of methods are PySpark's
@@ -23,19 +23,19 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_tidelog.client import ServiceClient
-from pyspark_tidelog.positions import LATEST, LogSnapshot
+from pyspark_tidelog.partitions import LogSnapshot
 from pyspark_tidelog.source.admission import (
-    fraction_for_bytes,
-    fraction_for_rows,
+    fraction_for,
     next_offset,
+    waiting_bytes,
     waiting_offsets,
 )
-from pyspark_tidelog.source.fetch import read_split
+from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
+from pyspark_tidelog.source.positions import LATEST
 from pyspark_tidelog.source.service import resolve, size_bytes_of, snapshot_of
-from pyspark_tidelog.source.splits import Split
 from pyspark_tidelog.source.stream_offsets import StreamOffset, ranges_between
-from pyspark_tidelog.source.tasks import plan_tasks
+from pyspark_tidelog.source.tasks import OffsetRange, plan_tasks
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -50,22 +50,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client: ServiceClient | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the connection behind: a copy is for reading, and makes its own."""
+        """Leave the connection out: a copy on an executor opens its own."""
         return {**self.__dict__, "_client": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query begins: the same at every call, for Spark asks twice."""
+        """Return where a new query begins; the same at every call, because Spark asks twice."""
         if self._initial is None:
-            seen = self._snapshot()  # whatever the target forgives, a new query names what is there
-            # AvailableNow fixes its target first: a beginning beyond it would look like a log that
-            # shrank.
+            # A missing topic is an error for a new query, even if failOnDataLoss is false.
+            seen = self._snapshot()
+            # AvailableNow fixes its target first. A start after it would look like a truncated log.
             client, snapshot = self._connected(), self._target or seen
             starts = resolve(client, self._options.starting or LATEST, "startingOffsets", snapshot)
             self._initial = StreamOffset.beginning_at(starts, snapshot.topic_ids)
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Tell Spark of one limit; it knows no pair, so `latestOffset` looks at both itself."""
+        """Return one limit. Spark knows no pair, so `latestOffset` applies both itself."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -74,42 +74,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix what now means: the query ends when everything there at this moment is read."""
+        """Fix the target: the query ends when everything written before this call is read."""
         self._target = self._snapshot(allow_missing=not self._options.fail_on_data_loss)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next micro-batch ends; `start` itself where there is nothing to read."""
+        """Return where the next micro-batch ends; `start` itself if there is nothing to read."""
         self._latest = self._snapshot(allow_missing=not self._options.fail_on_data_loss)
         target = self._target or self._latest
         begin = StreamOffset.from_json(start)
         fraction = 1.0 if isinstance(limit, ReadAllAvailable) else self._fraction(begin, target)
         end = next_offset(
-            begin, target, fraction_of=fraction, fail_on_data_loss=self._options.fail_on_data_loss
+            begin, target, fraction=fraction, fail_on_data_loss=self._options.fail_on_data_loss
         )
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the end of the log as last seen; less the progress, this is the lag."""
+        """Return the end of the log as last seen, from which Spark's progress computes the lag."""
         if self._latest is None:
             return None
         ends = {log: marks.end_offset for log, marks in self._latest.marks.items()}
         return StreamOffset.beginning_at(ends, self._latest.topic_ids).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return a task per range of the micro-batch, the same however often it is repeated."""
+        """Return the tasks of a micro-batch, the same if it is repeated."""
         ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
         return plan_tasks(self._connected(), ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        if isinstance(partition, Split):
-            yield from read_split(self._options, self._columns, partition)
+        if isinstance(partition, OffsetRange):
+            yield from read_range(self._options, self._columns, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint is where progress is kept."""
+        """Do nothing: Spark's checkpoint holds the progress."""
 
     def stop(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
 
@@ -127,13 +127,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _fraction(self, begin: StreamOffset, target: LogSnapshot) -> float:
-        """Return which part of what waits the limits allow, the smaller of the two."""
-        options = self._options
+        """Return the fraction of the waiting records that both limits allow."""
+        max_bytes = self._options.max_bytes_per_trigger
         waiting = waiting_offsets(begin, target)
-        fraction = fraction_for_rows(waiting, options.max_offsets_per_trigger)
-        if options.max_bytes_per_trigger is None or not any(waiting.values()):
+        fraction = fraction_for(self._options.max_offsets_per_trigger, sum(waiting.values()))
+        if max_bytes is None or not any(waiting.values()):
             return fraction
         sizes = size_bytes_of(self._connected(), sorted({log.topic for log in target.marks}))
-        return min(
-            fraction, fraction_for_bytes(waiting, target, sizes, options.max_bytes_per_trigger)
-        )
+        return min(fraction, fraction_for(max_bytes, waiting_bytes(waiting, target, sizes)))

@@ -1,8 +1,4 @@
-"""Which logs a query reads: named topics, all that match a pattern, or single partitions.
-
-Mirrors `SubscribeStrategy`, `SubscribePatternStrategy` and `AssignStrategy` of Spark's source for
-Kafka.
-"""
+"""The topics and partitions that a query reads: `subscribe`, `subscribePattern` or `assign`."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Final
 
 from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.option_values import ensure_topic_name, json_object
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 
 TOPIC_OPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 
@@ -23,25 +19,25 @@ class Topics:
     """What the query reads."""
 
     names: tuple[str, ...] = ()
-    """Empty with a pattern: which topics there are is asked at every look."""
+    """Empty for a pattern: the service is asked for the topics each time."""
     pattern: str | None = None
-    """The whole name has to match."""
+    """Matches whole names."""
     assigned: tuple[TopicPartition, ...] | None = None
-    """Only these partitions of the topics named, where not None."""
+    """If set, only these partitions of the named topics are read."""
 
     def has(self, log: TopicPartition) -> bool:
-        """Whether a partition of one of the topics is to be read."""
+        """Whether the query reads this partition of one of its topics."""
         return self.assigned is None or log in self.assigned
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic is to be read by its name."""
+        """Whether the query reads a topic of this name."""
         if self.pattern is None:
             return topic in self.names
         return re.fullmatch(self.pattern, topic) is not None
 
 
 def parse_topics(given: Mapping[str, str]) -> Topics:
-    """Read the one option that says what to read; raise OptionError for none, or for two."""
+    """Read the one option that names the topics; raise OptionError for none, or for two."""
     present = [option for option in TOPIC_OPTIONS if given.get(option.lower(), "").strip()]
     if not present:
         raise OptionError(
@@ -76,9 +72,8 @@ def _pattern(text: str) -> Topics:
 
 
 def _assigned(text: str) -> Topics:
-    topics = json_object(text) or {}
     logs: list[TopicPartition] = []
-    for topic, partitions in topics.items():
+    for topic, partitions in (json_object(text) or {}).items():
         if not isinstance(partitions, list) or not all(map(_is_partition, partitions)):
             logs.clear()
             break

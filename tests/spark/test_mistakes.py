@@ -48,7 +48,7 @@ def last_line(words: str) -> str:
             {"startingOffset": "earliest"},
             "unknown option startingoffset: did you mean startingOffsets?",
         ),
-        ({"subscribe": "gone"}, "the service has no topic gone: create it first, or mend"),
+        ({"subscribe": "gone"}, "the service has no topic gone: create it first, or correct"),
         (OFFSETS, "startingOffsets 3 of t-0 lies after its endingOffsets 2"),
         ({"url": "http://127.0.0.1:1"}, "is the service running there?"),
     ],

@@ -16,7 +16,7 @@ from pyspark_tidelog.sink.options import WriteOptions
 from pyspark_tidelog.sink.writer import BatchWriter
 from pyspark_tidelog.source.batch_reader import BatchReader
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
 from tests.support.proxy import Treatment, proxy_to
 
@@ -75,7 +75,7 @@ def test_a_broken_answer_goes_on_after_its_last_whole_batch(
 ) -> None:
     """What had arrived whole is not asked for again, what was torn is."""
     fill(tidelog, topic)
-    split = Split(topic, 0, 0, RECORDS)
+    split = OffsetRange(topic, 0, 0, RECORDS)
     with proxy_to(
         tidelog.port, lambda number: Treatment(cut_after=None if number else 100_000)
     ) as proxy:

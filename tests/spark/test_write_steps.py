@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import DataLossError, ServiceError, TidelogError
-from pyspark_tidelog.sink.abandoned_transactions import sweep
+from pyspark_tidelog.sink.abandoned_transactions import abort_abandoned
 from pyspark_tidelog.sink.ledger import GROUP_PREFIX
 from pyspark_tidelog.sink.options import WriteOptions
 from pyspark_tidelog.sink.writer import BatchWriter, TaskResult
@@ -257,12 +257,12 @@ def test_what_nobody_comes_back_for_is_aborted_after_a_day(
         decided.commit(results)
     writer_of(tidelog, topic, None, ledger=ledger).write(iter(rows("d", "e", "f")))
     endpoint = Endpoint(tidelog.url)
-    sweep(endpoint, ledger)
+    abort_abandoned(endpoint, ledger)
     assert len(open_producers(tidelog, topic)) == 2, "both are a moment old"
-    sweep(endpoint, ledger, after_ms=-1000)
+    abort_abandoned(endpoint, ledger, after_ms=-1000)
     assert results[0].attempt is not None
     assert open_producers(tidelog, topic) == {results[0].attempt.producer.producer_id}
-    sweep(endpoint, ledger, after_ms=-1000)
+    abort_abandoned(endpoint, ledger, after_ms=-1000)
     decided.commit([])
     assert seen(tidelog, topic) == ["a", "b", "c"]
     assert not has_open_transaction(tidelog, topic)

@@ -187,7 +187,7 @@ def test_an_answer_too_large_to_decode_is_refused(service: LogService) -> None:
     service.fault = lambda _path: Reply(200, headers={"Content-Length": str(1 << 31)})
     with (
         client_of(service.url) as client,
-        pytest.raises(ServiceError, match="answers with 2147483648 bytes at once"),
+        pytest.raises(ServiceError, match="sends 2147483648 bytes in one answer"),
     ):
         client.get("/x")
 

@@ -164,5 +164,5 @@ def test_a_certificate_opens_the_service_as_well(
 def test_a_stranger_behind_the_address_is_told_at_once(guarded: tuple[Served, str]) -> None:
     """A certificate of another authority is no passing failure, and gets to see no key."""
     served, key = guarded
-    with pytest.raises(ServiceError, match=r"shows a certificate that is not trusted.*caFile"):
+    with pytest.raises(ServiceError, match=r"certificate of .* is not trusted here.*caFile"):
         logs_seen(url=served.url, token=key, retries="1000")

@@ -19,8 +19,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from pyspark_tidelog import DefaultSource
 from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.session import local_conf
-from pyspark_tidelog.source.splits import Split
 from pyspark_tidelog.source.stream_reader import StreamReader
+from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import SentRecord, numbered
 from tests.support.log_service import LogService
 
@@ -59,7 +59,7 @@ def test_all_batches_of_a_task_have_the_schema_of_the_first(service: LogService)
     log.append([SentRecord(time, b"", b"")] * 3)
     options = {"url": service.url, "subscribe": "t", "includeHeaders": "true", "fetchBytes": "1"}
     source = DefaultSource(options)
-    batches = list(source.reader(source.schema()).read(Split("t", 0, 0, 5)))
+    batches = list(source.reader(source.schema()).read(OffsetRange("t", 0, 0, 5)))
     assert len(batches) > 1
     schemas = [batch.schema for batch in batches if isinstance(batch, pa.RecordBatch)]
     assert schemas == [schemas[0]] * len(batches)

@@ -12,7 +12,7 @@ from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.checkpoint import IDENTITY_NAME
 from pyspark_tidelog.lake.lake import Lake
 from pyspark_tidelog.lake.verifier import Difference, Verdict
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from tests.support.kafka_batches import SentRecord, numbered
 from tests.support.lakes import HandMadeLake, Row, rows_of
 from tests.support.log_service import LogService, MemoryLog

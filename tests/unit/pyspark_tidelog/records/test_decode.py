@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_tidelog.errors import DamagedBatchError
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.columns import spark_schema
-from pyspark_tidelog.records.decode import MAX_ROWS, Decoder, OffsetRange
+from pyspark_tidelog.records.decode import MAX_ROWS, Decoder
 from tests.support import kafka_batches
 from tests.support.kafka_batches import (
     CONTROL,
@@ -49,7 +49,7 @@ batches_of_records = st.lists(st.lists(sent_records, min_size=1, max_size=12), m
 def decode_batches(
     data: bytes, start: int = 0, end: int = 1 << 62, *, columns: tuple[str, ...] = ALL, **rest: Any
 ) -> list[pa.RecordBatch]:
-    decoder = Decoder(OffsetRange(LOG, start, end), columns, **rest)
+    decoder = Decoder(LOG, columns, end, **rest)
     return list(decoder.decode(data, decoder.frames(data, start), start))
 
 
@@ -203,7 +203,7 @@ def test_many_small_batches_that_grow_are_not_held_at_once() -> None:
         encode([SentRecord(0, None, b"\0" * 4_000_000)], codec=ZSTD, base_offset=offset)
         for offset in range(10)
     )
-    decoder = Decoder(OffsetRange(LOG, 0, 10), ("value",))
+    decoder = Decoder(LOG, ("value",), 10)
     tracemalloc.start()
     rows = sum(batch.num_rows for batch in decoder.decode(data, decoder.frames(data, 0), 0))
     _, peak_bytes = tracemalloc.get_traced_memory()

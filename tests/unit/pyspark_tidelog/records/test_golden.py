@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_tidelog.positions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.columns import spark_schema
-from pyspark_tidelog.records.decode import Decoder, OffsetRange
+from pyspark_tidelog.records.decode import Decoder
 from tests.support.golden import golden_expected, golden_partitions, golden_records
 
 ALL = tuple(spark_schema(include_headers=True).fieldNames())
@@ -24,8 +24,8 @@ def decoded(directory: Path) -> list[Row]:
     start = golden_expected(directory)["log_start_offset"]
     data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
     topic, _, partition = directory.name.rpartition("-")
-    wanted = OffsetRange(TopicPartition(topic, int(partition)), start, 1 << 62)
-    decoder = Decoder(wanted, ALL, check_crcs=True)
+    log = TopicPartition(topic, int(partition))
+    decoder = Decoder(log, ALL, 1 << 62, check_crcs=True)
     return [
         (
             row["offset"],

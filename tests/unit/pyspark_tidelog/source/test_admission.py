@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_tidelog.errors import DataLossError
-from pyspark_tidelog.positions import LogSnapshot, PartitionMarks, TopicPartition
+from pyspark_tidelog.partitions import LogSnapshot, PartitionMarks, TopicPartition
 from pyspark_tidelog.source.admission import (
-    fraction_for_bytes,
-    fraction_for_rows,
+    fraction_for,
     next_offset,
+    waiting_bytes,
     waiting_offsets,
 )
 from pyspark_tidelog.source.stream_offsets import StreamOffset, ranges_between
@@ -48,8 +48,8 @@ def test_a_limit_is_shared_and_starves_nobody(waiting: list[int], max_rows: int)
     """About the limit is taken, at least one offset of each log that has any, none too many."""
     ends = target((0, waiting[0]), (0, waiting[1]))
     start = at(0, 0)
-    fraction = fraction_for_rows(waiting_offsets(start, ends), max_rows)
-    taken = next_offset(start, ends, fraction_of=fraction).offsets
+    fraction = fraction_for(max_rows, sum(waiting_offsets(start, ends).values()))
+    taken = next_offset(start, ends, fraction=fraction).offsets
     assert sum(taken.values()) <= max(max_rows, 2)
     for number, count in enumerate(waiting):
         assert min(count, 1) <= taken[TopicPartition("t", number)] <= count
@@ -59,10 +59,11 @@ def test_a_limit_in_bytes_counts_by_the_mean_size_of_a_record() -> None:
     """Half of the bytes is half of the offsets where records are alike."""
     ends = target((0, 100))
     waiting = waiting_offsets(at(0), ends)
-    assert fraction_for_bytes(waiting, ends, {FIRST: 10_000}, 5_000) == 0.5
-    assert fraction_for_bytes(waiting, ends, {FIRST: 10_000}, 10_000) == 1.0
-    assert fraction_for_bytes(waiting, ends, {}, 1) == 1.0
-    assert fraction_for_bytes(waiting, ends, {FIRST: 10_000}, None) == 1.0
+    size_bytes = waiting_bytes(waiting, ends, {FIRST: 10_000})
+    assert fraction_for(5_000, size_bytes) == 0.5
+    assert fraction_for(10_000, size_bytes) == 1.0
+    assert fraction_for(None, size_bytes) == 1.0
+    assert fraction_for(1, waiting_bytes(waiting, ends, {})) == 1.0
 
 
 def test_a_new_partition_is_read_from_its_start() -> None:
@@ -98,7 +99,7 @@ def test_a_truncated_log_goes_on_from_its_new_end_if_allowed() -> None:
 
 def test_a_topic_made_again_stops_the_query() -> None:
     """A topic of the same name and another id is another log, whatever its offsets."""
-    with pytest.raises(DataLossError, match="topic t was deleted and made again"):
+    with pytest.raises(DataLossError, match="topic t was deleted and created again"):
         next_offset(at(5), target((0, 30), topic_id="new"))
 
 
@@ -112,7 +113,7 @@ def test_a_topic_made_again_is_read_from_its_start_if_allowed() -> None:
 
 def test_a_log_that_is_not_there_any_more_stops_the_query() -> None:
     """A topic that was deleted, or is no longer subscribed to, is not passed over silently."""
-    told = "topic t, partition 1 of the checkpoint was deleted or is not subscribed to any more"
+    told = "topic t, partition 1 of the checkpoint was deleted or is no longer subscribed to"
     with pytest.raises(DataLossError, match=told):
         next_offset(at(5, 7), target((0, 10)))
     end = next_offset(at(5, 7), target((0, 10)), fail_on_data_loss=False)

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_tidelog.errors import DamagedBatchError, DataLossError, ServiceError
-from pyspark_tidelog.source.fetch import read_split
+from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
 from tests.support.log_service import LogService, MemoryLog, Reply
 
 
-def offsets_read(service: LogService, split: Split, *, retries: int = 1, **given: str) -> list[int]:
+def offsets_read(
+    service: LogService, split: OffsetRange, *, retries: int = 1, **given: str
+) -> list[int]:
     raw = {"url": service.url, "subscribe": "t", "retries": str(retries), **given}
-    batches = read_split(Options.parse(raw), ("offset",), split)
+    batches = read_range(Options.parse(raw), ("offset",), split)
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
@@ -35,7 +37,7 @@ def batch_bytes(log: MemoryLog) -> int:
 
 def test_a_range_is_read_whole_in_one_request(service: LogService, log: MemoryLog) -> None:
     """The end of the range travels in the request, so that nothing beyond it is sent."""
-    assert offsets_read(service, Split("t", 0, 0, log.end_offset)) == list(range(100))
+    assert offsets_read(service, OffsetRange("t", 0, 0, log.end_offset)) == list(range(100))
     assert service.requests == [
         "/v1/topics/t/partitions/0/batches?offset=0&end_offset=100&max_bytes=8388608"
     ]
@@ -44,7 +46,7 @@ def test_a_range_is_read_whole_in_one_request(service: LogService, log: MemoryLo
 def test_a_range_is_read_in_small_requests(service: LogService, log: MemoryLog) -> None:
     """Each request goes on where the last answer ended; borders of batches do not matter."""
     small = str(2 * max(len(raw) for _, _, raw in log.batches))
-    assert offsets_read(service, Split("t", 0, 3, 97), fetchBytes=small) == list(range(3, 97))
+    assert offsets_read(service, OffsetRange("t", 0, 3, 97), fetchBytes=small) == list(range(3, 97))
     assert len(service.requests) == 5
 
 
@@ -59,7 +61,7 @@ def test_an_answer_that_breaks_off_is_resumed_after_its_last_whole_batch(
         [Reply(200, whole.body, whole.headers, cut_after=batch_bytes(log) * 5 // 2)]
     )
     service.fault = lambda _path: next(replies, None)
-    assert offsets_read(service, Split("t", 0, 0, 100)) == list(range(100))
+    assert offsets_read(service, OffsetRange("t", 0, 0, 100)) == list(range(100))
     assert service.requests[-1].split("?")[1].startswith("offset=20&")
 
 
@@ -68,8 +70,8 @@ def test_answers_that_always_break_off_inside_the_first_batch_end_the_task(
 ) -> None:
     """Without progress nothing is repeated for ever."""
     service.fault = lambda _path: Reply(200, log.batches[0][2], cut_after=80)
-    with pytest.raises(ServiceError, match="breaks off every answer inside the first batch"):
-        offsets_read(service, Split("t", 0, 0, 100))
+    with pytest.raises(ServiceError, match="broke off in its first batch"):
+        offsets_read(service, OffsetRange("t", 0, 0, 100))
 
 
 def test_gaps_at_the_end_of_a_range_are_passed_over(service: LogService, log: MemoryLog) -> None:
@@ -78,7 +80,7 @@ def test_gaps_at_the_end_of_a_range_are_passed_over(service: LogService, log: Me
     service.fault = lambda path: (
         Reply(200, b"", {"Log-Next-Offset": "100"}) if "offset=20&" in path else None
     )
-    assert offsets_read(service, Split("t", 0, 0, 100)) == list(range(20))
+    assert offsets_read(service, OffsetRange("t", 0, 0, 100)) == list(range(20))
 
 
 def test_records_that_retention_removed_are_an_error(service: LogService, log: MemoryLog) -> None:
@@ -89,7 +91,7 @@ def test_records_that_retention_removed_are_an_error(service: LogService, log: M
         "set failOnDataLoss to false"
     )
     with pytest.raises(DataLossError, match=told):
-        offsets_read(service, Split("t", 0, 5, 100))
+        offsets_read(service, OffsetRange("t", 0, 5, 100))
 
 
 def test_records_that_retention_removed_are_passed_over_if_allowed(
@@ -97,10 +99,10 @@ def test_records_that_retention_removed_are_passed_over_if_allowed(
 ) -> None:
     """Reading goes on at the log's start, and ends at once if that is beyond the range."""
     log.start_offset = 30
-    assert offsets_read(service, Split("t", 0, 5, 40), failOnDataLoss="false") == list(
+    assert offsets_read(service, OffsetRange("t", 0, 5, 40), failOnDataLoss="false") == list(
         range(30, 40)
     )
-    assert offsets_read(service, Split("t", 0, 5, 25), failOnDataLoss="false") == []
+    assert offsets_read(service, OffsetRange("t", 0, 5, 25), failOnDataLoss="false") == []
 
 
 @pytest.mark.parametrize("lost", ["shorter", "gone", "made again", "ends"])
@@ -108,7 +110,7 @@ def test_a_log_that_no_longer_reaches_the_range_is_an_error(
     service: LogService, log: MemoryLog, lost: str
 ) -> None:
     """Truncated, deleted, or replaced by another log under its name: told apart from an end."""
-    split = Split("t", 0, 50, 100, "first")
+    split = OffsetRange("t", 0, 50, 100, "first")
     if lost == "shorter":
         log.end_offset = 40
     elif lost == "gone":
@@ -117,7 +119,7 @@ def test_a_log_that_no_longer_reaches_the_range_is_an_error(
         service.topic_ids["t"] = "second"
     else:
         log.end_offset, log.batches = 80, log.batches[:8]
-    with pytest.raises(DataLossError, match=r"topic t, partition 0 .*(truncated|made again)"):
+    with pytest.raises(DataLossError, match=r"topic t, partition 0 .*(truncated|created again)"):
         offsets_read(service, split)
     assert offsets_read(service, split, failOnDataLoss="false") == (
         list(range(50, 80)) if lost == "ends" else []
@@ -133,7 +135,7 @@ def test_an_answer_that_repeats_records_does_not_repeat_rows(
     )
     small = str(batch_bytes(log))
     service.fault = lambda path: everything if "offset=50&" in path else None
-    assert offsets_read(service, Split("t", 0, 0, 100), fetchBytes=small) == list(range(100))
+    assert offsets_read(service, OffsetRange("t", 0, 0, 100), fetchBytes=small) == list(range(100))
 
 
 def test_an_answer_that_ends_inside_a_batch_and_claims_to_be_whole_is_damage(
@@ -143,7 +145,7 @@ def test_an_answer_that_ends_inside_a_batch_and_claims_to_be_whole_is_damage(
     torn = log.batches[0][2] + log.batches[1][2][:-1]
     service.fault = lambda _path: Reply(200, torn, {"Log-Next-Offset": "20"})
     with pytest.raises(DamagedBatchError, match="after offset 9: the answer ends inside it"):
-        offsets_read(service, Split("t", 0, 0, 100))
+        offsets_read(service, OffsetRange("t", 0, 0, 100))
 
 
 def test_a_service_that_contradicts_itself_is_found_out(
@@ -152,15 +154,15 @@ def test_a_service_that_contradicts_itself_is_found_out(
     """A refusal of the very offset at which the log is said to start would repeat for ever."""
     assert log.start_offset == 0
     service.fault = lambda _path: Reply.of_json(410, log_start_offset=5)
-    with pytest.raises(ServiceError, match="refuses offset 5 of t-0 and says that it starts there"):
-        offsets_read(service, Split("t", 0, 5, 9), failOnDataLoss="false")
+    with pytest.raises(ServiceError, match="refuses offset 5 of t-0 as below the log start"):
+        offsets_read(service, OffsetRange("t", 0, 5, 9), failOnDataLoss="false")
 
 
 def test_an_answer_without_a_next_offset_is_refused(service: LogService, log: MemoryLog) -> None:
     """Whoever answers like that is not this service."""
     service.fault = lambda _path: Reply(200, log.batches[0][2])
     with pytest.raises(ServiceError, match="without Log-Next-Offset: is it tidelog"):
-        offsets_read(service, Split("t", 0, 0, 9))
+        offsets_read(service, OffsetRange("t", 0, 0, 9))
 
 
 def test_damage_is_told_with_its_place(service: LogService, log: MemoryLog) -> None:
@@ -169,7 +171,7 @@ def test_damage_is_told_with_its_place(service: LogService, log: MemoryLog) -> N
     with pytest.raises(
         DamagedBatchError, match="topic t, partition 0, at offset 50: message format"
     ):
-        offsets_read(service, Split("t", 0, 50, log.end_offset))
+        offsets_read(service, OffsetRange("t", 0, 50, log.end_offset))
 
 
 def test_a_reader_that_stops_early_leaves_nothing_running(
@@ -177,7 +179,7 @@ def test_a_reader_that_stops_early_leaves_nothing_running(
 ) -> None:
     """`limit(5)` closes the generator; the request under way is the last one."""
     raw = {"url": service.url, "subscribe": "t", "fetchBytes": str(batch_bytes(log))}
-    batches = read_split(Options.parse(raw), ("offset",), Split("t", 0, 0, 100))
+    batches = read_range(Options.parse(raw), ("offset",), OffsetRange("t", 0, 0, 100))
     assert next(batches).num_rows == 10
     batches.close()  # type: ignore[attr-defined] # a generator, and that is the point
     assert len(service.requests) <= 2

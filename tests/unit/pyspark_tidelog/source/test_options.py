@@ -6,9 +6,9 @@ import pytest
 
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import OptionError
-from pyspark_tidelog.positions import EARLIEST, LATEST, OffsetSpec, TopicPartition
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.source.options import DEFAULT_FETCH_BYTES, Options
-from pyspark_tidelog.source.times import TimeSpec
+from pyspark_tidelog.source.positions import EARLIEST, LATEST, OffsetSpec, TimeSpec
 from pyspark_tidelog.source.topics import Topics
 
 NEEDED = {"url": "http://127.0.0.1:8080/", "subscribe": "b, a,b"}

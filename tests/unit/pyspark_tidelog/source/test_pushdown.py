@@ -23,7 +23,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from pyspark_tidelog import DefaultSource
 from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.source.batch_reader import FilteringReader
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
 from tests.support.log_service import LogService
 
@@ -47,7 +47,7 @@ def reader(service: LogService) -> FilteringReader:
 def ranges(reader: FilteringReader) -> list[tuple[int, int, int]]:
     """Plan as Spark does, after the reader has gone to another process."""
     splits = pickle.loads(pickle.dumps(reader)).partitions()
-    assert all(isinstance(split, Split) for split in splits)
+    assert all(isinstance(split, OffsetRange) for split in splits)
     return [(split.partition, split.start_offset, split.end_offset) for split in splits]
 
 

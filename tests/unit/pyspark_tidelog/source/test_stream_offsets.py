@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.positions import TopicPartition
-from pyspark_tidelog.source.splits import Split
+from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.source.stream_offsets import StreamOffset, ranges_between
+from pyspark_tidelog.source.tasks import OffsetRange
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 IDS = {"t": "id"}
@@ -45,25 +45,25 @@ def test_a_micro_batch_reads_from_its_start_to_its_end() -> None:
     begin = {FIRST: 0, SECOND: 0}
     start = StreamOffset({FIRST: 5, SECOND: 7}, begin, IDS)
     end = StreamOffset({FIRST: 9, SECOND: 7}, begin, IDS)
-    assert ranges_between(start, end) == [Split("t", 0, 5, 9, "id")]
+    assert ranges_between(start, end) == [OffsetRange("t", 0, 5, 9, "id")]
 
 
 def test_the_first_micro_batch_begins_where_its_end_says() -> None:
     """A start computed anew after a crash is not believed: its end lies in the write-ahead log."""
     planned = StreamOffset({FIRST: 9}, {FIRST: 2}, IDS)
     moved_meanwhile = StreamOffset.beginning_at({FIRST: 7}, IDS)
-    assert ranges_between(moved_meanwhile, planned) == [Split("t", 0, 2, 9, "id")]
+    assert ranges_between(moved_meanwhile, planned) == [OffsetRange("t", 0, 2, 9, "id")]
 
 
 def test_a_new_partition_begins_where_the_end_says() -> None:
     """A partition that the start does not know is read from the place that was planned for it."""
     start = StreamOffset({FIRST: 5}, {FIRST: 0}, IDS)
     end = StreamOffset({FIRST: 5, SECOND: 8}, {FIRST: 0, SECOND: 3}, IDS)
-    assert ranges_between(start, end) == [Split("t", 1, 3, 8, "id")]
+    assert ranges_between(start, end) == [OffsetRange("t", 1, 3, 8, "id")]
 
 
 def test_a_topic_made_again_begins_where_the_end_says() -> None:
     """Offsets of the topic that is gone say nothing about the new one."""
     start = StreamOffset({FIRST: 500}, {FIRST: 0}, {"t": "old"})
     end = StreamOffset({FIRST: 8}, {FIRST: 0}, {"t": "new"})
-    assert ranges_between(start, end) == [Split("t", 0, 0, 8, "new")]
+    assert ranges_between(start, end) == [OffsetRange("t", 0, 0, 8, "new")]

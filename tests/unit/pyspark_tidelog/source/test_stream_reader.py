@@ -16,8 +16,8 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from pyspark_tidelog import DefaultSource
 from pyspark_tidelog.errors import DataLossError, OptionError, ServiceError
 from pyspark_tidelog.source.batch_reader import BatchReader
-from pyspark_tidelog.source.splits import Split
 from pyspark_tidelog.source.stream_reader import StreamReader
+from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
 from tests.support.log_service import LogService, MemoryLog
 
@@ -60,7 +60,9 @@ def as_spark_stores(offset: dict[str, Any]) -> dict[str, Any]:
 
 def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
     splits = reader.partitions(as_spark_stores(start), as_spark_stores(end))
-    return [(s.partition, s.start_offset, s.end_offset) for s in splits if isinstance(s, Split)]
+    return [
+        (s.partition, s.start_offset, s.end_offset) for s in splits if isinstance(s, OffsetRange)
+    ]
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ def test_a_batch_reads_between_the_offsets_given(
         endingOffsets='{"t": {"0": 8, "1": -1}}',
         minPartitions="4",
     )
-    splits = [split for split in reader.partitions() if isinstance(split, Split)]
+    splits = [split for split in reader.partitions() if isinstance(split, OffsetRange)]
     assert {(split.partition, split.topic_id) for split in splits} == {(0, "first"), (1, "first")}
     assert sum(split.offsets_count for split in splits) == 13
 
@@ -256,7 +258,7 @@ def test_a_topic_made_again_stops_the_stream(
     reader = stream(startingOffsets="earliest")
     start = as_spark_stores(reader.initialOffset())
     service.make("t", partitions=2, topic_id="second")[0].append(numbered(99))
-    with pytest.raises(DataLossError, match="topic t was deleted and made again"):
+    with pytest.raises(DataLossError, match="topic t was deleted and created again"):
         reader.latestOffset(start, ReadAllAvailable())
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.splits import Split
-from pyspark_tidelog.source.tasks import plan_tasks
+from pyspark_tidelog.source.tasks import OffsetRange, cut_by_offsets, plan_tasks
 from tests.support.kafka_batches import numbered
 from tests.support.log_service import LogService, Reply
 
 
-def planned(service: LogService, ranges: list[Split], **given: str) -> list[tuple[int, int, int]]:
+def planned(
+    service: LogService, ranges: list[OffsetRange], **given: str
+) -> list[tuple[int, int, int]]:
     options = Options.parse({"url": service.url, "subscribe": "t", "retries": "0", **given})
     with ServiceClient(options.endpoint) as client:
         tasks = plan_tasks(client, ranges, options)
@@ -23,16 +28,16 @@ def planned(service: LogService, ranges: list[Split], **given: str) -> list[tupl
 
 
 @pytest.fixture
-def ranges(service: LogService) -> list[Split]:
+def ranges(service: LogService) -> list[OffsetRange]:
     """A log of batches of 5, 80 and 15 records, and one that is empty."""
     log, _ = service.make("t", partitions=2)
     for count in (5, 80, 15):
         log.append(numbered(count))
-    return [Split("t", 0, 2, 100, "first"), Split("t", 1, 0, 0, "first")]
+    return [OffsetRange("t", 0, 2, 100, "first"), OffsetRange("t", 1, 0, 0, "first")]
 
 
 def test_more_tasks_than_logs_are_cut_by_the_service(
-    service: LogService, ranges: list[Split]
+    service: LogService, ranges: list[OffsetRange]
 ) -> None:
     """Between batches, so that none is fetched twice; just the query's ranges are asked for."""
     cut = planned(service, ranges, minPartitions="4", **{"isolation.level": "read_committed"})
@@ -48,7 +53,7 @@ def test_more_tasks_than_logs_are_cut_by_the_service(
     ]
 
 
-def test_a_task_a_log_needs_no_plan(service: LogService, ranges: list[Split]) -> None:
+def test_a_task_a_log_needs_no_plan(service: LogService, ranges: list[OffsetRange]) -> None:
     """Nobody is asked where nothing is to be cut, or only by the number of records."""
     assert planned(service, ranges) == [(0, 2, 100)]
     assert planned(service, ranges, minPartitions="1") == [(0, 2, 100)]
@@ -56,7 +61,9 @@ def test_a_task_a_log_needs_no_plan(service: LogService, ranges: list[Split]) ->
     assert service.requests == []
 
 
-def test_records_bound_what_the_service_planned(service: LogService, ranges: list[Split]) -> None:
+def test_records_bound_what_the_service_planned(
+    service: LogService, ranges: list[OffsetRange]
+) -> None:
     """A batch is never cut by the service; the option maxRecordsPerPartition cuts it."""
     cut = planned(service, ranges, minPartitions="2", maxRecordsPerPartition="40")
     assert cut == [(0, 2, 5), (0, 5, 45), (0, 45, 85), (0, 85, 100)]
@@ -74,7 +81,7 @@ def test_records_bound_what_the_service_planned(service: LogService, ranges: lis
     ],
 )
 def test_a_plan_with_gaps_or_overlaps_is_not_believed(
-    service: LogService, ranges: list[Split], parts: list[tuple[int, int, int]]
+    service: LogService, ranges: list[OffsetRange], parts: list[tuple[int, int, int]]
 ) -> None:
     """Each offset once does not hang on somebody else's plan: it is cut by offsets instead."""
     names = ("partition", "start_offset", "end_offset")
@@ -85,7 +92,7 @@ def test_a_plan_with_gaps_or_overlaps_is_not_believed(
 
 @pytest.mark.parametrize("status", [404, 409, 410, 413, 416, 422])
 def test_what_the_service_cannot_plan_is_cut_by_offsets(
-    service: LogService, ranges: list[Split], status: int
+    service: LogService, ranges: list[OffsetRange], status: int
 ) -> None:
     """A log that lost its start meanwhile is told of by the task that reads it, or passed over."""
     service.fault = lambda _path: Reply.of_json(status, code="x")
@@ -98,6 +105,64 @@ def test_tasks_are_shared_out_to_the_topics(service: LogService) -> None:
         (log,) = service.make(topic)
         for _ in range(batches):
             log.append(numbered(10))
-    ranges = [Split("a", 0, 0, 90, "first"), Split("b", 0, 0, 10, "first")]
+    ranges = [OffsetRange("a", 0, 0, 90, "first"), OffsetRange("b", 0, 0, 10, "first")]
     assert len(planned(service, ranges, minPartitions="10")) == 10
     assert [document["min_splits"] for document in service.documents] == [9]
+
+
+def offsets_of(tasks: list[OffsetRange]) -> list[tuple[str, int, int]]:
+    return sorted(
+        (task.topic, task.partition, offset)
+        for task in tasks
+        for offset in range(task.start_offset, task.end_offset)
+    )
+
+
+OFFSET_RANGES = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(0, 60)).map(lambda p: (p[0], p[0] + p[1])),
+    max_size=5,
+).map(lambda pairs: [OffsetRange("t", number, *pair, "id") for number, pair in enumerate(pairs)])
+
+
+@given(OFFSET_RANGES, st.integers(0, 40))
+def test_every_offset_is_in_exactly_one_task(given_ranges: list[OffsetRange], wanted: int) -> None:
+    """However the ranges are cut, the union of the tasks is what was asked for."""
+    planned = cut_by_offsets(given_ranges, min_partitions=wanted)
+    assert offsets_of(planned) == offsets_of(given_ranges)
+    assert all(task.offsets_count > 0 for task in planned)
+
+
+def test_without_a_wish_there_is_a_task_per_partition() -> None:
+    """Empty partitions cost no task."""
+    given_ranges = [
+        OffsetRange("t", 0, 0, 10),
+        OffsetRange("t", 1, 5, 5),
+        OffsetRange("t", 2, 0, 1),
+    ]
+    assert cut_by_offsets(given_ranges) == [given_ranges[0], given_ranges[2]]
+
+
+def test_a_wish_for_more_tasks_cuts_the_larger_ranges() -> None:
+    """Parts are shared out by size, and a small range stays whole."""
+    planned = cut_by_offsets(
+        [OffsetRange("t", 0, 0, 90), OffsetRange("t", 1, 0, 10)], min_partitions=10
+    )
+    assert [task.partition for task in planned] == [0] * 9 + [1]
+    assert [task.offsets_count for task in planned] == [10] * 10
+
+
+def test_a_task_travels_to_another_process() -> None:
+    """Spark pickles what the driver planned; nothing may stay behind."""
+    task = OffsetRange("t", 0, 1, 2, "id")
+    assert pickle.loads(pickle.dumps(task)) == task
+
+
+def test_no_task_has_more_offsets_than_allowed() -> None:
+    """Whatever number of tasks was wished for, a large range is cut into more."""
+    planned = cut_by_offsets(
+        [OffsetRange("t", 0, 0, 95), OffsetRange("t", 1, 0, 10)], max_records=10
+    )
+    assert [task.offsets_count for task in planned] == [9, 10, 9, 10, 9, 10, 9, 10, 9, 10, 10]
+    assert offsets_of(planned) == offsets_of(
+        [OffsetRange("t", 0, 0, 95), OffsetRange("t", 1, 0, 10)]
+    )

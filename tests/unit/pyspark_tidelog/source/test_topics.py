@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_tidelog import DefaultSource
 from pyspark_tidelog.errors import DataLossError, OptionError, ServiceError
-from pyspark_tidelog.source.splits import Split
 from pyspark_tidelog.source.stream_reader import StreamReader
+from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
 from tests.support.log_service import LogService
 
@@ -71,7 +71,7 @@ def test_single_partitions_may_be_assigned(topics: LogService) -> None:
 
 def test_a_partition_that_is_not_there_is_named(topics: LogService) -> None:
     """The topic is there, the partition is not: the sentence says which."""
-    with pytest.raises(ServiceError, match="the service has no topic views, partition 7: mend"):
+    with pytest.raises(ServiceError, match="the service has no topic views, partition 7: correct"):
         ranges(topics, assign='{"views": [1, 7]}')
 
 
@@ -121,7 +121,7 @@ def test_isolation_travels_to_the_reads(topics: LogService) -> None:
     """The service leaves aborted records out of the answers to such requests."""
     given = {"subscribe": "views", "isolation.level": "read_committed"}
     reader = source(topics, **given).reader(OFFSET)
-    list(reader.read(Split("views", 0, 0, 10, "first")))
+    list(reader.read(OffsetRange("views", 0, 0, 10, "first")))
     assert topics.requests[-1].endswith("&isolation=read_committed")
 
 

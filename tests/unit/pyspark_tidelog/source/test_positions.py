@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_tidelog.errors import OptionError
-from pyspark_tidelog.positions import (
-    EARLIEST,
-    LATEST,
-    LogSnapshot,
-    PartitionMarks,
-    TopicPartition,
-    parse_offset_spec,
-)
+from pyspark_tidelog.partitions import LogSnapshot, PartitionMarks, TopicPartition
+from pyspark_tidelog.source.positions import EARLIEST, LATEST, parse_offset_spec
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 SNAPSHOT = LogSnapshot({"t": "id"}, {FIRST: PartitionMarks(5, 20), SECOND: PartitionMarks(0, 0)})
