@@ -417,8 +417,8 @@ class LogReader(ABC):
                 log_start_offset=view.marks.log_start_offset,
                 limit_bytes=self._context.config.max_decompressed_batch_bytes,
             )
-            marks = self._state.watermarks  # of now: what was found may be younger than the view
-            return found if found is not None and found.offset < marks.high_watermark else None
+            high_watermark = view.marks.high_watermark
+            return found if found is not None and found.offset < high_watermark else None
 
         return self._mending(lambda: self._seen(look))
 

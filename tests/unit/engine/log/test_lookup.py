@@ -14,6 +14,7 @@ from engine.types import AppendOrigin, TimestampAndOffset
 from tests.support.builders import World
 from tests.support.compaction import Compacted
 from tests.support.logs import ALL_BYTES, CONFIG, append_values, segment_bases
+from tests.support.machine import Operation
 from tests.support.segments import batch_at
 from tests.support.time import START_MS
 
@@ -246,3 +247,23 @@ def test_a_batch_is_not_made_larger_than_the_limit_for_a_look_up() -> None:
         log.max_timestamp()
     with pytest.raises(TooLarge, match="5000"):
         log.offset_for_time(START_MS)
+
+
+def test_a_record_that_is_committed_beside_a_look_is_not_the_newest_if_another_follows() -> None:
+    """The look compares what it found with the high watermark of the moment that it looks at."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"first", timestamp=START_MS)
+    met: list[Operation] = []
+
+    def append_beside(operation: Operation) -> None:
+        if operation.name == "read" and not met:
+            met.append(operation)
+            append_values(log, b"second", timestamp=START_MS + 1)
+            log.commit()
+
+    world.disk.meanwhile = append_beside
+    assert log.max_timestamp() is None
+    world.disk.meanwhile = None
+    assert met
+    assert log.max_timestamp() == TimestampAndOffset(START_MS + 1, 1, 0)
