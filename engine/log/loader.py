@@ -277,7 +277,6 @@ class Loader:
         except SegmentOverflow:
             segment.indexes.begin_anew()  # nothing of them is to be found, whatever happens next
             raise
-        segment.records.sync()
         segment.indexes.finish_anew()
         self._rest(segment)
         if producers.map_end_offset not in before:

@@ -39,11 +39,13 @@ class Deletion:
         self.remove_later(target, log.close_handles)
 
     def put_away(self, topic_partition: TopicPartition, path: Path) -> Path:
-        """Rename a directory that is not open; return its name, for `remove_later`."""
+        """Rename a directory that is not open; return its name, for `remove_later`.
+
+        The caller syncs the name.
+        """
         target = self._unused_name(topic_partition, path)
         with self._context.health.writing():
             self._context.fs.rename(path, target)
-        self._sync()
         return target
 
     def discard(self, path: Path) -> None:
@@ -61,8 +63,7 @@ class Deletion:
             _LOG.warning("%s is removed later: %s", path, error)
             topic_partition = names.parse_partition_directory(path.name).topic_partition
             self.remove_later(self.put_away(topic_partition, path))
-        else:
-            self._sync()
+        self._sync()
 
     def remove_later(self, path: Path, close: Callable[[], None] | None = None) -> None:
         """Remove a directory after the delay; `close` lets go of its files, if any are open."""

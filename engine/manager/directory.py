@@ -80,7 +80,7 @@ class DataDirectory:
         self.left = LeftState()
         defaults = LogConfig.of(context.config.default_topic_config)
         self.deletion = Deletion(context, self.sync, delay_ms=defaults.file_delete_delay_ms)
-        self.partitions = Partitions(context, path, self.deletion, self.sync)
+        self.partitions = Partitions(context, path, self.deletion)
         self.checkpoints = Checkpoints(fs, context.health)
         self.producer_ids = ProducerIds(fs, path)
         self.arriving: tuple[Log, ...] = ()

@@ -155,7 +155,6 @@ class Move:
         self._target.partitions.empty(self._path)
         self._target.partitions.make_directory(self._topic, self._path)
         first_offset = self._first_offset()
-        self._copy_producers_below(first_offset)
         # A batch fits where it was: segment.bytes may have been lowered since.
         largest = max(segment.size_bytes for segment in log.segments)
         config = replace(log.config, segment_bytes=max(log.config.segment_bytes, largest))
@@ -173,16 +172,6 @@ class Move:
         self._start = start = self._log.watermarks.log_start_offset
         first = self._read(start, max_bytes=1)
         return min([start, *(header.base_offset for _, header in iter_headers(first.data))])
-
-    def _copy_producers_below(self, first_offset: int) -> None:
-        """Have the copy know the producers whose batches retention has removed."""
-        path = self._log.directory / names.snapshot_name(first_offset)
-        with self._source.health.reading():
-            fs = self._source.context.fs
-            snapshot = fs.read_bytes(path) if fs.exists(path) else b""
-        if snapshot:
-            with self._target.health.appending():
-                replace_atomically(fs, self._path / path.name, snapshot)
 
     def _read(self, offset: int, max_bytes: int) -> Fetched:
         fetched = self._log.read(offset, max_bytes=max_bytes, isolation=FetchIsolation.LOG_END)

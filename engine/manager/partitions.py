@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,18 +42,13 @@ class Partitions:
     """Makes and opens the partitions of one data directory. An OSError takes it offline.
 
     The exception is one about a single file of a log that is opened: that is the log's alone.
-
-    `sync` is that of the data directory.
     """
 
-    def __init__(
-        self, context: LogContext, directory: Path, deletion: Deletion, sync: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: LogContext, directory: Path, deletion: Deletion) -> None:
         self._context = context
         self._fs = context.fs
         self._directory = directory
         self._deletion = deletion
-        self._sync = sync
 
     def path_of(self, log: TopicPartition) -> Path:
         return self._directory / names.partition_directory_name(log)
@@ -128,11 +123,10 @@ class Partitions:
             write_epochs(self._fs, path / names.LEADER_EPOCH_CHECKPOINT, [EpochOffset(epoch, 0)])
 
     def give_name(self, log: TopicPartition, path: Path) -> Path:
-        """Have the directory served under the partition's name, durably; return it."""
+        """Rename a directory to the partition's name and return it; the caller syncs the name."""
         target = self.path_of(log)
         with self._context.health.writing():
             self._fs.rename(path, target)
-        self._sync()
         return target
 
     def empty(self, path: Path) -> None:

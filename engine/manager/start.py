@@ -54,6 +54,8 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
             stock.deleted.append(directories.of(path).deletion.put_away(log, path))
     unmarked = [log for log in plan.unmarked if log not in offline]
     _make_unmarked(directories, plan.topics, unmarked, stock.live, is_whole=is_whole)
+    for directory in directories.online:
+        directory.sync()  # the names that were changed and made above
 
     def open_one(job: OpenJob) -> Log:
         directory = directories.of(job.directory)
@@ -109,5 +111,3 @@ def _make_unmarked(
             partitions.begin_anew(live[log])
         path = live[log]
         directories.of(path).partitions.make_directory(topics[log.topic], path)
-    for directory in directories.online:
-        directory.sync()

@@ -20,6 +20,7 @@ from engine.config import LogConfig
 from engine.fs import names
 from engine.log.log import Log
 from engine.segment.segment import Segment
+from engine.tools.repair import carry_out, plan_repair
 from tests.crash.test_found_by_simulation import kind_of
 from tests.crash.test_indexes_made_anew import new_copy
 from tests.crash.test_split import COMPACTED, overflowed
@@ -120,6 +121,20 @@ def test_indexes_are_made_anew_with_that_of_times_first_and_last() -> None:
         made = between(changes, Operation("create", path), named)
         assert Operation("sync", path) in made
         assert sync in made
+
+
+def test_a_repair_removes_indexes_of_transactions_durably_after_the_others() -> None:
+    """A start that finds the others believes that no transaction was aborted."""
+    filled = new_copy()
+    sparse, aborts = (PARTITION / f"{30:020d}{suffix}" for suffix in (".index", ".txnindex"))
+    for path in (sparse, aborts):
+        filled.damage(path, zero_filled)
+    filled.world.restart(power_cut=False)
+    disk = filled.world.disk
+    plan = plan_repair(disk, DATA)
+    changes = changes_of(filled.world, lambda: carry_out(disk, DATA, plan))
+    removals = [Operation("remove", path) for path in (sparse, aborts)]
+    assert Operation("sync_directory", PARTITION) in between(changes, *removals)
 
 
 def test_what_a_truncation_cuts_is_gone_before_its_epoch_begins() -> None:

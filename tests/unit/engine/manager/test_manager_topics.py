@@ -1,6 +1,7 @@
 """Topics come, change and go; producers get their ids."""
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -22,6 +23,7 @@ from engine.fs import names
 from engine.fs.names import DirectoryKind, parse_partition_directory
 from engine.types import TopicPartition
 from tests.support.builders import DATA, EVENTS, SMALL_INDEXES, World, new_batch
+from tests.support.time import ManualScheduler, ScheduledTask
 
 
 def directories(world: World, kind: DirectoryKind = DirectoryKind.LIVE) -> list[str]:
@@ -303,6 +305,23 @@ def test_a_deleted_topic_is_gone_at_once_and_its_files_later() -> None:
     assert directories(world, DirectoryKind.DELETED) == ["events-0", "events-1"]
     world.scheduler.advance(60_000)
     assert directories(world, DirectoryKind.DELETED) == []
+
+
+def test_a_removal_without_delay_comes_after_the_directory_has_its_new_name() -> None:
+    """The thread that removes it may be faster than the one that deletes the topic."""
+
+    class AtOnce(ManualScheduler):
+        def once(self, name: str, delay_ms: int, work: Callable[[], None]) -> ScheduledTask:
+            if delay_ms == 0:
+                work()
+            return super().once(name, delay_ms, work)
+
+    config = EngineConfig(default_topic_config={**SMALL_INDEXES, "file.delete.delay.ms": "0"})
+    world = World(config=config)
+    world.scheduler = AtOnce(world.clock)
+    manager = world.open_manager({"events": 1})
+    manager.delete_topic("events")
+    assert not any("events" in name for name in world.disk.list_directory(DATA))
 
 
 def test_who_holds_a_deleted_log_can_finish_reading() -> None:

@@ -1,0 +1,59 @@
+"""Names of files that a power cut must not take, and names that must not come back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from engine.checkpoint.epochs import read_epochs
+from engine.fs import names
+from engine.manager.opening import flush_and_close
+from engine.types import EpochOffset
+from tests.support.builders import World
+from tests.support.logs import (
+    CONFIG,
+    DIRECTORY,
+    append_values,
+    fill_segments,
+    read_values,
+    segment_bases,
+)
+from tests.support.patience import TakesTooLong, at_most
+
+
+def test_a_log_that_ended_below_its_start_has_lost_its_old_segments() -> None:
+    """The name of the first segment tells the next start where the log begins; no line does."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill_segments(log, 2, 2)
+    log.flush()
+    world.restart(power_cut=True)
+    log = world.open_log(CONFIG, log_start_offset=9)
+    assert segment_bases(log) == [9]
+    append_values(log, b"value")
+    log.commit()
+    world.restart(power_cut=True)
+    log = world.open_log(CONFIG)
+    assert log.watermarks.log_start_offset == 9
+    assert read_values(log) == [b"value"]
+
+
+def test_a_clean_stop_leaves_the_epochs_as_they_are() -> None:
+    """Not as they were when the log was flushed last: whoever reads the file need not trim it."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, *[b"value"] * 4)
+    log.flush()
+    log.delete_records(3)
+    flush_and_close(log)
+    epochs = read_epochs(world.fs, DIRECTORY / names.LEADER_EPOCH_CHECKPOINT)
+    assert [*epochs] == [EpochOffset(0, 3)]
+
+
+def test_a_stop_flushes_a_log_before_it_closes_it() -> None:
+    """What was appended is below the recovery point, which a clean stop writes down."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"value")
+    with suppress(TakesTooLong), at_most(5):
+        flush_and_close(log)
+    assert log.recovery_point == 1
