@@ -82,12 +82,6 @@ class Runtime:
         )
         self._life = threading.Lock()
         self._tasks: list[Task] = []
-        self._is_ready = False
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether all logs are open and appends and reads may begin."""
-        return self._is_ready
 
     def open(self, progress: ProgressListener | None = None) -> None:
         """Open every log and start the background work; raises what `LogManager.open` raises.
@@ -108,13 +102,11 @@ class Runtime:
             self.cleaner.start()
             self.mover.resume()
             self.scrubber.start()
-            self._is_ready = True
 
     def close(self) -> None:
         """Flush everything, close all logs and let go of the directory; may be repeated."""
         self.manager.interrupt()
         with self._life:
-            self._is_ready = False
             self.scrubber.stop()
             self.mover.stop()
             self.cleaner.stop()

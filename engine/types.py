@@ -79,18 +79,6 @@ class OffsetMetadata(NamedTuple):
             return False
         return self.segment_base_offset < other.segment_base_offset
 
-    def is_on_same_segment_as(self, other: OffsetMetadata) -> bool:
-        """Whether both places are known and lie in one segment."""
-        if self.is_offset_only or other.is_offset_only:
-            return False
-        return self.segment_base_offset == other.segment_base_offset
-
-    def position_diff(self, other: OffsetMetadata) -> int:
-        """Return the bytes from `other` to this place; both must lie in one segment."""
-        if not self.is_on_same_segment_as(other):
-            raise ValueError(f"{self} and {other} are not known to lie in one segment")
-        return self.position - other.position
-
 
 UNKNOWN_OFFSET_METADATA: Final = OffsetMetadata(UNKNOWN_OFFSET)
 

@@ -130,18 +130,6 @@ class Committer:
             self._flush(logs)
         return bool(logs)
 
-    def request_flush(self, log: Log) -> None:
-        """Have the log's unflushed bytes committed in the next round."""
-        with self._changed:
-            self._ensure_not_finished()
-            self._queue.add_urgent(log)
-            self._changed.notify()
-
-    @property
-    def pending_logs(self) -> int:
-        """How many logs have bytes that no round has taken yet."""
-        return len(self._queue)
-
     def _ensure_running(self) -> None:
         if self._stopping:
             raise Overloaded("the log is being closed and takes no more appends")

@@ -42,11 +42,6 @@ class OffsetMap:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def utilization(self) -> float:
-        """The share of slots in use."""
-        return self._count / self.slots_count
-
     def put(self, key: bytes, offset: int) -> None:
         """Remember `offset` as the newest of `key`. Raises OverflowError if every slot is taken."""
         if self._count >= self.slots_count:

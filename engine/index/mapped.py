@@ -224,19 +224,9 @@ class MappedIndex(ABC):
         return self._count
 
     @property
-    def max_entries(self) -> int:
-        """How many entries the file has room for."""
-        return self._max_entries
-
-    @property
     def size_bytes(self) -> int:
         """The bytes of the entries."""
         return self._count * self._entry_bytes
-
-    @property
-    def length_bytes(self) -> int:
-        """The length of the file."""
-        return self._length_bytes
 
     # ---------------------------------------------------------------- for the two children
 

@@ -60,15 +60,6 @@ class OffsetIndex(MappedIndex):
             slot = self._count_at_or_below(target, _FIELD, _OFFSET_POSITION) - 1
             return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
-    def upper_bound_by_position(self, position: int) -> OffsetPosition | None:
-        """Return the first entry at or behind a byte position, or None.
-
-        Its offset is an upper bound, exclusive, for what a read that ends at `position` contains.
-        """
-        with self._remap_lock:
-            slot = self._count_at_or_below(position - 1, _FIELD, _POSITION_POSITION)
-            return self._entry(slot) if slot < self._count else None
-
     def floor_by_position(self, position: int) -> OffsetPosition:
         """Return the last entry at or before a byte position, else the segment's first byte."""
         with self._remap_lock:

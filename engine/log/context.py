@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from engine.clock import Clock
 from engine.config import EngineConfig, LogConfig
@@ -35,11 +33,3 @@ class LogContext:
         """Return how much sooner than segment.ms one segment rolls; each draws its own."""
         limit = min(config.segment_jitter_ms, config.segment_ms)
         return self.random.randrange(limit) if limit else 0
-
-
-OnHighWatermark: TypeAlias = Callable[[int], None]
-"""Called with the high watermark whenever it is another offset; see `Log.open`."""
-
-
-def tell_nobody(high_watermark: int) -> None:
-    """Listen to nothing."""

@@ -42,13 +42,7 @@ class DurableLog(LogReader):
         super().__init__(context, topic_partition, topic_id, state)
         self._syncing = threading.Lock()  # while held, nobody else syncs what was appended
         self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
-        self._last_flush_ms = context.clock.monotonic_ms()
         self._is_flush_scheduled = False
-
-    @property
-    def last_flush_ms(self) -> int:
-        """When the log was last flushed, on the monotonic clock."""
-        return self._last_flush_ms
 
     def commit(self) -> int:
         """Make everything appended so far durable and visible; return the high watermark.
@@ -111,7 +105,6 @@ class DurableLog(LogReader):
             if state is self._state and truncations == state.truncations:
                 state.recovery_point = max(target, state.recovery_point)
                 state.local.rest_sealed(segments)
-            self._last_flush_ms = self._context.clock.monotonic_ms()
             return self._state.recovery_point
 
     def _flush_beside(

@@ -19,7 +19,7 @@ from engine.guard import Impatient
 from engine.log import retention
 from engine.log.analysis import AnalysisLimits, analyse, with_append_time
 from engine.log.compaction import Compaction
-from engine.log.context import LogContext, OnHighWatermark, tell_nobody
+from engine.log.context import LogContext
 from engine.log.flushing import DurableLog
 from engine.log.loader import Loader, LoadRequest
 from engine.log.read import ReadRequest, deletion_target
@@ -67,18 +67,15 @@ class Log(DurableLog):
         topic_partition: TopicPartition,
         topic_id: str,
         request: LoadRequest,
-        *,
-        on_high_watermark: OnHighWatermark = tell_nobody,
     ) -> Log:
         """Load a directory and repair whatever a crash left.
 
         After an unclean stop the high watermark stays at the log start until the first commit: what
-        was found was scanned, not synced. `on_high_watermark` is told where it is, and whenever it
-        moves, see `listen`. Raises OSError or StorageError.
+        was found was scanned, not synced. Raises OSError or StorageError.
         """
         loaded = Loader(context, request).load()
         try:
-            state = LogState(context, topic_partition, request, loaded, on_high_watermark)
+            state = LogState(context, topic_partition, request, loaded)
         except BaseException:
             close_all(loaded.segments)
             raise
@@ -163,20 +160,6 @@ class Log(DurableLog):
             return self._state.producers.start_verification(
                 producer_id, sequence=sequence, producer_epoch=producer_epoch
             )
-
-    def listen(self, on_high_watermark: OnHighWatermark) -> None:
-        """Have this listener told of the high watermark from its next move on; no other any more.
-
-        It is called under the log's lock, after readers see the offset, and may neither call the
-        log, block nor raise. Kafka's `LogOffsetsListener`.
-        """
-        with self._lock:
-            self._state.on_high_watermark = on_high_watermark
-
-    def verify_transactions(self, *, enabled: bool) -> None:
-        """Refuse transactions that begin without their guard, or no longer."""
-        with self._lock:
-            self._state.producers.transaction_verification = enabled
 
     # -- roll -------------------------------------------------------------------------------
 
@@ -317,15 +300,6 @@ class Log(DurableLog):
         except ValueError:
             self._ensure_open()  # its files were closed meanwhile
             raise
-
-    def truncate_fully(self, offset: int) -> None:
-        """Remove everything and go on at `offset`, in a new leader epoch; durable afterwards."""
-        if offset < 0:
-            raise InvalidRequestValue(f"a log cannot start at {offset}")
-        with self._reshaping, self._lock:
-            self._ensure_open()
-            self._state.truncate_fully(offset)
-        self._try_to_flush()
 
     def compaction(self) -> Compaction:
         """Begin a round of cleaning; see `engine.log.compaction`."""

@@ -1,4 +1,4 @@
-"""Find an offset by time; Kafka's `UnifiedLog.fetchOffsetByTimestamp`, and the look-up before it.
+"""Find an offset by time; Kafka's `UnifiedLog.fetchOffsetByTimestamp`.
 
 The first segment that reaches the time is the only one searched; its time index says from where. If
 what reaches the time there was compacted away, nothing is found, as in Kafka; if it lies below the
@@ -8,22 +8,13 @@ log start, the next one is searched. What lies at or above the reader's bound is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import dropwhile
-from typing import Final
 
 from engine.records.batch import BatchView
 from engine.records.record import Record
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
 from engine.segment.times import ensure_true, floor_by_time
-from engine.state.watermarks import Watermarks
 from engine.types import NO_LEADER_EPOCH, TimestampAndOffset
-
-LATEST: Final = -1
-"""The special time of the end of the log."""
-
-EARLIEST: Final = -2
-"""The special time of its start."""
 
 
 def first_at_or_after(
@@ -52,33 +43,6 @@ def with_max_timestamp(
             break
         best = _better(best, _newest_in(segment, log_start_offset, limit_bytes))
     return best
-
-
-def segment_starts_before(
-    timestamp_ms: int, max_count: int, segments: SegmentSnapshot, marks: Watermarks, *, now_ms: int
-) -> list[int]:
-    """Return where segments begin that were written by that time, at most so many, newest first.
-
-    What clients asked for before records had times: a segment has the time of its file, and the log
-    end is one more place if the last segment holds anything. `LATEST` and `EARLIEST` stand for the
-    two ends. A segment that begins below the log start counts from there; what lies above the high
-    watermark is told as that. Kafka's `legacyFetchOffsetsBefore`, as consumers see it.
-    """
-    places = [
-        (max(segment.base_offset, marks.log_start_offset), segment.modified_ms)
-        for segment in segments.segments
-    ]
-    if segments.segments[-1].size_bytes:
-        places.append((marks.log_end_offset, now_ms))
-    if timestamp_ms == LATEST:
-        count = len(places)
-    elif timestamp_ms == EARLIEST:
-        count = 1
-    else:
-        count = sum(1 for _ in dropwhile(lambda place: place[1] > timestamp_ms, reversed(places)))
-    offsets = [offset for offset, _ in reversed(places[:count])][:max_count]
-    shown = list(dropwhile(lambda offset: offset > marks.high_watermark, offsets))
-    return shown if len(shown) == len(offsets) else [marks.high_watermark, *shown]
 
 
 def _present(segments: SegmentSnapshot, log_start_offset: int) -> Sequence[Segment]:

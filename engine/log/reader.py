@@ -118,11 +118,6 @@ class LogReader(ABC):
         return self._state.recovery_point
 
     @property
-    def unflushed_messages(self) -> int:
-        """Offsets from the recovery point to the log end."""
-        return self._state.watermarks.log_end_offset - self._state.recovery_point
-
-    @property
     def has_uncommitted(self) -> bool:
         """Whether a commit would show readers something new."""
         marks = self._state.watermarks
@@ -421,18 +416,6 @@ class LogReader(ABC):
             return found if found is not None and found.offset < high_watermark else None
 
         return self._mending(lambda: self._seen(look))
-
-    def offsets_before(self, timestamp_ms: int, max_count: int) -> list[int]:
-        """Return where segments begin that were written by that time; -1 and -2 are the two ends.
-
-        See `engine.log.lookup.segment_starts_before`.
-        """
-        now_ms = self._context.clock.now_ms()
-        return self._seen(
-            lambda view: lookup.segment_starts_before(
-                timestamp_ms, max_count, view.segments, view.marks, now_ms=now_ms
-            )
-        )
 
     def _mending(self, look_up: Callable[[], _Found]) -> _Found:
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.errors import Overloaded, StorageFull, UnexpectedAppendOffset
 from engine.guard import WouldWait
 from engine.log.analysis import Incoming
-from engine.log.context import LogContext, OnHighWatermark
+from engine.log.context import LogContext
 from engine.log.loader import LoadedLog, LoadRequest
 from engine.log.local import LocalLog
 from engine.log.relocation import Standstill
@@ -50,7 +50,6 @@ class LogState:
         topic_partition: TopicPartition,
         request: LoadRequest,
         loaded: LoadedLog,
-        on_high_watermark: OnHighWatermark,
     ) -> None:
         self._context = context
         self.topic_partition = topic_partition
@@ -76,8 +75,6 @@ class LogState:
         self.tag = LogTag(self.leader_epoch, end.offset, self._crc_of_last_batch())
         self.producers.on_high_watermark(high.offset)
         self.refresh_first_unstable()
-        self.on_high_watermark = on_high_watermark
-        on_high_watermark(high.offset)
 
     def _claim_epoch(self, request: LoadRequest, end_offset: int) -> int:
         """Return the epoch of this log, and note it if loading trimmed it or it has to rise.
@@ -227,7 +224,6 @@ class LogState:
             self.watermarks = raised
             self.producers.on_high_watermark(raised.high_watermark)
             self.refresh_first_unstable()
-            self.on_high_watermark(raised.high_watermark)
 
     def raise_log_start(self, offset: int, reason: LogStartReason) -> None:
         """Stop showing what lies below `offset`; its bytes stay for now."""
@@ -337,7 +333,7 @@ class LogState:
             marks = self.watermarks
             start = min(marks.log_start_offset, offset)
             high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
-            self._move_to(Watermarks(start, high, marks.end, marks.first_unstable))
+            self.watermarks = Watermarks(start, high, marks.end, marks.first_unstable)
             if plan is None:
                 self._restart_at(offset)
             else:
@@ -363,13 +359,6 @@ class LogState:
         finally:
             self.truncations += 1
 
-    def _move_to(self, marks: Watermarks) -> None:
-        """Have readers, and who listens, go by other offsets, which may be lower."""
-        has_moved = marks.high_watermark != self.watermarks.high_watermark
-        self.watermarks = marks
-        if has_moved:
-            self.on_high_watermark(marks.high_watermark)
-
     def _cut_to(self, offset: int, plan: Truncation) -> None:
         removed = self.local.segments.above(offset)
         self.local.truncate(plan.cut)
@@ -381,24 +370,18 @@ class LogState:
         self.producers.go_back_to(plan.producers)
         self._end_at(offset, NO_BATCH_CRC if plan.last is None else plan.last.crc)
 
-    def truncate_fully(self, offset: int) -> None:
-        """Remove everything and go on at `offset`, in a new epoch; `truncateFullyAndStartAt`."""
-        with self._truncating():
-            self._restart_at(offset)
-            self.refresh_first_unstable()
-
     def _restart_at(self, offset: int) -> None:
         self.local.restart_at(offset)
         self.local.sync_end()
         self.epochs.restart_at(self.leader_epoch, offset)
         self.producers.truncate_fully(offset)
         self.producers.on_log_start(offset)
-        self._move_to(Watermarks.empty_at(offset, offset))
+        self.watermarks = Watermarks.empty_at(offset, offset)
         self._end_at(offset, NO_BATCH_CRC)
 
     def _end_at(self, offset: int, last_crc: int) -> None:
         marks = self.watermarks.truncated(self.local.end_metadata(offset))
-        self._move_to(marks.with_log_start(self.local.segments.first_base_offset))
+        self.watermarks = marks.with_log_start(self.local.segments.first_base_offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.tag = LogTag(self.leader_epoch, offset, last_crc)
 
@@ -418,9 +401,6 @@ class LogState:
         """Take over what was asked of the log while it was in another directory."""
         self.keeps_order |= before.keeps_order
         self.truncations = before.truncations
-        self.on_high_watermark = before.on_high_watermark
-        verifies = before.producers.transaction_verification
-        self.producers.transaction_verification = verifies
 
     def rename_directory(self, directory: Path) -> None:
         """Give the directory another name, not yet durably."""

@@ -20,10 +20,8 @@ from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate
 from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES, decompress
 from engine.records.header import (
     ATTRIBUTES_POSITION,
-    BASE_OFFSET_POSITION,
     CRC_POSITION,
     HEADER_BYTES,
-    LEADER_EPOCH_POSITION,
     MAGIC_2,
     MAX_TIMESTAMP_POSITION,
     TIMESTAMP_TYPE_MASK,
@@ -160,16 +158,6 @@ class BatchView:
         for index, strict in enumerate(decode_records(payload, self.header)):
             if index >= yielded:
                 yield strict
-
-
-def stamp_base_offset(buffer: bytearray | memoryview, position: int, base_offset: int) -> None:
-    """Give the batch at `position` its place in the log; the checksum does not cover it."""
-    _INT64.pack_into(buffer, position + BASE_OFFSET_POSITION, base_offset)
-
-
-def stamp_leader_epoch(buffer: bytearray | memoryview, position: int, leader_epoch: int) -> None:
-    """Note under which leader the batch at `position` is appended; outside the checksum too."""
-    _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def stamp_offset_and_epoch(

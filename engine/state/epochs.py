@@ -20,12 +20,9 @@ from engine.checkpoint.epochs import read_epochs, write_epochs
 from engine.errors import InvalidRequestValue
 from engine.fs.names import LEADER_EPOCH_CHECKPOINT
 from engine.fs.port import FileSystem
-from engine.types import NO_LEADER_EPOCH, UNKNOWN_OFFSET, EpochOffset
+from engine.types import EpochOffset
 
 _logger = logging.getLogger(__name__)
-
-UNDEFINED_EPOCH_END: Final = EpochOffset(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
-"""The answer of `end_offset_for` when the log cannot tell."""
 
 _epoch = attrgetter("epoch")
 _start_offset = attrgetter("start_offset")
@@ -126,50 +123,6 @@ class LeaderEpochCache:
     def latest(self) -> EpochOffset | None:
         entries = self._entries
         return entries[-1] if entries else None
-
-    @property
-    def earliest(self) -> EpochOffset | None:
-        entries = self._entries
-        return entries[0] if entries else None
-
-    def entry_of(self, epoch: int) -> EpochOffset | None:
-        """Return the entry of exactly this epoch."""
-        entries = self._entries
-        slot = bisect_left(entries, epoch, key=_epoch)
-        return entries[slot] if slot < len(entries) and entries[slot].epoch == epoch else None
-
-    def entry_before(self, epoch: int) -> EpochOffset | None:
-        """Return the entry of the largest lower epoch."""
-        entries = self._entries
-        slot = bisect_left(entries, epoch, key=_epoch)
-        return entries[slot - 1] if slot else None
-
-    def entry_after(self, epoch: int) -> EpochOffset | None:
-        """Return the entry of the smallest higher epoch."""
-        entries = self._entries
-        slot = bisect_right(entries, epoch, key=_epoch)
-        return entries[slot] if slot < len(entries) else None
-
-    def epoch_for_offset(self, offset: int) -> int | None:
-        """Return the epoch that wrote `offset`, or None if that was before the first entry."""
-        entries = self._entries
-        slot = bisect_right(entries, offset, key=_start_offset)
-        return entries[slot - 1].epoch if slot else None
-
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochOffset:
-        """Return the largest epoch up to `epoch` and where it ends (exclusive).
-
-        An epoch older than all entries is answered with itself and where the first one begins, and
-        one newer than all entries with `UNDEFINED_EPOCH_END`.
-        """
-        entries = self._entries
-        if epoch == NO_LEADER_EPOCH or not entries or epoch > entries[-1].epoch:
-            return UNDEFINED_EPOCH_END
-        if epoch == entries[-1].epoch:
-            return EpochOffset(epoch, log_end_offset)
-        slot = bisect_right(entries, epoch, key=_epoch)
-        floor = entries[slot - 1].epoch if slot else epoch
-        return EpochOffset(floor, entries[slot].start_offset)
 
     def check_invariants(self) -> None:
         """Fail unless epochs and start offsets both ascend strictly."""

@@ -385,12 +385,6 @@ class ProducerStates:
         """Where the oldest transaction begins that is open, or decided above the high watermark."""
         return self._transactions.first_unstable
 
-    @property
-    def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction begins."""
-        oldest = self._transactions.oldest
-        return oldest.first.offset if oldest else None
-
     def entry(self, producer_id: int) -> ProducerEntry | None:
         """Return what is known of one producer."""
         return self._entries.get(producer_id)
@@ -402,13 +396,6 @@ class ProducerStates:
             for _, entry in sorted(self._entries.items())
             if not entry.is_expired(now_ms, self.expiration_ms)
         )
-
-    def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
-        """Whether the producer of the oldest open transaction has been silent for too long."""
-        oldest = self._transactions.oldest
-        if oldest is None:
-            return False
-        return self._entries[oldest.producer_id].is_late(now_ms, max_transaction_timeout_ms)
 
     def check_invariants(self) -> None:
         """Fail unless entries and open transactions tell the same story."""

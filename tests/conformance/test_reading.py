@@ -70,8 +70,7 @@ def test_a_read_ends_strictly_below_its_bound(isolation: FetchIsolation) -> None
 
 def test_below_the_start_and_beyond_the_end_are_errors() -> None:
     """Both tell where the log is; the end itself is empty (UL.testReadOutOfRange)."""
-    log = World().open_log(DENSE)
-    log.truncate_fully(1024)
+    log = World().open_log(DENSE, log_start_offset=1024)
     append_values(log, b"value")
     log.commit()
     log.truncate_to(1025)
@@ -124,9 +123,7 @@ def test_the_high_watermark_rises_with_commits_and_falls_with_truncation_only() 
     seen.append(log.commit())
     log.truncate_to(2)
     seen.append(log.watermarks.high_watermark)
-    log.truncate_fully(4)
-    seen.append(log.watermarks.high_watermark)
-    assert seen == [0, 0, 2, 2, 3, 3, 2, 4]
+    assert seen == [0, 0, 2, 2, 3, 3, 2]
 
 
 def test_one_value_has_all_offsets_with_their_places() -> None:
@@ -317,8 +314,7 @@ def test_the_next_offset_is_the_base_or_one_past_the_last() -> None:
 
     (SEG.testNextOffsetCalculation)
     """
-    log = World().open_log(DENSE)
-    log.truncate_fully(10)
+    log = World().open_log(DENSE, log_start_offset=10)
     assert log.segments_info()[0].next_offset == log.watermarks.log_end_offset == 10
     fill(log, batches=2, records=3)
     fill_segments(log, 0, 1)

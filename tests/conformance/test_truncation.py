@@ -39,10 +39,8 @@ def test_a_truncation_leaves_what_lies_below(target: int) -> None:
 
 
 def test_a_truncation_below_the_first_segment_restarts_there() -> None:
-    """After a full truncation to 50, one to 20 leaves an empty log at 20 (UL.testTruncateTo)."""
-    log = World().open_log(DENSE)
-    fill(log, batches=3)
-    log.truncate_fully(50)
+    """Of a log that begins at 50, one to 20 leaves an empty log at 20 (UL.testTruncateTo)."""
+    log = World().open_log(DENSE, log_start_offset=50)
     fill(log, batches=3)
     log.truncate_to(20)
     marks = log.watermarks
@@ -72,15 +70,15 @@ def test_later_segments_go_with_a_truncation() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 4, 7, 100])
-def test_a_full_truncation_leaves_one_empty_segment(offset: int) -> None:
+def test_a_truncation_below_the_first_segment_leaves_an_empty_one(offset: int) -> None:
     """Start, high watermark and end are the new offset, and appends begin there.
 
     (UL.testTruncateFullyAndStart, LO.testTruncateFullyAndStartAt)
     """
-    log = World().open_log(DENSE)
+    log = World().open_log(DENSE, log_start_offset=200)
     fill_segments(log, 4, 3)
     log.commit()
-    log.truncate_fully(offset)
+    log.truncate_to(offset)
     marks = log.watermarks
     assert (marks.log_start_offset, marks.high_watermark, marks.log_end_offset) == (offset,) * 3
     assert (segment_bases(log), log.size_bytes, log.recovery_point) == ([offset], 0, offset)
@@ -91,16 +89,16 @@ def test_a_full_truncation_leaves_one_empty_segment(offset: int) -> None:
 
 
 def test_what_a_new_segment_replaces_waits_as_deleted() -> None:
-    """Files of the same base are renamed at once, and removed after the delay.
+    """Its files are renamed at once, and removed after the delay.
 
     (LO.testCreateAndDeleteSegment)
     """
     world = World()
-    log = world.open_log(DENSE)
+    log = world.open_log(DENSE, log_start_offset=5)
     fill(log, batches=2)
-    log.truncate_fully(0)
+    log.truncate_to(0)
     found = world.fs.list_directory(DIRECTORY)
-    assert {"00000000000000000000.log", "00000000000000000000.log.deleted"} <= set(found)
+    assert {"00000000000000000000.log", "00000000000000000005.log.deleted"} <= set(found)
     assert log.size_bytes == 0
     values = fill(log, batches=1)
     world.scheduler.advance(60_000)

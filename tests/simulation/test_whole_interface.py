@@ -38,7 +38,6 @@ NOT_USED = {
     "Log.open": BY_MANAGER,
     "Log.relocate": "a move calls it",
     "Log.rename_directory": BY_MANAGER,
-    "Log.truncate_fully": "nothing in production calls it",
     "Log.truncate_to": "through the manager, with no checkpoint ahead of it",
     "Log.update_config": BY_MANAGER,
     "LogCleaner.start": BY_RUNTIME,

@@ -128,13 +128,6 @@ class LogModel:
         self.leader_epoch += 1
         self.forget_producers()
 
-    def truncate_fully(self, offset: int) -> None:
-        """Go on with nothing, at the offset."""
-        self.batches.clear()
-        self.remembered.clear()
-        self.log_start = self.high_watermark = self.end = offset
-        self.leader_epoch += 1
-
     def cut_at(self, end: int) -> None:
         """Lose the batches that do not end there; transactions that ended above are open again."""
         lost = [batch for batch in self.batches if batch.next_offset > end]

@@ -67,6 +67,17 @@ def data_batch(
     )
 
 
+def first_undecided(states: ProducerStates) -> int | None:
+    """Where the oldest open transaction begins."""
+    firsts = (entry.transaction_first_offset for entry in states.active_producers(START_MS))
+    return min((first for first in firsts if first is not None), default=None)
+
+
+def is_late(states: ProducerStates, now_ms: int, timeout_ms: int) -> bool:
+    """Whether a producer has left its transaction open for too long."""
+    return any(entry.is_late(now_ms, timeout_ms) for entry in states.active_producers(now_ms))
+
+
 def plain_batch(*, offset: int, count: int = 1) -> BatchHeader:
     """The header of a batch without a producer id."""
     return data_batch(

@@ -305,12 +305,6 @@ def listing(history: History, random: Random) -> Work:
     return Work("listing", history.scene.log.segments_info, judging.was_listed)
 
 
-@planned(1)
-def look_up_segments(history: History, random: Random) -> Work:
-    log = history.scene.log
-    return Work("segments before now", lambda: log.offsets_before(1 << 60, 100))
-
-
 @planned(2)
 def split(history: History, random: Random) -> Work:
     log, model = history.scene.log, history.scene.driven.model

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidTransactionState, PreconditionFailed
+from engine.errors import PreconditionFailed
 from engine.guard import WouldWait
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
@@ -40,23 +40,16 @@ def append_at_once(driven: DrivenLog, count: int) -> None:
 
 
 def append_verified(driven: DrivenLog, producer_id: int, count: int) -> None:
-    """Begin a transaction, or go on with it, as a log demands that verifies them."""
+    """Begin a transaction with its guard, or go on with it."""
     model, log = driven.model, driven.log
     if model.may_be_refused(producer_id):
         return
     epoch, sequence = model.next_sequence(producer_id)
     is_open = model.is_in_transaction(producer_id)
     data = driven.produce(producer_id, count)
-    log.verify_transactions(enabled=True)
-    try:
-        if not is_open:
-            with pytest.raises(InvalidTransactionState):
-                log.append(bytearray(data))
-        guard = log.start_verification(producer_id, sequence=sequence, producer_epoch=epoch)
-        assert (guard is None) == is_open
-        driven.write(data, guard=guard)
-    finally:
-        log.verify_transactions(enabled=False)
+    guard = log.start_verification(producer_id, sequence=sequence, producer_epoch=epoch)
+    assert (guard is None) == is_open
+    driven.write(data, guard=guard)
 
 
 def replicate(driven: DrivenLog, random: Random) -> None:

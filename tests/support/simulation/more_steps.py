@@ -139,8 +139,6 @@ def append_without_waking(simulation: Simulation, driven: DrivenLog, random: Ran
     """As many small appends are made that share one round."""
     driven.write(driven.build(1), wakes=False)
     simulation.runtime.committer.wake()
-    simulation.runtime.committer.request_flush(driven.log)
-    assert simulation.runtime.committer.pending_logs > 0
 
 
 # -- readers -------------------------------------------------------------------------------------
@@ -151,17 +149,6 @@ def look_at_everything(simulation: Simulation, driven: DrivenLog, random: Random
     looks.check_everything(driven, random)
     if not simulation.is_offline:
         looks.check_state(simulation, driven)
-
-
-@on_a_log(2)
-def listen(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
-    """Whoever listens is told of each high watermark, once."""
-    heard: list[int] = []
-    driven.log.listen(heard.append)
-    driven.append(1)
-    driven.commit()
-    driven.log.listen(lambda high_watermark: None)
-    assert heard == [driven.model.high_watermark]
 
 
 # -- maintenance ---------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_readers_see_every_record_once_while_segments_roll(
         writers = [pool.submit(write, runtime, log, number) for number in range(WRITERS)]
         readers = [pool.submit(read_all, log, total, done) for _ in range(2)]
         written = dict(pair for writer in writers for pair in writer.result(PATIENCE_SECONDS))
-        runtime.committer.request_flush(log)
+        log.commit()
         found = [reader.result(PATIENCE_SECONDS) for reader in readers]
     assert sorted(written) == list(range(total))
     assert found == [written, written]
@@ -130,7 +130,7 @@ def test_retention_and_topics_come_and_go_beside_appends(
             ]
             reader = pool.submit(read_all, log, WRITERS * APPENDS, done)
             written = dict(pair for writer in writers for pair in writer.result(PATIENCE_SECONDS))
-            runtime.committer.request_flush(log)
+            log.commit()
             found = reader.result(PATIENCE_SECONDS)
         assert all(worker.result(PATIENCE_SECONDS) > 0 for worker in beside)
     assert found.items() <= written.items()

@@ -1,7 +1,5 @@
 """The small values: offsets with their place, and names of logs."""
 
-import pytest
-
 from engine.types import UNKNOWN_OFFSET_METADATA, OffsetMetadata, TopicPartition
 
 OLDER = OffsetMetadata(10, 0, 400)
@@ -24,24 +22,8 @@ def test_only_known_places_lie_on_an_older_segment() -> None:
     assert not UNKNOWN_OFFSET_METADATA.is_on_older_segment_than(UNKNOWN_OFFSET_METADATA)
 
 
-def test_only_known_places_lie_on_one_segment() -> None:
-    """Two places share a segment if both are known and it is the same (OM.testOnSameSegment)."""
-    assert OLDER.is_on_same_segment_as(OffsetMetadata(11, 0, 500))
-    assert not OLDER.is_on_same_segment_as(NEWER)
-    assert not OFFSET_ONLY.is_on_same_segment_as(OFFSET_ONLY)
-    assert not OLDER.is_on_same_segment_as(UNKNOWN_OFFSET_METADATA)
-
-
 def test_an_offset_without_a_place_says_so() -> None:
     """Segment and position are both unknown, or the place is known (OM.testMessageOffsetOnly)."""
     assert OFFSET_ONLY.is_offset_only
     assert UNKNOWN_OFFSET_METADATA.is_offset_only
     assert not OffsetMetadata(0, 0, 0).is_offset_only
-
-
-def test_bytes_between_two_places_need_one_segment() -> None:
-    """The difference of positions exists within one segment only (OM.testPositionDiff)."""
-    assert OffsetMetadata(3, 0, 96).position_diff(OffsetMetadata(1, 0, 1)) == 95
-    for other in (NEWER, OFFSET_ONLY):
-        with pytest.raises(ValueError, match="not known to lie in one segment"):
-            OLDER.position_diff(other)

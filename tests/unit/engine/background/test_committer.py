@@ -66,7 +66,7 @@ def test_a_short_flush_ms_is_in_force_without_a_waiter(
     log = world.open_log(LogConfig(flush_ms=10))
     committer.append(log, new_batch(), acks_all=False)
     world.clock.advance(9)
-    assert (committer.pending_logs, log.watermarks.high_watermark) == (1, 0)
+    assert log.watermarks.high_watermark == 0
     world.clock.advance(1)
     listener.wait_for_high_watermark(log, 1)
 
@@ -154,11 +154,9 @@ def test_without_a_waiter_a_log_is_committed_after_the_interval(
     log = world.open_log()
     committer.append(log, new_batch(), acks_all=False)
     committer.append(log, new_batch(), acks_all=False)
-    assert committer.pending_logs == 1
     assert log.watermarks.high_watermark == 0
     world.clock.advance(50)
     listener.wait_for_high_watermark(log, 2)
-    assert committer.pending_logs == 0
 
 
 def test_flush_messages_makes_it_sooner(
@@ -169,14 +167,6 @@ def test_flush_messages_makes_it_sooner(
     committer.append(log, new_batch(), acks_all=False)
     committer.append(log, new_batch(), acks_all=False)
     listener.wait_for_high_watermark(log, 2)
-
-
-def test_a_flush_can_be_asked_for(world: World, committer: Committer, listener: Listener) -> None:
-    """A log whose time has not come is synced when somebody asks."""
-    log = world.open_log()
-    committer.append(log, new_batch(), acks_all=False)
-    committer.request_flush(log)
-    listener.wait_for_high_watermark(log, 1)
 
 
 def test_many_appends_can_share_one_wake_up(
@@ -203,7 +193,6 @@ def test_a_duplicate_that_is_on_disk_waits_for_no_sync(
     syncs = disk.syncs
     appended = committer.append(log, retry, acks_all=True)
     assert appended.is_duplicate
-    assert committer.pending_logs == 0
     committer.stop()
     assert disk.syncs == syncs
 
@@ -226,16 +215,6 @@ def test_a_stopped_committer_takes_no_appends(world: World, committer: Committer
     with pytest.raises(Overloaded):
         committer.append(log, new_batch(), acks_all=True)
     assert log.watermarks.log_end_offset == 0
-
-
-def test_an_append_that_loses_the_race_against_a_stop_is_told_so(
-    world: World, committer: Committer
-) -> None:
-    """Whoever asks for a flush of a stopped committer learns that nobody will do it."""
-    log = world.open_log()
-    committer.stop()
-    with pytest.raises(StorageOffline):
-        committer.request_flush(log)
 
 
 @pytest.mark.parametrize("acks_all", [True, False])
@@ -324,11 +303,13 @@ def test_a_listener_that_raises_does_not_stop_the_thread(
     for target in (log, broken):
         committer.append(target, new_batch(), acks_all=False)
     broken.close_handles()
-    for target in (log, broken, log):
-        committer.request_flush(target)
-        assert told.acquire(timeout=PATIENCE_SECONDS)
+    world.clock.advance(50)
+    assert told.acquire(timeout=PATIENCE_SECONDS)
+    assert told.acquire(timeout=PATIENCE_SECONDS)
+    committer.append(log, new_batch(), acks_all=True)
+    assert told.acquire(timeout=PATIENCE_SECONDS)
     committer.stop()
-    assert log.watermarks.high_watermark == 1
+    assert log.watermarks.high_watermark == 2
     assert "whoever listens to the committer failed" in caplog.text
 
 
@@ -412,4 +393,4 @@ def test_a_stop_that_finds_no_file_tells_who_waits(
     assert (logs, type(error)) == ([log], StorageOffline)
     assert "too many files" in str(error)
     assert log.watermarks.high_watermark == 0
-    assert by_hand.pending_logs == 0
+    assert not by_hand.run_round()

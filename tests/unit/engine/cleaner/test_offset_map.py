@@ -63,11 +63,6 @@ def test_a_cleared_map_knows_nothing() -> None:
     assert offset_map.get(b"key") == 3
 
 
-def test_utilization_is_the_share_of_slots_in_use() -> None:
-    """A quarter of the slots in use is a quarter (MAP.testUtilization)."""
-    assert filled(40, 10).utilization == 0.25
-
-
 def test_memory_is_used_in_whole_slots() -> None:
     """Bytes that make no slot are left over; less than one slot is refused."""
     assert OffsetMap(5 * SLOT_BYTES + 23).slots_count == 5

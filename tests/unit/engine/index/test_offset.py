@@ -41,7 +41,6 @@ def test_empty_index_leads_to_the_first_byte(index: OffsetIndex) -> None:
     """
     assert index.lookup(BASE) == index.lookup(BASE + 1_000) == OffsetPosition(BASE, 0)
     assert index.floor_by_position(1_000) == OffsetPosition(BASE, 0)
-    assert index.upper_bound_by_position(0) is None
     assert (index.last_offset, index.count, list(index.entries())) == (BASE, 0, [])
 
 
@@ -61,16 +60,6 @@ def test_floor_by_position_finds_the_last_entry_at_or_before(filled: OffsetIndex
     found = [filled.floor_by_position(position) for position in (0, 9, 10, 89, 90, 9_999)]
     one, four, nine, twenty = ENTRIES
     assert found == [(BASE, 0), (BASE, 0), one, four, nine, twenty]
-
-
-def test_upper_bound_is_the_first_entry_at_or_behind_a_position(filled: OffsetIndex) -> None:
-    """Equality counts, and behind the last entry there is no bound.
-
-    (OI.testFetchUpperBoundOffset)
-    """
-    found = [filled.upper_bound_by_position(position) for position in (0, 10, 11, 200, 201)]
-    one, four, _, twenty = ENTRIES
-    assert found == [one, one, four, twenty, None]
 
 
 @pytest.mark.parametrize(("position", "count"), [(0, 0), (10, 0), (11, 1), (40, 1), (41, 2)])
@@ -108,7 +97,7 @@ def test_full_index_takes_no_more(disk: ForgetfulDisk, path: Path) -> None:
     (OI.appendTooMany)
     """
     index = OffsetIndex(disk, path, BASE, 2 * 8 + 7)
-    assert (index.max_entries, index.is_full) == (2, False)
+    assert not index.is_full
     index.append(BASE, 0)
     index.append(BASE + 1, 1)
     with pytest.raises(IndexFull):
@@ -142,12 +131,14 @@ def test_last_offset_in_reach_is_stored(index: OffsetIndex) -> None:
 @pytest.mark.parametrize(
     ("delta", "kept"), [(21, 4), (20, 3), (10, 3), (9, 2), (1, 0), (0, 0), (-5, 0)]
 )
-def test_truncation_keeps_what_lies_below(filled: OffsetIndex, delta: int, kept: int) -> None:
+def test_truncation_keeps_what_lies_below(
+    disk: ForgetfulDisk, path: Path, filled: OffsetIndex, delta: int, kept: int
+) -> None:
     """An entry on the offset goes, one below stays, the file keeps its length (OI.truncate)."""
     filled.truncate_to_offset(BASE + delta)
     assert list(filled.entries()) == ENTRIES[:kept]
     assert filled.last_offset == (ENTRIES[kept - 1].offset if kept else BASE)
-    assert filled.length_bytes == 240
+    assert disk.size_bytes(path) == 240
     filled.append(BASE + 500, 500)
     assert filled.lookup(BASE + 500) == (BASE + 500, 500)
 
@@ -165,7 +156,7 @@ def test_closed_index_is_trimmed_and_reopens_full(
     assert list(reopened.entries()) == ENTRIES
     assert (reopened.last_offset, reopened.is_full) == (BASE + 20, True)
     reopened.restore_max_size()
-    assert (reopened.max_entries, reopened.length_bytes) == (30, 240)
+    assert (disk.size_bytes(path), reopened.is_full) == (240, False)
     reopened.append(BASE + 21, 210)
     assert reopened.entry(4) == (BASE + 21, 210)
 
@@ -179,16 +170,16 @@ def test_crash_leaves_padding_that_counts_until_a_reset(
     crashed = OffsetIndex(disk, path, BASE, 240)
     assert (crashed.count, crashed.last_offset) == (30, BASE)
     crashed.reset()
-    assert (crashed.count, crashed.last_offset, crashed.max_entries) == (0, BASE, 30)
+    assert (crashed.count, crashed.last_offset, crashed.is_full) == (0, BASE, False)
     crashed.append(BASE + 1, 10)
     assert list(crashed.entries()) == [(BASE + 1, 10)]
 
 
-def test_resize_keeps_the_entries(filled: OffsetIndex) -> None:
+def test_resize_keeps_the_entries(disk: ForgetfulDisk, path: Path, filled: OffsetIndex) -> None:
     """A size is rounded down to whole entries; the same size is no change; entries are not cut."""
     assert not filled.resize(247)
     assert filled.resize(40)
-    assert (filled.length_bytes, list(filled.entries())) == (40, ENTRIES)
+    assert (disk.size_bytes(path), list(filled.entries())) == (40, ENTRIES)
     with pytest.raises(ValueError, match="do not fit"):
         filled.resize(31)
     assert filled.size_bytes == 32
@@ -198,7 +189,8 @@ def test_empty_index_can_be_trimmed_to_nothing(disk: ForgetfulDisk, path: Path) 
     """A rolled segment without entries has files of no length, which open again."""
     index = OffsetIndex(disk, path, BASE, 240)
     index.trim()
-    assert (index.length_bytes, index.is_full, index.lookup(BASE + 5)) == (0, True, (BASE, 0))
+    assert (disk.size_bytes(path), index.is_full) == (0, True)
+    assert index.lookup(BASE + 5) == (BASE, 0)
     index.close()
     reopened = OffsetIndex(disk, path, BASE, 240)
     assert (reopened.count, reopened.lookup(BASE + 5)) == (0, (BASE, 0))
@@ -223,7 +215,7 @@ def test_read_only_index_is_left_as_it_is(
     index = OffsetIndex(disk, path, BASE, 0, read_only=True)
     assert list(index.entries())[:4] == ENTRIES
     index.close()
-    assert disk.size_bytes(path) == filled.length_bytes == 240
+    assert disk.size_bytes(path) == 240
 
 
 def test_closed_index_says_so(filled: OffsetIndex) -> None:
@@ -237,7 +229,6 @@ def test_closed_index_says_so(filled: OffsetIndex) -> None:
         lambda: filled.lookup(BASE),
         lambda: filled.lookup(BASE + 999),
         lambda: filled.floor_by_position(0),
-        lambda: filled.upper_bound_by_position(0),
         lambda: filled.entry(0),
         lambda: list(filled.entries()),
         lambda: filled.append(BASE + 99, 1),

@@ -37,16 +37,16 @@ def test_entries_are_twelve_bytes(disk: ForgetfulDisk, path: Path) -> None:
     assert disk.read_bytes(path) == bytes.fromhex("0000018bcfe56800 00000002")
 
 
-def test_resize_keeps_the_entries(filled: TimeIndex) -> None:
+def test_resize_keeps_the_entries(disk: ForgetfulDisk, path: Path, filled: TimeIndex) -> None:
     """The same whole entries are no change, others are, and the last one stays known.
 
     (TI.testResize)
     """
     assert not filled.resize(6 * 12 + 11)
     assert filled.resize(4 * 12)
-    assert (filled.length_bytes, filled.is_full) == (4 * 12, True)
+    assert (disk.size_bytes(path), filled.is_full) == (4 * 12, True)
     assert filled.resize(8 * 12)
-    assert (filled.length_bytes, filled.is_full) == (8 * 12, False)
+    assert (disk.size_bytes(path), filled.is_full) == (8 * 12, False)
     assert (list(filled.entries()), filled.last_entry) == (ENTRIES, ENTRIES[-1])
     filled.maybe_append(300, BASE + 30)
     assert filled.lookup(1_000) == (300, BASE + 30)
@@ -153,12 +153,14 @@ def test_offset_out_of_reach_is_refused(index: TimeIndex, offset: int) -> None:
 
 
 @pytest.mark.parametrize(("delta", "kept"), [(21, 4), (20, 3), (10, 3), (9, 2), (1, 0), (0, 0)])
-def test_truncation_keeps_what_lies_below(filled: TimeIndex, delta: int, kept: int) -> None:
+def test_truncation_keeps_what_lies_below(
+    disk: ForgetfulDisk, path: Path, filled: TimeIndex, delta: int, kept: int
+) -> None:
     """An entry on the offset goes, one below stays, the file keeps its length (TI.testTruncate)."""
     filled.truncate_to_offset(BASE + delta)
     assert list(filled.entries()) == ENTRIES[:kept]
     assert filled.last_entry == (ENTRIES[kept - 1] if kept else (-1, BASE))
-    assert filled.length_bytes == 72
+    assert disk.size_bytes(path) == 72
 
 
 def test_closed_index_is_trimmed_and_reopens(
@@ -170,7 +172,7 @@ def test_closed_index_is_trimmed_and_reopens(
     reopened = TimeIndex(disk, path, BASE, 72)
     assert (reopened.last_entry, reopened.is_full) == (ENTRIES[-1], True)
     reopened.reset()
-    assert (reopened.last_entry, reopened.max_entries) == ((-1, BASE), 6)
+    assert (reopened.last_entry, reopened.is_full) == ((-1, BASE), False)
 
 
 def test_closed_index_says_so(filled: TimeIndex) -> None:

@@ -61,7 +61,7 @@ def test_an_append_moves_the_end_and_nothing_else() -> None:
     log = opened()
     log.append(new_batch(2))
     assert (log.watermarks.high_watermark, log.watermarks.log_end_offset) == (0, 2)
-    assert (log.recovery_point, log.unflushed_messages) == (0, 2)
+    assert (log.recovery_point, log.watermarks.log_end_offset) == (0, 2)
 
 
 def test_offset_and_epoch_are_stamped_in_place() -> None:

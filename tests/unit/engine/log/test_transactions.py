@@ -202,7 +202,7 @@ def test_truncation_below_a_transaction_forgets_it(log: Log) -> None:
     unstable.append(log.watermarks.first_unstable)
     assert log.watermarks.last_stable_offset == 1
     Producer(log, 2).write(b"undecided")
-    log.truncate_fully(0)
+    log.truncate_to(0)
     unstable.append(log.watermarks.first_unstable)
     assert unstable[0] is not None
     assert unstable[1:] == [None, None]

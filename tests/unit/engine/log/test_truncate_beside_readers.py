@@ -37,6 +37,7 @@ from tests.support.logs import (
     read_values,
     with_config,
 )
+from tests.support.machine import Operation
 from tests.support.time import START_MS
 from tests.unit.engine.log.test_transactions import Producer
 
@@ -77,20 +78,22 @@ def ten_records(world: World) -> Log:
 
 
 @contextmanager
-def in_the_middle(log: Log, work: Callable[[], object]) -> Iterator[list[threading.Thread]]:
-    """Start `work` on another thread when a truncation has lowered the high watermark.
+def in_the_middle(
+    world: World, log: Log, work: Callable[[], object]
+) -> Iterator[list[threading.Thread]]:
+    """Start `work` on another thread when a truncation is about to cut the file.
 
     No byte has gone then. The truncation goes on once that thread has ended or waits for the lock.
     """
     threads: list[threading.Thread] = []
 
-    def suspended(_: int) -> None:
-        if not threads:
+    def suspended(operation: Operation) -> None:
+        if operation.name == "truncate" and not threads:
             threads.append(threading.Thread(target=work))
             threads[0].start()
             wait_for_thread(log, threads[0])
 
-    log.listen(suspended)
+    world.disk.meanwhile = suspended
     yield threads
     for thread in threads:
         thread.join(60)
@@ -129,10 +132,11 @@ def test_a_look_that_begins_amid_a_truncation_sees_the_log_after_it(
 ) -> None:
     """The old bytes went out with the new leader epoch, or a reader was told of damage."""
     damage = CountedDamage()
-    log = ten_records(World(recorder=damage))
+    world = World(recorder=damage)
+    log = ten_records(world)
     log._lock = WatchedLock(log._lock)  # type: ignore[assignment]  # noqa: SLF001 - see there
     seen: list[object] = []
-    with in_the_middle(log, lambda: seen.append(look(log))) as threads:
+    with in_the_middle(world, log, lambda: seen.append(look(log))) as threads:
         log.truncate_to(4)
     assert len(threads) == 1
     assert seen == [look(log)]
@@ -141,9 +145,15 @@ def test_a_look_that_begins_amid_a_truncation_sees_the_log_after_it(
 
 def test_a_read_on_the_event_loop_does_not_wait_for_a_truncation() -> None:
     """It is left to a worker, which may."""
-    log = ten_records(World())
+    world = World()
+    log = ten_records(world)
     seen: list[object] = []
-    log.listen(lambda _: seen.append(log.read(0, max_bytes=ALL_BYTES, cached_only=True)))
+
+    def look(operation: Operation) -> None:
+        if operation.name == "truncate":
+            seen.append(log.read(0, max_bytes=ALL_BYTES, cached_only=True))
+
+    world.disk.meanwhile = look
     log.truncate_to(4)
     assert seen == [None]
 

@@ -122,27 +122,6 @@ def test_no_batch_overtakes_the_verified_one(log: Log) -> None:
     assert append(log, 5, guard, epoch=1) == 0
 
 
-def test_verification_is_switched_while_the_log_is_open() -> None:
-    """On, it asks for guards at once; off, it still knows the sequence that was verified.
-
-    (UL.testEnablingVerificationWhenRequestIsAtLogLayer,
-    UL.testDisabledVerificationClearsVerificationGuard)
-    """
-    log = World().open_log(CONFIG)
-    append(log, 0)
-    end(log)
-    log.verify_transactions(enabled=True)
-    with pytest.raises(InvalidTransactionState):
-        append(log, 1)
-    guard = verify(log, 1)
-    log.verify_transactions(enabled=False)
-    with pytest.raises(SequenceGap):
-        append(log, 2)
-    assert append(log, 1) == 2
-    end(log)
-    assert verify(log, 2) is not guard
-
-
 def test_a_closed_log_verifies_nothing(log: Log) -> None:
     """Nobody is given a guard for what cannot be appended."""
     log.close()

@@ -13,7 +13,6 @@ from engine.cleaner.cleaner import LogCleaner
 from engine.config import CleanerConfig
 from engine.errors import (
     InvalidRequestValue,
-    InvalidTransactionState,
     OffsetBelowLogStart,
     StorageFull,
     StorageOffline,
@@ -110,22 +109,6 @@ def test_a_copy_is_taken_over_as_a_clean_stop_leaves_a_log(
         for path in (segment.indexes.offset_path, segment.indexes.time_path)
     ]
     assert max(sizes) <= 12
-
-
-def test_what_was_asked_of_a_log_moves_with_it() -> None:
-    """Whoever listens is told further on, and transactions need their guards still."""
-    _, manager, _ = prepared()
-    log = manager.log(EVENTS)
-    heard: list[int] = []
-    log.listen(heard.append)
-    log.verify_transactions(enabled=True)
-    manager.move_partition(EVENTS, B)
-    append_values(log, b"more")
-    log.commit()
-    assert heard == [7]
-    batch = new_batch(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    with pytest.raises(InvalidTransactionState):
-        log.append(batch)
 
 
 def test_a_move_to_where_the_partition_is_does_nothing() -> None:

@@ -8,7 +8,7 @@ import pytest
 from engine.errors import CorruptCheckpoint, InvalidRequestValue
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import LEADER_EPOCH_CHECKPOINT
-from engine.state.epochs import UNDEFINED_EPOCH_END, LeaderEpochCache
+from engine.state.epochs import LeaderEpochCache
 from engine.types import EpochOffset
 
 
@@ -47,7 +47,7 @@ def test_a_new_log_has_no_epochs_and_is_in_epoch_zero(epochs: Epochs) -> None:
     """Nothing is known, nothing is written, and a log without a cluster begins with epoch 0."""
     assert epochs.cache.entries == ()
     assert epochs.cache.highest_epoch_as_read == 0
-    assert (epochs.cache.latest, epochs.cache.earliest) == (None, None)
+    assert epochs.cache.latest is None
     assert not (epochs.directory / LEADER_EPOCH_CHECKPOINT).exists()
 
 
@@ -103,7 +103,8 @@ def test_the_latest_assignment_wins(
     """What is in its way goes, in memory and on disk.
 
     (LEC.shouldEnforceMonotonicallyIncreasingStartOffsets,
-    LEC.shouldEnforceMonotonicallyIncreasingEpochs, LEC.shouldEnforceOffsetsIncreaseMonotonically)
+    LEC.shouldEnforceMonotonicallyIncreasingEpochs, LEC.shouldEnforceOffsetsIncreaseMonotonically,
+    LEC.shouldTruncateIfMatchingEpochButEarlierStartingOffset)
     """
     epochs.of(*assigned)
     assert epochs.entries() == epochs.stored() == expected
@@ -116,73 +117,6 @@ def test_a_negative_assignment_is_refused(epochs: Epochs, epoch: int, start_offs
         epochs.cache.assign(epoch, start_offset)
     assert caught.value.facts() == {"epoch": epoch, "start_offset": start_offset}
     assert epochs.stored() == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [(-1, (-1, -1)), (4, (4, 11)), (5, (5, 12)), (6, (6, 13)), (7, (7, 20)), (8, (-1, -1))],
-)
-def test_the_end_of_an_epoch(epochs: Epochs, asked: int, expected: tuple[int, int]) -> None:
-    """The latest ends at the log end, older ones where the next begins, unknown ones nowhere.
-
-    (LEC.shouldReturnLogEndOffsetIfLatestEpochRequested,
-    LEC.shouldReturnUndefinedOffsetIfUndefinedEpochRequested,
-    LEC.shouldReturnInvalidOffsetIfEpochIsRequestedWhichIsNotCurrentlyTracked,
-    LEC.shouldReturnFirstEpochIfRequestedEpochLessThanFirstEpoch,
-    LEC.shouldGetFirstOffsetOfSubsequentEpochWhenOffsetRequestedForPreviousEpoch,
-    LEC.shouldSupportEpochsThatDoNotStartFromZero)
-    """
-    assert epochs.of((5, 11), (6, 12), (7, 13)).end_offset_for(asked, 20) == expected
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"), [(1, (0, 13)), (2, (2, 17)), (3, (2, 17)), (4, (4, 30))]
-)
-def test_an_epoch_without_records_is_answered_with_the_one_before(
-    epochs: Epochs, asked: int, expected: tuple[int, int]
-) -> None:
-    """It ends where that ends.
-
-    (LEC.shouldReturnNextAvailableEpochIfThereIsNoExactEpochForTheOneRequested)
-    """
-    assert epochs.of((0, 10), (2, 13), (4, 17)).end_offset_for(asked, 30) == expected
-
-
-def test_an_empty_history_has_no_ends(epochs: Epochs) -> None:
-    """Any epoch is newer than what is known (shouldFetchEndOffsetOfEmptyCache)."""
-    assert epochs.cache.end_offset_for(7, 100) == UNDEFINED_EPOCH_END
-
-
-@pytest.mark.parametrize(
-    ("offset", "expected"), [(5, None), (6, 2), (8, 2), (9, 3), (10, 3), (11, 5), (99, 5)]
-)
-def test_every_offset_has_the_epoch_that_wrote_it(
-    epochs: Epochs, offset: int, expected: int | None
-) -> None:
-    """Before the first entry there is none (shouldFetchEpochForGivenOffset)."""
-    assert epochs.of((2, 6), (3, 9), (5, 11)).epoch_for_offset(offset) == expected
-
-
-def test_neighbours_of_an_epoch(epochs: Epochs) -> None:
-    """Lower, higher or exact.
-
-    (testFindPreviousEntry, testFindNextEpoch, testGetEpochEntry, LEC.testFindPreviousEpoch)
-    """
-    cache = epochs.of((2, 10), (4, 15), (10, 20))
-    assert [cache.entry_before(epoch) for epoch in (2, 3, 4, 99)] == [
-        None,
-        EpochOffset(2, 10),
-        EpochOffset(2, 10),
-        EpochOffset(10, 20),
-    ]
-    assert [cache.entry_after(epoch) for epoch in (0, 2, 5, 10)] == [
-        EpochOffset(2, 10),
-        EpochOffset(4, 15),
-        EpochOffset(10, 20),
-        None,
-    ]
-    assert [cache.entry_of(epoch) for epoch in (4, 5, 99)] == [EpochOffset(4, 15), None, None]
-    assert (cache.earliest, cache.latest) == (EpochOffset(2, 10), EpochOffset(10, 20))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from tests.support.producers import (
     ProducerLog,
     control_batch,
     data_batch,
+    first_undecided,
+    is_late,
     plain_batch,
 )
 from tests.support.time import START_MS, ManualClock
@@ -93,7 +95,7 @@ def test_an_ended_transaction_stays_ended(log: ProducerLog, reload: Reload) -> N
     log.end_transaction(ABORT, offset=1)
     log.states.take_snapshot(sync=True)
     reloaded = reload(2)
-    assert reloaded.states.first_undecided_offset is None
+    assert first_undecided(reloaded.states) is None
     assert reloaded.states.first_unstable_offset is None
     reloaded.append(data_batch(offset=2, sequence=1))
 
@@ -230,13 +232,13 @@ def test_lateness_survives_a_reload_and_ends_with_truncation(
     log.states.take_snapshot(sync=False)
     clock.advance(DAY_MS)
     now_ms = clock.now_ms()
-    assert log.states.has_late_transaction(now_ms, TIMEOUT_MS)
+    assert is_late(log.states, now_ms, TIMEOUT_MS)
     states = reload(2).states
-    assert states.has_late_transaction(now_ms, TIMEOUT_MS)
+    assert is_late(states, now_ms, TIMEOUT_MS)
     states.truncate_and_reload(0, 1, now_ms)
-    assert not states.has_late_transaction(now_ms, TIMEOUT_MS)
+    assert not is_late(states, now_ms, TIMEOUT_MS)
     log.states.truncate_fully(0)
-    assert not log.states.has_late_transaction(now_ms, TIMEOUT_MS)
+    assert not is_late(log.states, now_ms, TIMEOUT_MS)
 
 
 def test_the_log_start_takes_decided_transactions_along(log: ProducerLog) -> None:
@@ -348,7 +350,7 @@ def test_the_rebuilt_state_is_the_state(log: ProducerLog, open_states: OpenState
         rebuilt.replicate(header, marker)
     for producer_id in (1, 2):
         assert rebuilt.states.entry(producer_id) == log.states.entry(producer_id)
-    assert rebuilt.states.first_undecided_offset == log.states.first_undecided_offset == 5
+    assert first_undecided(rebuilt.states) == first_undecided(log.states) == 5
 
 
 def on_disk(disk: ForgetfulDisk, clock: ManualClock) -> ProducerStates:

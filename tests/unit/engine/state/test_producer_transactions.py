@@ -26,6 +26,8 @@ from tests.support.producers import (
     ProducerLog,
     control_batch,
     data_batch,
+    first_undecided,
+    is_late,
     plain_batch,
 )
 from tests.support.time import START_MS, ManualClock
@@ -42,7 +44,7 @@ def test_a_marker_completes_what_the_first_batch_opened(log: ProducerLog) -> Non
     """First offset 16, marker 40, window untouched (PSM.updateProducerTransactionState)."""
     log.append(data_batch(offset=16, sequence=1, count=4, transactional=True))
     log.append(data_batch(offset=20, sequence=5, count=10, transactional=True))
-    assert log.states.first_undecided_offset == 16
+    assert first_undecided(log.states) == 16
     verdict = log.end_transaction(COMMIT, offset=40)
     assert list(verdict.completed) == [CompletedTransaction(1, 16, 40, is_aborted=False)]
     entry = log.states.entry(1)
@@ -67,7 +69,7 @@ def test_one_append_may_end_and_begin_transactions(log: ProducerLog) -> None:
         origin=AppendOrigin.REPLICATION,
         marker=ABORT,
     )
-    assert log.states.first_undecided_offset == 1
+    assert first_undecided(log.states) == 1
 
 
 def test_the_first_unstable_offset_follows_the_high_watermark(log: ProducerLog) -> None:
@@ -75,12 +77,12 @@ def test_the_first_unstable_offset_follows_the_high_watermark(log: ProducerLog) 
     states = log.states
     transactional(log, 1, 99)
     transactional(log, 2, 105)
-    assert (states.first_undecided_offset, states.first_unstable_offset) == (
+    assert (first_undecided(states), states.first_unstable_offset) == (
         99,
         OffsetMetadata(99),
     )
     log.end_transaction(COMMIT, offset=109)
-    assert (states.first_undecided_offset, states.first_unstable_offset) == (
+    assert (first_undecided(states), states.first_unstable_offset) == (
         105,
         OffsetMetadata(99),
     )
@@ -89,7 +91,7 @@ def test_the_first_unstable_offset_follows_the_high_watermark(log: ProducerLog) 
     states.on_high_watermark(110)
     assert states.first_unstable_offset == OffsetMetadata(105)
     log.end_transaction(ABORT, offset=112, producer_id=2)
-    assert (states.first_undecided_offset, states.first_unstable_offset) == (
+    assert (first_undecided(states), states.first_unstable_offset) == (
         None,
         OffsetMetadata(105),
     )
@@ -157,19 +159,19 @@ def test_a_producer_stays_while_its_transaction_is_open(
 def test_a_transaction_is_late_some_minutes_after_its_timeout(log: ProducerLog) -> None:
     """As long as the oldest one is, the log is (testHasLateTransaction)."""
     states = log.states
-    assert not states.has_late_transaction(START_MS + DAY_MS, TIMEOUT_MS)
+    assert not is_late(states, START_MS + DAY_MS, TIMEOUT_MS)
     transactional(log, 1, 0)
     allowed_ms = TIMEOUT_MS + LATE_TRANSACTION_BUFFER_MS
-    assert not states.has_late_transaction(START_MS + allowed_ms, TIMEOUT_MS)
-    assert states.has_late_transaction(START_MS + allowed_ms + 1, TIMEOUT_MS)
+    assert not is_late(states, START_MS + allowed_ms, TIMEOUT_MS)
+    assert is_late(states, START_MS + allowed_ms + 1, TIMEOUT_MS)
     log.end_transaction(COMMIT, offset=1)
-    assert not states.has_late_transaction(START_MS + DAY_MS, TIMEOUT_MS)
+    assert not is_late(states, START_MS + DAY_MS, TIMEOUT_MS)
 
 
 def test_a_transaction_without_a_time_is_not_late(log: ProducerLog) -> None:
     """Nothing is known about its age."""
     log.append(data_batch(offset=0, sequence=0, timestamp=-1, transactional=True))
-    assert not log.states.has_late_transaction(START_MS, TIMEOUT_MS)
+    assert not is_late(log.states, START_MS, TIMEOUT_MS)
 
 
 @pytest.fixture
@@ -217,7 +219,7 @@ def test_an_idempotent_append_keeps_the_guard_and_a_marker_clears_it(
 def test_recovery_needs_no_guard(verified: ProducerLog) -> None:
     """What is in the log was verified when it came."""
     verified.replicate(data_batch(offset=0, sequence=0, transactional=True))
-    assert verified.states.first_undecided_offset == 0
+    assert first_undecided(verified.states) == 0
 
 
 def test_a_batch_may_not_overtake_the_verified_one(verified: ProducerLog) -> None:

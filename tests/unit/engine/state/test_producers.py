@@ -22,6 +22,7 @@ from tests.support.producers import (
     ProducerLog,
     control_batch,
     data_batch,
+    first_undecided,
     plain_batch,
 )
 from tests.support.time import START_MS, ManualClock
@@ -275,7 +276,7 @@ def test_recovery_takes_a_batch_outside_the_open_transaction(
     with caplog.at_level(logging.WARNING):
         log.replicate(data_batch(offset=1, sequence=1))
     assert "the batch at 1 is not part of it" in caplog.text
-    assert log.states.first_undecided_offset == 0
+    assert first_undecided(log.states) == 0
 
 
 def test_an_empty_control_batch_does_nothing(log: ProducerLog) -> None:
@@ -284,7 +285,7 @@ def test_an_empty_control_batch_does_nothing(log: ProducerLog) -> None:
     verdict = log.append(control_batch(offset=1), origin=AppendOrigin.COORDINATOR)
     assert isinstance(verdict, Accepted)
     assert not verdict.completed
-    assert log.states.first_undecided_offset == 0
+    assert first_undecided(log.states) == 0
 
 
 def test_an_idle_producer_is_forgotten_and_may_go_on(log: ProducerLog, clock: ManualClock) -> None:

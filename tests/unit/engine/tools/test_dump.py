@@ -10,7 +10,7 @@ import pytest
 from engine.cleaner.encoding import empty_batch
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
-from engine.records.batch import BatchView, stamp_base_offset, stamp_crc
+from engine.records.batch import BatchView, stamp_crc
 from engine.records.builder import encode_batch
 from engine.records.compression import compress
 from engine.records.header import (
@@ -58,7 +58,7 @@ def write_log(directory: Path, *parts: bytes | bytearray) -> Path:
 
 
 def at(offset: int, batch: bytearray) -> bytearray:
-    stamp_base_offset(batch, 0, offset)
+    batch[:8] = offset.to_bytes(8, "big")
     return batch
 
 
