@@ -62,6 +62,11 @@ class ReadParameters(Parameters):
     explain: bool = False
     """`true`, or `1`, adds the header `Log-Explain`: which segment was read and why the answer
     ended. Default `false`."""
+    stream: bool = False
+    """`true` sends everything up to `end_offset`, or up to the end of what is visible when the
+    request arrives, in one chunked answer; `max_bytes` bounds what is read at a time. If the answer
+    ends without its last chunk, it is not complete. Not with `max_records`, `min_bytes`,
+    `max_wait_ms` and `explain`. Default `false`, one page."""
 
 
 class ReadRecordsParameters(ReadParameters):

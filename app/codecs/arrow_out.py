@@ -37,6 +37,9 @@ SHORTEST_RECORD_BYTES: Final = 7
 """Of a record without key, value and headers, as stored; without compression no row is larger than
 this makes it."""
 
+ARROW_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""Ends a stream of the IPC format."""
+
 _TIMESTAMP: Final = attrgetter("timestamp")
 _KEY: Final = attrgetter("key")
 _VALUE: Final = attrgetter("value")
@@ -80,6 +83,32 @@ def arrow_stream(data: Buffer, view: View) -> Columns:
     return Columns(table.close(), stored.stopped_at, stored.stopped_by)
 
 
+def arrow_part(stream: Buffer, *, is_first: bool) -> memoryview:
+    """Return what a stream adds to a longer one that begins with `is_first`.
+
+    Parts after one another and `ARROW_END` are one stream: only the first has the schema.
+    """
+    body = memoryview(stream)[: -len(ARROW_END)]
+    return body if is_first else body[_schema().serialize().size :]
+
+
+@cache
+def _schema() -> Any:  # noqa: ANN401  # PyArrow has no types
+    """Return the names and types of the columns."""
+    import pyarrow as pa  # noqa: PLC0415  # an extra, loaded when somebody wants it
+
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    return pa.schema(
+        [
+            pa.field("offset", pa.int64()),
+            pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("headers", pa.list_(header)),
+        ]
+    )
+
+
 def _may_pass(data: Buffer, max_answer_bytes: int) -> bool:
     """Whether rows have to be measured, which takes a tenth of all: not those of a short read."""
     most_bytes = len(data) // SHORTEST_RECORD_BYTES * (ROW_BYTES + BATCH_BYTES // BATCH_ROWS)
@@ -94,16 +123,7 @@ class _Table:
     def __init__(self) -> None:
         import pyarrow as pa  # noqa: PLC0415  # an extra, loaded when somebody wants it
 
-        header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-        self._schema = pa.schema(
-            [
-                pa.field("offset", pa.int64()),
-                pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
-                pa.field("key", pa.binary()),
-                pa.field("value", pa.binary()),
-                pa.field("headers", pa.list_(header)),
-            ]
-        )
+        self._schema = _schema()
         self._pa: Any = pa
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, self._schema)

@@ -112,8 +112,19 @@ def _within(number: int, name: str) -> int:
     return number
 
 
+_OF_ONE_PAGE: Final = ("max_records", "min_bytes", "max_wait_ms", "explain")
+
+
 def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
-    """Return the call that validated parameters make."""
+    """Return the call that validated parameters make.
+
+    Raises MalformedRequest for what a stream, which is many pages, cannot do.
+    """
+    for name in _OF_ONE_PAGE if parameters.stream else ():
+        if name in parameters.model_fields_set:
+            raise MalformedRequest(
+                f"{name} is about one page; stream=true sends all of them", parameter=name
+            )
     call = ReadCall(
         parse_offset(parameters.offset),
         parameters.max_bytes,

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from app.codecs.calls import ReadCall
-from app.codecs.records_out import Rendered
 from app.codecs.selection import ACCEPT_RANGES
 from app.http.answers import BINARY, Answer, Headers, etag_of, json_answer
 from engine.fs.names import log_name
@@ -178,14 +177,13 @@ def page_frame_bytes(place: Place) -> int:
 
 
 def page_body(
-    place: Place, fetched: Fetched | None, rendered: Rendered, next_offset: int, *, as_text: bool
+    place: Place, fetched: Fetched | None, text: bytearray, next_offset: int, *, as_text: bool
 ) -> bytearray:
-    """Return a page of records as one JSON object: what was rendered, with the rest around it.
+    """Return a page as one JSON object: the array of its records, with the rest around it.
 
     That says where the log is, by what was `fetched`; None leaves it out.
     """
     number = b'"%d"' if as_text else b"%d"
-    text = rendered.text
     text[:0] = place.page_prefix
     text += b',"next_offset":' + number % next_offset
     if fetched is not None:

@@ -103,20 +103,27 @@ async def send_answer(send: Send, answer: Answer, trace: bytes | None = None) ->
     await send({"type": "http.response.body", "body": body})
 
 
+class BrokenOff(Exception):
+    """The rest of a streamed answer is not made, for a reason that needs no stack trace."""
+
+
 class StreamedAnswer(NamedTuple):
-    """An answer whose body is made while it is sent; it is `size_bytes` long, or breaks off."""
+    """An answer whose body is made while it is sent; it is `size_bytes` long, or breaks off.
+
+    Without a size it is sent chunked, and the last chunk is missing if it breaks off.
+    """
 
     status: int
     headers: Headers
-    size_bytes: int
+    size_bytes: int | None
     pieces: AsyncGenerator[Buffer]
 
 
 class StreamedResponse(Response):
     """A streamed answer as what a route returns.
 
-    Where the body cannot be made to its end, the connection is broken: no client takes a part for
-    the whole.
+    If the body cannot be made to its end, the connection is closed: no client takes a part for the
+    whole.
     """
 
     def __init__(self, answer: StreamedAnswer) -> None:
@@ -126,15 +133,22 @@ class StreamedResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI
         status, headers, size_bytes, pieces = self.answer
         sent = 0
-        headers = [*headers, (b"content-length", b"%d" % size_bytes)]
+        if size_bytes is not None:
+            headers = [*headers, (b"content-length", b"%d" % size_bytes)]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-                    sent += len(piece)
-        except Exception:  # noqa: BLE001  # whatever it is, the client must notice and nobody else can
-            _LOG.exception("%s breaks off at byte %d of %d", scope["path"], sent, size_bytes)
+                    view = memoryview(piece)
+                    for start in range(0, len(view), SEND_BYTES):
+                        part = view[start : start + SEND_BYTES]
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                    sent += len(view)
+        except BrokenOff as reason:
+            _LOG.info("%s breaks off at byte %d: %s", scope["path"], sent, reason)
             return
-        if sent == size_bytes:  # else the client went away
+        except Exception:  # noqa: BLE001  # whatever it is, the client must notice and nobody else can
+            _LOG.exception("%s breaks off at byte %d", scope["path"], sent)
+            return
+        if size_bytes in {None, sent}:  # else the client went away
             await send({"type": "http.response.body", "body": b""})

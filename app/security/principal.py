@@ -84,9 +84,9 @@ class Principal:
             headers={"www-authenticate": 'Bearer realm="tidelog", error="invalid_token"'},
         )
 
-    def debt_in_s(self) -> float:
-        """Return how long a body that goes on has to pause, to be no faster than its quota."""
-        return 0.0 if self.meter is None else self.meter.debt_in_s()
+    def debt_s(self, rate: str) -> float:
+        """Return how long a body or answer that goes on has to pause, to be within its quota."""
+        return 0.0 if self.meter is None else self.meter.debt_s(rate)
 
     def refund(self) -> None:
         """Give a request back to the quota, if there is one: there was no room for it."""

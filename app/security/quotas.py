@@ -109,9 +109,9 @@ class Meter:
                     limit_value=rate,
                 )
 
-    def debt_in_s(self) -> float:
-        """Return how long a body that goes on has to pause, to be no faster than its rate."""
-        bucket = self._buckets.get("bytes_in")
+    def debt_s(self, rate: str) -> float:
+        """Return how long a body or answer that goes on has to pause, to be within a rate."""
+        bucket = self._buckets.get(rate)
         return 0.0 if bucket is None else bucket.debt_s(self._clock.monotonic_ms())
 
     def refund(self) -> None:

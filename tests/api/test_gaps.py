@@ -148,6 +148,20 @@ async def test_a_loop_ends_wherever_the_range_ends(
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("view", VIEWS)
+async def test_a_stream_goes_past_every_gap(gappy: Gappy, view: str, isolation: str) -> None:
+    """One answer has what a loop has, wherever it begins and ends (V1)."""
+    path, accept, offsets_in = VIEWS[view]
+    for start, end in combinations([*BOUNDS, gappy.end], 2):
+        query: dict[str, Any] = {"offset": start, "end_offset": end, "isolation": isolation}
+        query |= {"stream": "true", "max_bytes": 1}
+        answer = await gappy.api.client.get(path, params=query, headers={"accept": accept})
+        found = [one for one in offsets_in(answer.content) if start <= one < end]
+        assert found == [one for one in gappy.offsets[isolation] if start <= one < end]
+        assert view == "raw" or found == offsets_in(answer.content)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
 async def test_every_split_of_a_plan_can_be_read_to_its_end(gappy: Gappy, isolation: str) -> None:
     """Whatever the number of splits and their size, and by `fetchMany` as well."""
     for wish in ({"min_splits": 7}, {"max_records": 4}, {"max_records": 1}):

@@ -50,7 +50,9 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "Vary": _Header("Request headers that the answer depends on"),
     "WWW-Authenticate": _Header("What is missing (RFC 6750); not in a 403 of a fenced producer"),
     "Want-Content-Digest": _Header("Digest algorithms that are accepted (RFC 9530)"),
-    "X-Accel-Buffering": _Header("`no`: nginx passes events on as they come", example="no"),
+    "X-Accel-Buffering": _Header(
+        "`no`: nginx passes events and streams on as they come", example="no"
+    ),
     "traceparent": _Header("The request's `traceparent` (W3C Trace Context); absent without one"),
 }
 
@@ -99,10 +101,10 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
         for name in ("appendRecords", "appendBatches")
         for status in ("200", "201", "202")
     },
-    ("readRecords", "200"): (*_READ, "Accept-Ranges"),
+    ("readRecords", "200"): (*_READ, "Accept-Ranges", "X-Accel-Buffering"),
     ("readRecords", "206"): (*_READ, *_PART),
     ("readRecords", "304"): ("ETag", "Vary"),
-    ("readBatches", "200"): (*_READ, "Log-First-Offset", "Accept-Ranges"),
+    ("readBatches", "200"): (*_READ, "Log-First-Offset", "Accept-Ranges", "X-Accel-Buffering"),
     ("readBatches", "206"): (*_READ, "Log-First-Offset", *_PART),
     ("readBatches", "304"): ("ETag",),
     ("tailRecords", "200"): (*MARKS, "Link", "X-Accel-Buffering"),

@@ -17,9 +17,9 @@ from app.api.routes.shared import (
     problems,
 )
 from app.codecs.calls import AppendCall, read_call
-from app.http.answers import AnswerResponse
+from app.http.answers import AnswerResponse, StreamedResponse
 from app.operations.append import append
-from app.operations.read import read
+from app.operations.read import read, stream_read
 from schemas.fetch import ReadParameters
 from schemas.produce import AppendParameters
 
@@ -66,7 +66,10 @@ async def read_batches(
     exchange: ExchangeDep,
     place: PlaceDep,
     parameters: Annotated[ReadParameters, Query()],
-) -> AnswerResponse:
+) -> Response:
     """Read whole batches, byte for byte as stored; the first may begin below the offset."""
     call = read_call(parameters, request.scope["query_string"])
+    if parameters.stream:
+        streamed = await stream_read.stream_batches(exchange, place, call, request.scope)
+        return StreamedResponse(streamed)
     return AnswerResponse(await read.read_batches(exchange, place, call))

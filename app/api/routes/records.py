@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 
 from app.api.routes.shared import (
     APPEND_HEADERS,
@@ -19,9 +19,9 @@ from app.api.routes.shared import (
     ref,
 )
 from app.codecs.calls import AppendCall, read_call
-from app.http.answers import AnswerResponse
+from app.http.answers import AnswerResponse, StreamedResponse
 from app.operations.append import append, append_topic, stream_append
-from app.operations.read import read
+from app.operations.read import read, stream_read
 from schemas.fetch import ReadRecordsParameters, RecordPage, RecordPageWithStringOffsets
 from schemas.produce import (
     AppendParameters,
@@ -128,6 +128,7 @@ async def append_records(
     "/{topic}/partitions/{partition}/records",
     operation_id="readRecords",
     tags=["consume"],
+    response_model=None,
     dependencies=[READ_HEADERS],
     responses={
         200: {
@@ -148,7 +149,13 @@ async def read_records(
     exchange: ExchangeDep,
     place: PlaceDep,
     parameters: Annotated[ReadRecordsParameters, Query()],
-) -> AnswerResponse:
-    """Read records as JSON, NDJSON or Arrow, waiting for new ones if `max_wait_ms` says so."""
+) -> Response:
+    """Read records as JSON, NDJSON or Arrow, waiting for new ones if `max_wait_ms` says so.
+
+    With `stream=true` the answer is not a page but everything up to the end, sent in parts.
+    """
     call = read_call(parameters, request.scope["query_string"])
+    if parameters.stream:
+        streamed = await stream_read.stream_records(exchange, place, call, request.scope)
+        return StreamedResponse(streamed)
     return AnswerResponse(await read.read_records(exchange, place, call))

@@ -95,7 +95,7 @@ class BodyParts:
         try:
             while True:
                 if coming is None:
-                    pause_s = self._exchange.caller.debt_in_s()
+                    pause_s = self._exchange.caller.debt_s("bytes_in")
                     coming = asyncio.ensure_future(self._receive_after(pause_s))
                     given_up_s = loop.time() + pause_s + self._idle_s
                 next_s = given_up_s if self._due_s is None else min(given_up_s, self._due_s)

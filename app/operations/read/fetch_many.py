@@ -298,5 +298,7 @@ def _read_entry(part: _Part, view: View) -> tuple[bytes, int, int]:
     rendered = render_records(part.fetched.data, view)
     records_bytes = len(rendered.text)  # before it becomes the page
     next_offset = part.fetched.next_offset if rendered.next_offset is None else rendered.next_offset
-    page = page_body(part.place, part.fetched, rendered, next_offset, as_text=view.offsets_as_text)
+    page = page_body(
+        part.place, part.fetched, rendered.text, next_offset, as_text=view.offsets_as_text
+    )
     return read_entry(part.place, page), rendered.count, records_bytes

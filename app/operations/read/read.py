@@ -181,10 +181,43 @@ def _page(
     budget: DecodeBudget | None,
 ) -> _Page:
     """Return the records as a page. Without a budget, on the event loop, WouldWait is raised."""
+    fetched = found.fetched
+    body, next_offset, cut_by = show(
+        exchange, place, call, found.start, fetched, media_type=media_type, budget=budget
+    )
+    etag = None  # where its time ends a page, it may end elsewhere the next time
+    if cut_by != "max_decode_cpu_ms":
+        etag = _fixed_etag(place, call, media_type, fetched, next_offset, is_cut=cut_by != "")
+    if isinstance(body, bytearray) and media_type == JSON:
+        shown = None if etag else fetched  # the present has no place in a page that stays
+        body = page_body(place, shown, body, next_offset, as_text=call.offsets_as_text)
+    return _Page(body, next_offset, cut_by, etag)
+
+
+class Shown(NamedTuple):
+    """Records in one media type, those of JSON as an array without the page around it."""
+
+    body: bytearray | memoryview
+    next_offset: int
+    cut_by: str
+    """As in a page."""
+
+
+def show(
+    exchange: Exchange,
+    place: Place,
+    call: ReadCall,
+    start: int,
+    fetched: Fetched,
+    *,
+    media_type: bytes,
+    budget: DecodeBudget | None,
+) -> Shown:
+    """Return the records of what was fetched. Without a budget, on the loop, it is WouldWait."""
     settings = exchange.service.settings
     limit = settings.default_fetch_records
     view = View(
-        start=found.start,
+        start=start,
         end=INT64_MAX if call.end_offset is None else call.end_offset,
         max_records=limit if call.max_records is None else min(call.max_records, limit),
         max_answer_bytes=settings.max_answer_bytes,
@@ -197,8 +230,7 @@ def _page(
         offsets_as_text=call.offsets_as_text,
         is_ndjson=media_type == NDJSON,
     )
-    fetched = found.fetched
-    body: Buffer
+    body: bytearray | memoryview
     if media_type == ARROW:
         body, stopped_at, cut_by = arrow_stream(fetched.data, view)
     else:
@@ -207,13 +239,7 @@ def _page(
     next_offset = fetched.next_offset if stopped_at is None else stopped_at
     if cut_by == "max_records" and view.max_records != call.max_records:
         cut_by = "default_fetch_records"
-    etag = None  # where its time ends a page, it may end elsewhere the next time
-    if cut_by != "max_decode_cpu_ms":
-        etag = _fixed_etag(place, call, media_type, fetched, next_offset, is_cut=cut_by != "")
-    if media_type == JSON:
-        shown = None if etag else fetched  # the present has no place in a page that stays
-        body = page_body(place, shown, rendered, next_offset, as_text=call.offsets_as_text)
-    return _Page(body, next_offset, cut_by, etag)
+    return Shown(body, next_offset, cut_by)
 
 
 async def fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tuple[int, Fetched]:

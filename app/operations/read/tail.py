@@ -381,7 +381,7 @@ def _rendered(
     next_offset = fetched.next_offset if stopped_at is None else stopped_at
     event = b""
     if rendered.count:
-        body = page_body(place, fetched, rendered, next_offset, as_text=call.offsets_as_text)
+        body = page_body(place, fetched, rendered.text, next_offset, as_text=call.offsets_as_text)
         event = records_event(body, next_offset)
     chunk = chunk_of(event) if 0 < len(event) <= PIECE_BYTES else b""
     is_all = stopped_at is None and may_grow(fetched)

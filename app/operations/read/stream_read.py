@@ -1,0 +1,207 @@
+"""Reads with `stream=true`: one answer that goes on to its end, a part at a time.
+
+A part is read when the client has taken the one before, so one is held at a time. The end is fixed
+when the answer begins: a log that grows meanwhile does not make it endless. An error in the first
+part has its status; after a later one the connection is closed before the end of the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import NamedTuple
+
+from app.codecs.arrow_out import ARROW_END, arrow_part
+from app.codecs.calls import ReadCall
+from app.codecs.receipts import Place, page_body, read_headers
+from app.http.answers import (
+    ARROW,
+    JSON,
+    JSON_WITH_TEXT_OFFSETS,
+    NO_STORE,
+    RECORD_BATCH,
+    BrokenOff,
+    Headers,
+    Scope,
+    StreamedAnswer,
+)
+from app.http.problems import MalformedRequest
+from app.limits.admission import Phase
+from app.operations.exchange import Exchange
+from app.operations.read.fetch import (
+    ensure_current,
+    ensure_log_id,
+    fetch_bytes,
+    fetch_now,
+    start_offset,
+    with_end,
+)
+from app.operations.read.read import VARY, show
+from app.operations.read.slow_clients import cut_off_of
+from app.operations.read.wait import Departure
+from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
+from engine.types import Buffer
+
+
+async def stream_batches(
+    exchange: Exchange, place: Place, call: ReadCall, scope: Scope
+) -> StreamedAnswer:
+    """Read whole batches as stored, up to the end."""
+    exchange.ensure_takes_batches()
+    return await _begin(exchange, place, call, RECORD_BATCH, scope)
+
+
+async def stream_records(
+    exchange: Exchange, place: Place, call: ReadCall, scope: Scope
+) -> StreamedAnswer:
+    """Read records up to the end, as JSON, NDJSON or an Arrow stream."""
+    media_type = exchange.wanted_records(call.media_type)
+    return await _begin(exchange, place, call, media_type, scope)
+
+
+async def _begin(
+    exchange: Exchange, place: Place, call: ReadCall, media_type: bytes, scope: Scope
+) -> StreamedAnswer:
+    """Make the first part and the headers."""
+    if scope["http_version"] == "1.0":
+        raise MalformedRequest("stream=true needs HTTP/1.1: its answer is chunked")
+    log_id = place.log.log_id
+    call = with_end(place, call)
+    start = await start_offset(exchange.service, place, call)
+    visible = place.log.watermarks.bound(call.isolation).offset
+    end = visible if call.end_offset is None else min(call.end_offset, visible)
+    source = _Source(exchange, place, log_id, call._replace(end_offset=end), media_type)
+    exchange.ticket.hold_answer(source.max_bytes)
+    first = await exchange.decode(exchange.read, partial(source.part, start, exchange.budget))
+    exchange.ticket.exchange_answer(len(first.body))
+    source.ensure_same()
+    end = max(first.start, end)
+    headers: Headers = [(b"content-type", media_type), NO_STORE, (b"x-accel-buffering", b"no")]
+    fetched, kind = first.fetched, b"records"
+    if media_type == RECORD_BATCH:
+        kind = b"batches"
+        if fetched.first_offset is not None:
+            headers.append((b"log-first-offset", b"%d" % fetched.first_offset))
+    else:
+        headers.append(VARY)
+    as_text = call.offsets_as_text and media_type == JSON
+    if as_text:
+        headers[0] = (b"content-type", JSON_WITH_TEXT_OFFSETS)
+    headers += read_headers(place, call, fetched, end, kind)
+    before = between = after = b""
+    if media_type == JSON:
+        page = bytes(page_body(place, fetched, bytearray(b"[]"), end, as_text=as_text))
+        before, _, after = page.partition(b"[]")
+        before, between, after = before + b"[", b",", b"]" + after
+    elif media_type == ARROW:
+        after = ARROW_END
+    frame = _Frame(before, between, after)
+    pieces = _pieces(source, first, end, frame, cut_off_of(scope))
+    return StreamedAnswer(200, headers, None, pieces)
+
+
+class _Frame(NamedTuple):
+    """What makes one body of parts."""
+
+    before: bytes
+    between: bytes
+    after: bytes
+
+
+class _Part(NamedTuple):
+    """What one read brought, in the answer's media type."""
+
+    start: int
+    fetched: Fetched
+    body: Buffer
+    next_offset: int
+
+
+class _Source:
+    """Where the parts of one answer come from."""
+
+    def __init__(
+        self, exchange: Exchange, place: Place, log_id: str, call: ReadCall, media_type: bytes
+    ) -> None:
+        self.exchange = exchange
+        self._place = place
+        self._log_id = log_id
+        self._call = call
+        self._media_type = media_type
+        self._is_first = True
+        settings = exchange.service.settings
+        self.max_bytes = fetch_bytes(exchange.service, call, settings.default_fetch_bytes)
+
+    def part(self, offset: int, budget: DecodeBudget) -> _Part:
+        """Read and render from an offset on, on a worker."""
+        place, call, media_type = self._place, self._call, self._media_type
+        read = fetch_now(place, call, offset, max_bytes=self.max_bytes)
+        assert read is not None, "only a read of cached bytes may find nothing"
+        start, fetched = read
+        if media_type == RECORD_BATCH:
+            return _Part(start, fetched, fetched.data, fetched.next_offset)
+        body: Buffer
+        body, next_offset, _ = show(
+            self.exchange, place, call, start, fetched, media_type=media_type, budget=budget
+        )
+        if media_type == JSON:
+            body = memoryview(body)[1:-1]  # without the brackets of its array
+        elif media_type == ARROW:
+            body = arrow_part(body, is_first=self._is_first)
+        self._is_first = False
+        return _Part(start, fetched._replace(data=b""), body, next_offset)
+
+    def ensure_same(self) -> None:
+        """Raise unless what was read is of the log that the answer began with."""
+        ensure_current(self.exchange.service, self._place)
+        ensure_log_id(self._place, self._log_id)
+
+
+async def _pieces(
+    source: _Source, first: _Part, end: int, frame: _Frame, cut_off: Callable[[], None]
+) -> AsyncGenerator[Buffer]:
+    """Yield the body; raises BrokenOff if it is not wanted or allowed any more.
+
+    A client whose credentials end is cut off, even within a part.
+    """
+    exchange = source.exchange
+    service, caller, read = exchange.service, exchange.caller, exchange.read
+    loop = asyncio.get_running_loop()
+    with (
+        Departure(exchange.receive) as departure,
+        service.tail.watch((), departure) as watch,
+        service.security.lasting.during(caller, cut_off),
+    ):
+
+        def ensure_wanted() -> None:
+            if departure.is_gone:
+                raise BrokenOff("the client hung up")
+
+        yield frame.before
+        if first.body:
+            yield first.body
+        offset, separator = first.next_offset, frame.between if first.body else b""
+        del first
+        while offset < end:
+            while debt_s := caller.debt_s("bytes_out"):
+                watch.wake_by(loop.time() + debt_s)
+                await watch.wait()
+                ensure_wanted()
+            ensure_wanted()
+            if not caller.is_valid(service.clock.now_ms()):
+                raise BrokenOff("the credentials are no longer valid")
+            if service.admission.phase is not Phase.READY:
+                raise BrokenOff("the service is stopping")
+            budget = DecodeBudget(service.settings.decode_limits())
+            work = partial(source.part, offset, budget)
+            part = await read(partial(budget.run, work, ensure_wanted))
+            source.ensure_same()
+            exchange.ticket.settle_answer(len(part.body))
+            if part.body:
+                yield separator
+                yield part.body
+                separator = frame.between
+            offset = part.next_offset
+        yield frame.after
