@@ -1,8 +1,7 @@
-"""The frames of record batches v2: headers read in place, payloads left alone.
+"""The frames of record batches v2: parses their headers, and leaves their records alone.
 
-Mirrors what `DefaultRecordBatch` of Kafka knows without looking at records. The format is repeated
-here in a dozen lines, because this package travels alone to Spark's executors and may not import
-the engine.
+The engine has the same format. It is repeated here because this package is installed alone on
+Spark's executors.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import struct
 from typing import Final, NamedTuple
 
 # base_offset, batch_length, leader_epoch, magic, crc, attributes, last_offset_delta,
-# base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, records_count. A
-# string, not a Struct: module globals must pickle, so that the package can be shipped by value;
-# `struct` caches what it compiles.
+# base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, records_count. This is
+# a string and not a Struct, because module globals must be picklable: the package can be shipped by
+# value. `struct` caches compiled formats.
 HEADER: Final = ">qiibIhiqqqhii"
 HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12
@@ -28,7 +27,7 @@ assert struct.calcsize(">qiibI") == ATTRIBUTES_POSITION, "the checksum covers wh
 
 
 class FrameError(ValueError):
-    """Bytes that cannot be a record batch v2; `offset` is where the log should have gone on."""
+    """Bytes that are not a record batch v2; `offset` is the next one that was expected."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)
@@ -51,25 +50,25 @@ class BatchFrame(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """Kafka's number of the compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        """Kafka's compression type: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds the marker of a transaction and no records."""
+        """Whether it holds a transaction marker instead of records."""
         return bool(self.attributes & CONTROL_MASK)
 
     @property
     def has_append_time(self) -> bool:
-        """Whether every record carries the batch's maximum timestamp, set by the log."""
+        """Whether every record has the batch's maximum timestamp, set by the log."""
         return bool(self.attributes & LOG_APPEND_TIME_MASK)
 
 
 def whole_batches(data: bytes | bytearray, expected_offset: int = 0) -> list[BatchFrame]:
-    """Return the batches that lie in `data` completely; a torn tail is left out.
+    """Return the batches that are complete in `data`, without a partial one at its end.
 
-    Raises FrameError for anything that is not a batch, or does not follow the one before;
-    `expected_offset` is only what the error names if the very first is none.
+    Raises FrameError for anything that is not a batch, or does not follow the previous one;
+    `expected_offset` is for the error if the first one is not a batch.
     """
     frames: list[BatchFrame] = []
     position, size = 0, len(data)
@@ -78,7 +77,7 @@ def whole_batches(data: bytes | bytearray, expected_offset: int = 0) -> list[Bat
         if frame.end_position > size:
             break
         if frames and frame.base_offset < frames[-1].next_offset:
-            raise FrameError("the batch begins before the one before it ends", frame.base_offset)
+            raise FrameError("the batch begins before the previous one ends", frame.base_offset)
         frames.append(frame)
         position = frame.end_position
     return frames
@@ -118,3 +117,15 @@ def _frame_at(data: bytes | bytearray, position: int, expected_offset: int) -> B
         position + HEADER_BYTES,
         position + LOG_OVERHEAD_BYTES + batch_length,
     )
+
+
+def crc32c(data: bytes | memoryview) -> int:
+    """Return the CRC-32C of the bytes.
+
+    The import is late because it takes a fifth of the start of a Python process, and readers use it
+    only if `checkCrcs` is set.
+    """
+    import crc32c as library  # noqa: PLC0415 -- as said
+
+    checksum: int = library.crc32c(data)
+    return checksum

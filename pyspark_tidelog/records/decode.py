@@ -20,9 +20,9 @@ from pyspark_tidelog.records.batches import (
     ATTRIBUTES_POSITION,
     BatchFrame,
     FrameError,
+    crc32c,
     whole_batches,
 )
-from pyspark_tidelog.records.checksums import crc32c
 from pyspark_tidelog.records.columns import ColumnBuilder
 from pyspark_tidelog.records.compression import DEFAULT_LIMIT_BYTES, CompressionError, Decompressor
 from pyspark_tidelog.records.fields import RecordFields, locate_records

@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import ServiceError, TidelogError
 from pyspark_tidelog.partitions import TopicPartition
-from pyspark_tidelog.records.encode import Producer, Records, encode_batch, in_batches
+from pyspark_tidelog.records.encode import Producer, encode_batch, in_batches
 from pyspark_tidelog.records.varints import Int64s
 from pyspark_tidelog.sink.ledger import Attempt, Ledger
 from pyspark_tidelog.sink.partitioner import partitions_of
-from pyspark_tidelog.sink.rows import Rows
 from pyspark_tidelog.sink.transactions import abort
 
 _APPENDED: Final = frozenset({201})
@@ -44,13 +43,14 @@ class WritingAttempt:
         self._logs: dict[TopicPartition, _OpenLog] = {}
         self._sticky = random.randrange(1 << 16)  # noqa: S311 -- spreads the load
 
-    def write(self, rows: Rows) -> None:
-        """Append the rows; those of one partition stay in order."""
-        if not len(rows):
+    def write(self, records: pa.RecordBatch) -> None:
+        """Append the records; those of one partition stay in order."""
+        if not len(records):
             return
-        self._announce(rows.topics)
-        for log, numbers in self._by_log(rows):
-            for part in in_batches(rows.records.take(numbers)):
+        self._announce(records["topic"])
+        fields = records.drop_columns(["topic", "partition"])
+        for log, indices in self._by_log(records):
+            for part in in_batches(fields.take(pa.array(indices))):
                 self._open(log).append(part)
         self._sticky += 1
 
@@ -87,22 +87,22 @@ class WritingAttempt:
             )
         return len(partitions)
 
-    def _by_log(self, rows: Rows) -> Iterator[tuple[TopicPartition, Int64s]]:
-        """Yield each partition that rows go to, with the indices of its rows in order."""
-        encoded = rows.topics.dictionary_encode()
+    def _by_log(self, records: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Int64s]]:
+        """Yield each partition that records go to, with their indices in order."""
+        encoded = records["topic"].dictionary_encode()
         numbers = np.asarray(encoded.indices)
+        targets = records.select(["key", "partition"])
         for nth, topic in enumerate(encoded.dictionary.to_pylist()):
             chosen = np.flatnonzero(numbers == nth)
-            partitions = self._partitions(rows, topic, chosen)
+            partitions = self._partitions(targets.take(pa.array(chosen)), topic)
             for partition in np.unique(partitions):
                 log = TopicPartition(topic, int(partition))
                 yield log, chosen[partitions == partition]
 
-    def _partitions(self, rows: Rows, topic: str, chosen: Int64s) -> Int64s:
-        """Return each row's partition: the row's own, or by its key, or the sticky one."""
+    def _partitions(self, targets: pa.RecordBatch, topic: str) -> Int64s:
+        """Return each record's partition: the one it names, or by its key, or the sticky one."""
         count = self._partition_counts[topic]
-        keys = rows.records.keys.take(pa.array(chosen))
-        wanted = rows.partitions.take(pa.array(chosen))
+        keys, wanted = targets["key"], targets["partition"]
         found = np.where(
             np.asarray(keys.is_null()), self._sticky % count, partitions_of(keys, count)
         )
@@ -140,7 +140,7 @@ class _OpenLog:
         self._held: bytes | None = None
         self._first_offset: int | None = None
 
-    def append(self, records: Records) -> None:
+    def append(self, records: pa.RecordBatch) -> None:
         self._send_held(acks="1")
         self._held = encode_batch(
             records, self._producer, base_sequence=self._sequence, codec=self._codec

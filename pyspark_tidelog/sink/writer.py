@@ -33,7 +33,7 @@ from pyspark_tidelog.sink.abandoned_transactions import abort_abandoned
 from pyspark_tidelog.sink.attempt import WritingAttempt
 from pyspark_tidelog.sink.ledger import Attempt, Decision, Entries, Ledger
 from pyspark_tidelog.sink.options import WriteOptions
-from pyspark_tidelog.sink.rows import ensure_writable, rows_of
+from pyspark_tidelog.sink.rows import ensure_writable, records_of
 from pyspark_tidelog.sink.transactions import abort_all, commit_all
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def _write(
         attempt = WritingAttempt(client, ledger, codec=options.compression)
         try:
             for rows in _buffered(iterator):
-                attempt.write(rows_of(rows, options.topic))
+                attempt.write(records_of(rows, options.topic))
             return TaskResult(write_id, attempt.finish())
         except BaseException as error:
             try:
