@@ -244,9 +244,8 @@ class LogCleaner:
         return None
 
     def _clean_or_report(self, log: Log, marks: CleanMarks) -> CleaningReport | None:
-        if log.health.is_offline:  # since the pass began
-            return None
         try:
+            log.health.ensure_online()  # before all of the log is read for nothing
             return self._clean(log, marks)[0]
         except CleaningAborted as error:
             _LOG.info("%s was not compacted: %s", log.topic_partition, error)

@@ -69,8 +69,7 @@ class _Indexing:
             self._transactions.pass_control(batch)
         elif not self._transactions.pass_data(header) and not self._put_keys(batch):
             return False
-        if header.last_offset >= self._start:
-            self._map.latest_offset = header.last_offset
+        self._map.latest_offset = header.last_offset
         return True
 
     def _put_keys(self, batch: BatchView) -> bool:

@@ -99,8 +99,7 @@ class DurableLog(LogReader):
             self._flush_beside(context, state, segments, snapshots)
         except ValueError:  # files were closed
             self._ensure_open()
-            if state is self._state:
-                raise
+            assert state is not self._state, "only a move closes the files of an open log"
         with self._lock:
             if state is self._state and truncations == state.truncations:
                 state.recovery_point = max(target, state.recovery_point)
@@ -129,7 +128,11 @@ class DurableLog(LogReader):
                     segment.indexes.open()
         with health.writing():
             for segment in segments:
-                segment.indexes.sync()
+                try:
+                    segment.indexes.sync()
+                except ValueError:
+                    if present.get(segment.base_offset) is segment:
+                        raise  # the log was closed, or has moved: not this segment removed
         with self._naming:
             if state is not self._state:
                 return  # the log lies elsewhere now, where all of it was flushed

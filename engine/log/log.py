@@ -297,9 +297,8 @@ class Log(DurableLog):
         except CorruptIndex as error:
             self._rebuild_index(error)
             return plan()
-        except ValueError:
-            self._ensure_open()  # its files were closed meanwhile
-            raise
+        except ValueError as error:
+            raise self._closed() from error  # meanwhile
 
     def compaction(self) -> Compaction:
         """Begin a round of cleaning; see `engine.log.compaction`."""

@@ -45,11 +45,6 @@ class OfflineLog:
             problem = f"{type(error).__name__}: {problem}"
         return cls(topic_partition, directory, problem, place)
 
-    @property
-    def file(self) -> str:
-        """Where the problem is; the partition's directory if no single file is known."""
-        return str(self.place["file"])
-
     def refusal(self) -> LogOffline:
         """Return what a read or an append of the log raises."""
         topic, partition = self.topic_partition

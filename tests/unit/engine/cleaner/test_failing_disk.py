@@ -70,3 +70,36 @@ def test_a_log_on_a_full_disk_leaves_the_turn_to_the_next_dirtiest() -> None:
     cleaned = [cleaner.run_pass() for _ in range(3)]
     assert [None if one is None else one.log.topic for one in cleaned] == ["large", "small", None]
     assert cleaner.uncleanable == {}
+
+
+def test_a_log_whose_directory_fails_meanwhile_is_not_read() -> None:
+    """It was among those to be cleaned; its turn came after its directory had gone offline."""
+    world = World()
+    manager = opened(world)
+    logs = []
+    for name in ("first", "second"):
+        manager.create_topic(name, 1, OVERRIDES)
+        logs.append(log := manager.log(TopicPartition(name, 0)))
+        for _ in range(5 if name == "second" else 10):
+            log.append(keyed(("a", "1")))
+        log.commit()
+        log.roll()
+    first, second = logs
+    assert first.directory.parent != second.directory.parent
+    touched: list[str] = []
+
+    def fail_both(operation: Operation) -> None:
+        if operation.name == "append" and operation.path.suffix == ".cleaned":
+            second.health.fail(os_error(errno.EIO, operation.path))
+            raise os_error(errno.ENOSPC, operation.path)
+        if second.health.is_offline and operation.path.parent == second.directory:
+            touched.append(operation.name)
+
+    world.disk.meanwhile = fail_both
+    cleaner = LogCleaner(manager, clock=world.clock, config=BY_HAND, recorder=world.recorder)
+    cleaner.start()
+    assert cleaner.run_pass() is None
+    assert second.health.is_offline
+    assert not first.health.is_offline
+    assert "read" not in touched
+    assert cleaner.uncleanable == {}

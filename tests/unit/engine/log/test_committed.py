@@ -209,6 +209,15 @@ def test_a_segment_remembers_the_markers_of_so_many_producers() -> None:
     assert len(proofs.last_markers) == REMEMBERED_MARKERS
 
 
+def test_an_index_is_checked_once() -> None:
+    """The second look does not even wait for who may be checking."""
+    segment = interleaved().restart().segments[0]
+    ensure_aborts_known(segment)
+    assert segment.proofs.unproven_aborts_bytes == 0
+    with segment.proofs.proving:
+        ensure_aborts_known(segment)
+
+
 def test_an_index_that_another_reader_has_just_checked_is_not_checked_again() -> None:
     """Whoever waited for the check takes its result."""
     segment = interleaved().restart().segments[0]

@@ -10,9 +10,11 @@ import pytest
 from engine.errors import StorageOffline
 from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder
+from engine.segment.resting import SealedFiles
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, SMALL_CONFIG, World, new_batch
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.logs import fill_segments, read_values, with_config
 from tests.support.machine import Operation
 from tests.support.time import ManualClock, ManualScheduler
 
@@ -59,6 +61,55 @@ def test_a_flush_that_a_close_overtakes_says_so() -> None:
         log.flush()
 
 
+def test_a_scheduled_flush_that_a_close_overtakes_has_nothing_to_say() -> None:
+    """Nobody waits for it, and the close has written all there was."""
+    recorder = BetweenSyncs()
+    world = World(recorder=recorder)
+    log = world.open_log()
+    log.append(new_batch())
+    log.roll()
+    closed: list[bool] = []
+    recorder.work = lambda: closed.append(log.close())
+    world.scheduler.run_due()
+    assert closed == [True]
+    assert not world.health.is_offline
+
+
+def test_a_scheduled_flush_whose_sync_fails_says_so() -> None:
+    """The log is open still: who runs the schedule notes the error."""
+    world = World()
+    log = world.open_log()
+    log.append(new_batch())
+    log.roll()
+    world.disk.fail("sync", path_end=".log")
+    with pytest.raises(StorageOffline):
+        world.scheduler.run_due()
+
+
+def test_a_flush_passes_over_a_segment_that_retention_removes_meanwhile() -> None:
+    """Its indexes rested when its files were removed: there is nothing left to sync."""
+    world = World()
+    log = world.open_log(with_config(file_delete_delay_ms=0))
+    values = fill_segments(log, 2, 2, 1)
+    log.commit()
+    second = log.segments[1]
+    second.indexes.sync()
+    second.resting.allow(SealedFiles(limit=1))
+
+    def remove_once(operation: Operation) -> None:
+        if operation.name == "sync" and operation.path.suffix == ".index":
+            world.disk.meanwhile = None
+            log.delete_records(4)
+            assert [one.base_offset for one in log.run_retention()] == [0, 2]
+            world.scheduler.run_due()
+
+    world.disk.meanwhile = remove_once
+    assert log.flush() == 5
+    with pytest.raises(ValueError, match="is closed"):
+        second.indexes.sync()
+    assert read_values(log) == values[4:]
+
+
 def test_a_flush_beside_a_truncation_and_a_move_leaves_the_directory_online() -> None:
     """The indexes of a segment that was cut off are not looked for where the log was."""
     recorder, clock = BetweenSyncs(), ManualClock()
@@ -87,6 +138,52 @@ def test_a_flush_beside_a_truncation_and_a_move_leaves_the_directory_online() ->
     assert not any(health.is_offline for health in manager.directories)
     log.append(new_batch())
     assert log.commit() == 1
+    manager.close()
+
+
+def moving_world() -> tuple[LogManager, ForgetfulDisk, ManualScheduler]:
+    """Two data directories, and a log of two segments that nobody has flushed."""
+    disk, clock = ForgetfulDisk(), ManualClock()
+    scheduler = ManualScheduler(clock)
+    manager = LogManager(
+        [HERE, THERE],
+        fs=disk,
+        clock=clock,
+        scheduler=scheduler,
+        recorder=NullRecorder(),
+        config=SMALL_CONFIG,
+    )
+    manager.open()
+    manager.create_topic(EVENTS.topic, 1, {})
+    log = manager.log(EVENTS)
+    log.append(new_batch())
+    log.roll()
+    log.append(new_batch())
+    return manager, disk, scheduler
+
+
+@pytest.mark.parametrize("nth", [1, 4], ids=["the first", "the last"])
+def test_a_flush_that_a_move_overtakes_amid_its_indexes_is_done(nth: int) -> None:
+    """All of it was flushed where the log lies now; the old files are closed under the flush."""
+    manager, disk, scheduler = moving_world()
+    log = manager.log(EVENTS)
+    source = log.directory.parent
+    synced: list[Path] = []
+
+    def move_once(operation: Operation) -> None:
+        if operation.name == "sync" and operation.path.suffix in {".index", ".timeindex"}:
+            synced.append(operation.path)
+            if len(synced) == nth:
+                disk.meanwhile = None
+                manager.move_partition(EVENTS, THERE if source == HERE else HERE)
+                scheduler.advance(log.config.file_delete_delay_ms)
+
+    disk.meanwhile = move_once
+    assert log.flush() == 2
+    assert log.directory.parent != source
+    assert not any(health.is_offline for health in manager.directories)
+    log.append(new_batch())
+    assert log.commit() == 3
     manager.close()
 
 

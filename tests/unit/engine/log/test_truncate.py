@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from engine.errors import InvalidRequestValue, SequenceGap
+from engine.errors import InvalidRequestValue, SequenceGap, StorageOffline
 from engine.log.log import Log
 from engine.metrics import NullRecorder
 from engine.types import AppendOrigin, TopicPartition
@@ -21,6 +21,7 @@ from tests.support.logs import (
     read_values,
     segment_bases,
 )
+from tests.support.machine import Operation
 from tests.support.segments import batch_at
 
 
@@ -227,3 +228,38 @@ def test_what_is_not_committed_goes_without_the_readers_noticing() -> None:
     log._state.truncate_to(4, log._plan_truncation(4))  # noqa: SLF001 - as if the appends had come after its commit
     assert read_values(log) == values
     assert (log.watermarks.high_watermark, log.watermarks.log_end_offset) == (2, 4)
+
+
+def test_a_truncation_that_a_close_overtakes_says_so() -> None:
+    """What stays is read without the lock: the files may be closed under that."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill_segments(log, 4, 4)
+    log.commit()
+
+    def close_once(operation: Operation) -> None:
+        if operation.name == "read":
+            world.disk.meanwhile = None
+            log.close_handles()
+
+    world.disk.meanwhile = close_once
+    with pytest.raises(StorageOffline, match="is closed"):
+        log.truncate_to(6)
+    assert not world.health.is_offline
+
+
+@pytest.mark.parametrize(("records", "bases"), [(0, [0, 2]), (1, [0, 1, 2])])
+def test_a_cut_behind_empty_segments_finds_the_last_batch(records: int, bases: list[int]) -> None:
+    """Rolls have left segments without a batch before the one that is cut."""
+    log = World().open_log(CONFIG)
+    fill(log, batches=records)
+    tag = log.tag
+    for base_offset in (records, 2):
+        log.roll(base_offset)
+    log.append(batch_at(2), origin=AppendOrigin.REPLICATION)
+    log.commit()
+    assert segment_bases(log) == bases
+    assert log.truncate_to(2) == 2
+    assert log.tag.last_batch_crc == tag.last_batch_crc
+    assert append_values(log, b"new") == 2
+    log.check_invariants()

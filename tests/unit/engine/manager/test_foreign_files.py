@@ -135,6 +135,19 @@ def test_a_link_to_a_partition_is_not_followed(directory: Path) -> None:
     assert {one.name: one.read_bytes() for one in elsewhere.iterdir()} == before
 
 
+def test_a_link_that_is_named_like_a_deleted_partition_is_left_alone(directory: Path) -> None:
+    """Neither it nor what it leads to is removed."""
+    elsewhere = directory.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_bytes(OUTSIDE)
+    link = directory / names.delete_directory_name(EVENTS, "0123")
+    link.symlink_to(elsewhere)
+    with opened(directory) as manager:
+        assert len(read_values(manager.log(EVENTS))) == 1
+    assert link.is_symlink()
+    assert (elsewhere / "precious").read_bytes() == OUTSIDE
+
+
 def test_the_data_directory_itself_may_be_a_link(directory: Path) -> None:
     """Whoever starts the service names it."""
     link = directory.parent / "link"

@@ -11,6 +11,7 @@ from engine.errors import OffsetBelowLogStart, StoredDataCorrupt
 from engine.fs.filesystem import File
 from engine.log.log import Log
 from engine.segment.file_records import FileRecords, NotCached
+from engine.segment.resting import SealedFiles
 from engine.segment.segment import Segment
 from engine.segment.times import floor_by_time
 from engine.types import TimestampOffset
@@ -299,3 +300,16 @@ def test_files_that_are_just_opened_are_not_waited_for_to_rest() -> None:
     disk.steps.append(segment.records.rest)
     assert segment.read_next_offset() == 10
     assert disk.steps == []
+
+
+def test_a_file_may_be_read_longer_than_its_segment_is_known() -> None:
+    """A download holds the file alone: opening it again tells nobody."""
+    shelf = Shelf()
+    segment = at_rest(shelf)
+    files = SealedFiles(limit=1)
+    segment.resting.allow(files)
+    records = segment.records
+    del segment
+    assert records.is_resting
+    assert next(records.headers(0, records.size_bytes))[1].base_offset == 0
+    assert not records.is_resting

@@ -1,5 +1,11 @@
 """Taking a segment's end back: whole batches, and everything derived from them."""
 
+import struct
+
+import pytest
+
+from engine.errors import CorruptIndex
+from engine.segment.cut import plan_cut
 from engine.types import INT32_MAX, TimestampOffset
 from tests.support.logs import with_config
 from tests.support.segments import (
@@ -111,3 +117,17 @@ def test_the_maximum_is_found_between_entries() -> None:
     append(segment, batch_at(0, timestamp=90), batch_at(1, timestamp=50), batch_at(2, timestamp=99))
     truncate(segment, 2)
     assert segment.maximum == TimestampOffset(90, 0)
+
+
+def test_an_index_entry_that_leads_past_the_cut_is_found_before_anything_is_cut() -> None:
+    """The entry of offset 7 names the batch of offset 9, where a cut at 9 would begin."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    positions = filled(segment, range(10))
+    path = segment.indexes.offset_path
+    segment.close()
+    shelf.disk.begin_with({path: struct.pack(">ii", 7, positions[9])})
+    segment = shelf.segment(is_new=False)
+    with pytest.raises(CorruptIndex, match=f"leads to byte {positions[9]}, past 9"):
+        plan_cut(segment, 9)
+    assert offsets_of(segment) == [*range(10)]

@@ -1,6 +1,7 @@
 """The file of duplicate windows: what it holds, when it is believed, and that damage is found."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,15 @@ def test_every_damaged_byte_is_found() -> None:
     for size in range(len(content)):
         with pytest.raises(CorruptSnapshot):
             decode_windows(content[:size])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_count_that_does_not_fit_is_found(count: int) -> None:
+    """The checksum covers the count, so only another writer can have got it wrong."""
+    checked = count.to_bytes(4, "big") + encode_windows([entry(4, 5)])[HEADER.size :]
+    content = (1).to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
+    with pytest.raises(CorruptSnapshot, match=f"{count} batches do not fit"):
+        decode_windows(content)
 
 
 @pytest.mark.parametrize(
