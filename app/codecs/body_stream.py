@@ -10,13 +10,11 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-import zstandard
-
 from app.http.answers import Body
 from app.http.problems import MalformedRequest, UnsupportedMediaType, body_too_large
-from engine.errors import CorruptBatch, TooLarge
+from engine.errors import TooLarge
 from engine.records.budget import DecodeBudget
-from engine.records.zstd_frame import FramePieces
+from engine.records.codecs.zstd import zstd
 from engine.types import Buffer
 
 IDENTITY: Final = b"identity"
@@ -28,10 +26,12 @@ FED_BYTES: Final = 64 * 1024
 """A whole body is given to its decoder in pieces of this size: between them the budget is checked.
 """
 
-WINDOW_BYTES: Final = 8 * 1024 * 1024
-"""The largest window that zstd has as a content coding (RFC 9659): so much is held of a frame."""
-
-_GZIP_WINDOW_BITS: Final = 31
+_ZSTD_WINDOW_BITS: Final = 23  # 8 MiB, the most that a content coding may have (RFC 9659)
+_ZSTD_OPTIONS: Final[Mapping[int, int]] = {
+    zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_BITS
+}
+_GZIP_WINDOW_BITS: Final = 15
+_GZIP_CONTAINER: Final = 16  # added to the bits, it has zlib expect gzip's header
 _FIRST_SLICE_BYTES: Final = 512
 _SLICE_BYTES: Final = 64 * 1024
 _LIMIT: Final = "max_request_bytes"
@@ -116,27 +116,68 @@ class PlainDecoder:
         """Nothing can be missing."""
 
 
-class GzipDecoder:
-    """Decodes one gzip member after the other, each of any length.
+class _Member(Protocol):
+    """One gzip member or zstd frame, with the names of the standard library's decompressors."""
 
-    zlib returns a copy of the bytes it did not need. So it is given few bytes where a member
-    begins, and twice as many with each call inside it: the copies stay in proportion to the body.
-    """
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: Buffer, max_length: int) -> bytes: ...
+
+
+class _GzipMember:
+    """zlib's decompressor, which leaves it to the caller to keep what it did not need."""
 
     def __init__(self) -> None:
-        self._begin_member()
+        self._inflater = zlib.decompressobj(_GZIP_CONTAINER + _GZIP_WINDOW_BITS)
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        return self._inflater.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflater.unused_data
+
+    def decompress(self, data: Buffer, max_length: int) -> bytes:
+        piece = self._inflater.decompress(data or self._inflater.unconsumed_tail, max_length)
+        self.needs_input = len(piece) < max_length and not self.eof
+        return piece
+
+
+def _zstd_frame() -> _Member:
+    return zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+
+
+class MembersDecoder:
+    """Decodes gzip members, or zstd frames, one after the other, each of any length.
+
+    A decompressor copies the bytes after the end of its member. So it is given few bytes where a
+    member begins, and twice as many with each call inside it: the copies stay in proportion to the
+    body.
+    """
+
+    def __init__(self, name: str, begin: Callable[[], _Member], window_bytes: int) -> None:
+        self._name = name
+        self._begin = begin
+        self._window_bytes = window_bytes
+        self._member: _Member | None = None
+        self._content_bytes = 0
+        """How much of the member's content there has been."""
+        self._slice_bytes = _FIRST_SLICE_BYTES
         self._data = memoryview(b"")
         self._position = 0
-        self._has_more = False
-        self._is_inside = False
-
-    def _begin_member(self) -> None:
-        self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-        self._slice_bytes = _FIRST_SLICE_BYTES
 
     @property
     def held_bytes(self) -> int:
-        return len(self._data)
+        return len(self._data) + min(self._content_bytes, self._window_bytes)
 
     def feed(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -144,84 +185,53 @@ class GzipDecoder:
 
     def read(self) -> Buffer:
         while self._position < len(self._data) or self._has_more:
-            if self._member.eof:
-                self._begin_member()
-            self._is_inside = True
-            end = min(self._position + self._slice_bytes, len(self._data))
-            try:
-                piece = self._member.decompress(self._data[self._position : end], PIECE_BYTES)
-            except zlib.error as error:
-                raise MalformedRequest(f"the body is not gzip: {error}") from None
-            member = self._member
-            self._is_inside = not member.eof
-            self._position = end - len(member.unused_data if member.eof else member.unconsumed_tail)
-            self._slice_bytes = min(2 * self._slice_bytes, _SLICE_BYTES)
-            self._has_more = len(piece) == PIECE_BYTES and not member.eof
-            if piece:
+            if piece := self._next_piece():
                 return piece
         return b""
 
-    def close(self) -> None:
-        if self._is_inside:
-            raise MalformedRequest("the body is not gzip: it ends early")
-
-
-class ZstdDecoder:
-    """Decodes one zstd frame after the other, each of any length."""
-
-    def __init__(self) -> None:
-        self._frame = FramePieces()
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._decoding: zstandard.ZstdDecompressionObj | None = None
-        self._data = b""
-        self._position = 0
-
     @property
-    def held_bytes(self) -> int:
-        return len(self._data) + self._frame.window_bytes
-
-    def feed(self, data: bytes) -> None:
-        self._data = self._data[self._position :] + data
-        self._position = 0
-
-    def read(self) -> Buffer:
-        try:
-            while piece := self._next_piece():
-                content = b"" if self._frame.is_skippable else self._decoded(piece)
-                if self._frame.is_over:
-                    self._frame = FramePieces()
-                    self._decoding = None
-                if content:
-                    return content
-        except (CorruptBatch, zstandard.ZstdError) as error:
-            raise MalformedRequest(f"the body is not zstd: {error}") from None
-        return b""
-
-    def _decoded(self, piece: bytes) -> bytes:
-        if self._decoding is None:
-            self._decoding = self._decompressor.decompressobj()
-        return self._decoding.decompress(piece)
+    def _has_more(self) -> bool:
+        """Whether there is content to come of bytes that the decompressor has already."""
+        return self._member is not None and not self._member.needs_input
 
     def _next_piece(self) -> bytes:
-        start, frame = self._position, self._frame
-        self._position = frame.next_in(self._data, start, PIECE_BYTES)
-        if frame.window_bytes > WINDOW_BYTES:
-            raise MalformedRequest(
-                f"a zstd frame has a window of {frame.window_bytes} bytes; "
-                f"{WINDOW_BYTES} are allowed in HTTP (RFC 9659)"
-            )
-        return self._data[start : self._position]
+        if self._member is None:
+            self._member = self._begin()
+            self._content_bytes, self._slice_bytes = 0, _FIRST_SLICE_BYTES
+        member, data = self._member, memoryview(b"")
+        if member.needs_input:
+            data = self._data[self._position : self._position + self._slice_bytes]
+            self._slice_bytes = min(2 * self._slice_bytes, _SLICE_BYTES)
+        try:
+            piece = member.decompress(data, PIECE_BYTES)
+        except (zlib.error, zstd.ZstdError) as error:
+            raise MalformedRequest(f"the body is not {self._name}: {error}") from None
+        self._position += len(data)
+        self._content_bytes += len(piece)
+        if member.eof:
+            self._position -= len(member.unused_data)
+            self._member = None
+            self._content_bytes = 0
+        return piece
 
     def close(self) -> None:
-        if self._frame.has_begun or self._position < len(self._data):
-            raise MalformedRequest("the body is not zstd: it ends early")
+        if self._member is not None:
+            raise MalformedRequest(f"the body is not {self._name}: it ends early")
+
+
+def _gzip_decoder() -> Decoder:
+    return MembersDecoder("gzip", _GzipMember, 1 << _GZIP_WINDOW_BITS)
+
+
+def _zstd_decoder() -> Decoder:
+    return MembersDecoder("zstd", _zstd_frame, 1 << _ZSTD_WINDOW_BITS)
 
 
 _DECODERS: Final[Mapping[bytes, Callable[[], Decoder]]] = {
     IDENTITY: PlainDecoder,
-    b"gzip": GzipDecoder,
-    b"x-gzip": GzipDecoder,  # the same (RFC 9110, 8.4.1.3)
-    b"zstd": ZstdDecoder,
+    b"gzip": _gzip_decoder,
+    b"x-gzip": _gzip_decoder,  # the same (RFC 9110, 8.4.1.3)
+    b"zstd": _zstd_decoder,
 }
 
 

@@ -4,14 +4,14 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
-import zstandard
 
 from app.operations.service import Service
+from engine.records.codecs.zstd import zstd
 from engine.records.header import Codec
 from tests.support.builders import values_of
 from tests.support.events import tailing
@@ -207,35 +207,21 @@ async def test_an_answer_that_grew_is_counted_before_it_is_sent(tmp_path: Path) 
 @pytest.fixture
 def decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
     """Have something called each time a piece of zstd is decoded."""
-    real = zstandard.ZstdDecompressor
+    real = zstd.ZstdDecompressor
 
     def watch(look: Callable[[], None]) -> None:
-        class Stream:
-            def __init__(self, stream: Any) -> None:  # as zstandard's
-                self._stream = stream
-
-            def __enter__(self) -> Self:
-                self._stream.__enter__()
-                return self
-
-            def __exit__(self, *error: object) -> None:
-                self._stream.__exit__(*error)
-
-            def read(self, size: int) -> bytes:
-                look()
-                return bytes(self._stream.read(size))
-
         class Decompressor:
-            def __init__(self, **options: Any) -> None:  # as zstandard's
+            def __init__(self, **options: Any) -> None:  # as the library's
                 self._real = real(**options)
 
-            def stream_reader(self, data: Any, **options: Any) -> Stream:  # as above
-                return Stream(self._real.stream_reader(data, **options))
+            def decompress(self, data: Any, max_length: int) -> bytes:  # as above
+                look()
+                return self._real.decompress(data, max_length)
 
             def __getattr__(self, name: str) -> Any:  # as above
-                return getattr(self._real, name)  # httpx decodes answers with it, too
+                return getattr(self._real, name)
 
-        monkeypatch.setattr(zstandard, "ZstdDecompressor", Decompressor)
+        monkeypatch.setattr(zstd, "ZstdDecompressor", Decompressor)
 
     return watch
 

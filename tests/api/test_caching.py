@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import cramjam
 import httpx
 import pytest
 
 from app.api.frame import Frame
 from app.http.answers import Receive, Scope, Send
 from engine.fs.port import FileSystem
+from engine.records.codecs.zstd import zstd
 from tests.support.builders import DATA
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.server import serving
@@ -43,7 +43,7 @@ async def raw(api: Api, path: str, headers: dict[str, str]) -> tuple[httpx.Respo
 def decoded(coding: str | None, body: bytes) -> bytes:
     if coding is None:
         return body
-    return gzip.decompress(body) if coding == "gzip" else bytes(cramjam.zstd.decompress(body))
+    return gzip.decompress(body) if coding == "gzip" else zstd.decompress(body)
 
 
 async def bounded(api: Api, count: int = 100, path: str = RECORDS) -> str:

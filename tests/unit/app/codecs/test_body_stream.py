@@ -1,24 +1,26 @@
 """Compressed bodies of thousands of empty members and frames: the work grows with the bytes."""
 
 import gzip
+import random
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
-import zstandard
 
-from app.codecs import body_stream
-from app.codecs.body_stream import FED_BYTES, decode_body
+from app.codecs.body_stream import FED_BYTES, PIECE_BYTES, decode_body, decoder_of
+from app.http.problems import MalformedRequest
 from engine.errors import DecodeBudgetSpent, TooLarge
 from engine.records.budget import DecodeBudget, DecodeLimits
+from engine.records.codecs.zstd import zstd
 from engine.types import INT64_MAX
 
 LIMIT = ("max_request_bytes", 1 << 30)
-EMPTY = {
-    b"gzip": gzip.compress(b""),
-    b"zstd": zstandard.compress(b""),
-}
+COMPRESS: dict[bytes, Callable[[bytes], bytes]] = {b"gzip": gzip.compress, b"zstd": zstd.compress}
+EMPTY = {encoding: compress(b"") for encoding, compress in COMPRESS.items()}
+EMPTY_FRAME = b"\x28\xb5\x2f\xfd\x00\x00\x01\x00\x00"
 SKIPPABLE = b"\x50\x2a\x4d\x18\0\0\0\0"
 
 
@@ -27,60 +29,91 @@ def budget_of(cpu_ns: Callable[[], int] = lambda: 0) -> DecodeBudget:
 
 
 class CopiedBytes:
-    """zlib, with the bytes counted that it is given and gives back unused."""
+    """Counts the bytes that decompressors are given and give back unused."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self.error = zlib.error
-
-    def decompressobj(self, window_bits: int) -> "CopiedBytes._Member":
-        return self._Member(self, zlib.decompressobj(window_bits))
+        for module, name in ((zlib, "decompressobj"), (zstd, "ZstdDecompressor")):
+            monkeypatch.setattr(module, name, partial(self._Member, self, getattr(module, name)))
 
     class _Member:
-        def __init__(self, copied: "CopiedBytes", member: Any) -> None:
-            self._copied, self._member = copied, member
+        def __init__(self, copied: "CopiedBytes", make: Any, *args: Any, **options: Any) -> None:
+            self._copied, self._member = copied, make(*args, **options)
 
         def decompress(self, data: bytes, max_length: int) -> bytes:
             content: bytes = self._member.decompress(data, max_length)
             member = self._member
-            self._copied.count += len(data) + len(member.unused_data) + len(member.unconsumed_tail)
+            self._copied.count += len(data) + len(member.unused_data)
+            self._copied.count += len(getattr(member, "unconsumed_tail", b""))
             return content
 
-        def __getattr__(self, name: str) -> Any:  # as zlib's
+        def __getattr__(self, name: str) -> Any:  # as the library's
             return getattr(self._member, name)
 
 
+@pytest.mark.parametrize("encoding", EMPTY)
 @pytest.mark.parametrize("held", [b"", b"x" * 100_000], ids=["empty", "large"])
-def test_gzip_members_are_copied_in_proportion_to_their_bytes(
-    monkeypatch: pytest.MonkeyPatch, held: bytes
+def test_members_are_copied_in_proportion_to_their_bytes(
+    monkeypatch: pytest.MonkeyPatch, held: bytes, encoding: bytes
 ) -> None:
     """Twice as many members are twice the work: what follows a member is not copied for each."""
+    copied = CopiedBytes(monkeypatch)
     counts = []
-    member = gzip.compress(held)
+    member = COMPRESS[encoding](held)
     for members in (2_000, 4_000):
-        copied = CopiedBytes()
-        monkeypatch.setattr(body_stream, "zlib", copied)
-        body = member * (members if not held else members // 100)
-        content = decode_body(body, b"gzip", limit=LIMIT, budget=budget_of())
-        assert len(content) == len(held) * members // 100
+        copied.count = 0
+        body = member * (members if not held else members // 10)
+        content = decode_body(body, encoding, limit=LIMIT, budget=budget_of())
+        assert len(content) == len(held) * members // 10
         counts.append(copied.count / len(body))
     assert counts[1] < 1.1 * counts[0]
-    assert counts[1] < 100, "bytes copied for each byte of the body"
+    assert counts[1] < 150, "bytes copied for each byte of the body"
 
 
-def test_skippable_frames_need_no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are; and frames share one."""
-    made = []
-    real = zstandard.ZstdDecompressor
+CONTENTS = {
+    "text": b"some text " * 100,
+    "zeros": bytes(3_000_000),
+    "several blocks": bytes(range(256)) * 4_000,
+    "random": random.Random(1).randbytes(700_000),
+    "nothing": b"",
+}
 
-    def decompressor() -> zstandard.ZstdDecompressor:
-        made.append(1)
-        return real()
 
-    monkeypatch.setattr(zstandard, "ZstdDecompressor", decompressor)
-    body = SKIPPABLE * 5_000 + zstandard.compress(b"x") * 100 + SKIPPABLE
+@pytest.mark.parametrize("fed_bytes", [1, 7, 10_000_000])
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("encoding", EMPTY)
+def test_a_body_is_decoded_in_bounded_pieces_however_it_arrives(
+    encoding: bytes, name: str, fed_bytes: int
+) -> None:
+    """Byte by byte or all at once, and whatever a few bytes expand to."""
+    content = CONTENTS[name]
+    if fed_bytes < 10 and name == "random":
+        content = content[:5_000]
+    decoder, pieces = decoder_of(encoding), []
+    body = COMPRESS[encoding](content)
+    for start in range(0, len(body), fed_bytes):
+        decoder.feed(body[start : start + fed_bytes])
+        while piece := bytes(decoder.read()):
+            pieces.append(piece)
+            assert decoder.held_bytes <= min(fed_bytes, len(body)) + len(content)
+    decoder.close()
+    assert b"".join(pieces) == content
+    assert max(map(len, pieces), default=0) <= PIECE_BYTES
+
+
+@pytest.mark.parametrize(("window", "is_allowed"), [(b"\x68", True), (b"\x69", False)])
+def test_a_window_of_8_mib_is_the_largest(window: bytes, *, is_allowed: bool) -> None:
+    """A content coding may ask for no more (RFC 9659); one with 9 MiB is refused at once."""
+    decoder = decoder_of(b"zstd")
+    decoder.feed(EMPTY_FRAME[:5] + window + EMPTY_FRAME[6:])
+    with nullcontext() if is_allowed else pytest.raises(MalformedRequest, match="memory"):
+        assert decoder.read() == b""
+
+
+def test_skippable_frames_hold_nothing() -> None:
+    """However many there are, before, between and after frames."""
+    body = SKIPPABLE * 5_000 + (COMPRESS[b"zstd"](b"x") + SKIPPABLE) * 100
     assert decode_body(body, b"zstd", limit=LIMIT, budget=budget_of()) == b"x" * 100
-    assert len(made) == 1
 
 
 @pytest.mark.parametrize("encoding", EMPTY)

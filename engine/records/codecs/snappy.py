@@ -1,0 +1,67 @@
+"""Snappy as Kafka's clients write it.
+
+The Java client writes the xerial stream: `82 "SNAPPY" 00`, two int32 versions, then blocks of int32
+length and raw snappy, 32 KiB of input each, big-endian. Without that magic it is one raw block.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import cramjam
+
+from engine.errors import CorruptBatch
+from engine.records.codecs.bounds import too_large
+from engine.types import Buffer
+
+_MAGIC: Final = b"\x82SNAPPY\x00"
+_HEADER: Final = _MAGIC + struct.pack(">ii", 1, 1)  # version, oldest compatible
+_BLOCK_BYTES: Final = 32 * 1024
+_INT32: Final = struct.Struct(">i")
+
+
+def compress(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 - it has no levels
+    """Return a xerial stream."""
+    view = memoryview(data)
+    parts: list[Buffer] = [_HEADER]
+    for start in range(0, len(view), _BLOCK_BYTES):
+        block = memoryview(cramjam.snappy.compress_raw(view[start : start + _BLOCK_BYTES]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytearray]:
+    """Yield the content of each block.
+
+    Raises `CorruptBatch` for damage, `TooLarge` before it allocates more than the limit.
+    """
+    view = memoryview(data)
+    is_xerial = bytes(view[: len(_MAGIC)]) == _MAGIC
+    size_bytes = 0
+    try:
+        for block in _xerial_blocks(view) if is_xerial else (view,):
+            block_bytes = cramjam.snappy.decompress_raw_len(block)
+            size_bytes += block_bytes
+            if size_bytes > limit_bytes:
+                raise too_large(limit_bytes, size_bytes)
+            content = bytearray(block_bytes)
+            cramjam.snappy.decompress_raw_into(block, content)
+            yield content
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy payload is damaged: {error}") from error
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    """Yield the raw blocks of a xerial stream, none of them empty."""
+    position = len(_HEADER)
+    while position < len(view):
+        start = position + _INT32.size
+        size = _INT32.unpack_from(view, position)[0] if start <= len(view) else 0
+        position = start + size
+        if size <= 0 or position > len(view):
+            raise CorruptBatch(f"snappy block of {size} bytes at {start} does not fit")
+        yield view[start:position]
+    if position != len(view):
+        raise CorruptBatch("snappy payload ends inside its header")
