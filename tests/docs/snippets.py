@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGES = Path(__file__).parents[2] / "docs" / "clients"
+README = Path(__file__).parents[2] / "README.md"
+PAGES = README.parent / "docs" / "clients"
 ADDRESS = "http://127.0.0.1:8080"
 
 _BLOCK = re.compile(
@@ -36,8 +37,8 @@ class Snippet:
         return re.fullmatch(".*".join(pieces), printed.strip(), re.DOTALL) is not None
 
 
-def snippets_of(page: str, url: str) -> Iterator[Snippet]:
-    """Yield the blocks of a page, made for a service at this address."""
+def snippets_of(page: str | Path, url: str) -> Iterator[Snippet]:
+    """Yield the blocks of a page, with the address of this service."""
     text = (PAGES / page).read_text().replace(ADDRESS, url)
     blocks = list(_BLOCK.finditer(text))
     for number, block in enumerate(blocks):

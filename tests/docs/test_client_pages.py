@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.docs.snippets import PAGES, Snippet, run_program, run_python, snippets_of
+from tests.docs.snippets import PAGES, README, Snippet, run_program, run_python, snippets_of
 from tests.support.server import serving
 
 PYTHON_PAGES = ["python.md", "duckdb.md", "polars.md", "pandas.md"]
@@ -33,10 +33,13 @@ def test_the_python_of_a_page_prints_what_it_says(
 
 @pytest.mark.long
 @pytest.mark.needs("curl", "bash")
-def test_the_curl_commands_print_what_their_page_says(tmp_path: Path) -> None:
-    """Each block by a shell that stops at the first failure."""
+@pytest.mark.parametrize("page", ["curl.md", README], ids=["curl.md", "README.md"])
+def test_the_curl_commands_print_what_their_page_says(page: str | Path, tmp_path: Path) -> None:
+    """A shell that stops at the first failure runs each `sh` block of the page."""
     with serving(tmp_path / "data") as served:
-        for snippet in snippets_of("curl.md", served.url):
+        snippets = [one for one in snippets_of(page, served.url) if one.language == "sh"]
+        assert snippets
+        for snippet in snippets:
             printed = run_program(["bash", "-eu", "-c", snippet.code], tmp_path)
             assert snippet.is_told(printed), f"{snippet.code}\n{printed}"
 
