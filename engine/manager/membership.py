@@ -35,8 +35,8 @@ def decide(
     InvalidDataDirectory if one is missing that is not gone, if one is of another log, or a copy.
     """
     known = {path: one for path, one in found.items() if one is not None}
-    if not known and len(found) + len(unread) == 1:
-        return Membership({}, {})
+    if not known and (unread or len(found) == 1):
+        return Membership({}, {})  # one that cannot be read may belong to a set already
     _ensure_related(known)
     newest = max(known.values(), key=lambda one: one.generation, default=None)
     if newest is None:

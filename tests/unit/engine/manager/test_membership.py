@@ -14,6 +14,7 @@ from engine.manager.manager import LogManager
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.damage import rewrite
+from tests.support.machine import PowerCut
 from tests.unit.engine.manager.test_directories import (
     OTHER,
     A,
@@ -60,6 +61,39 @@ def test_a_log_of_one_directory_has_no_file_for_it() -> None:
     world = World()
     opened(world, A).close()
     assert not world.fs.exists(A / names.DIRECTORIES_FILE)
+
+
+@pytest.mark.parametrize("power_cut", [True, False])
+@pytest.mark.parametrize("failing", [A, B])
+def test_a_directory_that_fails_after_an_interrupted_first_start_is_taken_back(
+    failing: Path, *, power_cut: bool
+) -> None:
+    """The first start may have written the file of one directory alone, and the other one fails.
+
+    A set that the next start made up for the rest was another one, and both together were refused.
+    """
+    for step in range(1, 100):
+        world = World()
+        try:
+            with world.disk.power_cut_before(step):
+                opened(world)
+        except PowerCut:
+            world.restart(power_cut=power_cut)
+        else:
+            assert step > 10
+            break
+        lose(world, failing)
+        manager = opened(world)
+        manager.create_topic(EVENTS.topic, 1, {})
+        manager.log(EVENTS).append(new_batch(3))
+        manager.log(EVENTS).commit()
+        manager.close()
+        world.restart(power_cut=power_cut)
+        manager = opened(world)
+        assert_serves(manager.log(EVENTS))
+        manager.close()
+        with pytest.raises(InvalidDataDirectory, match="belongs to the same log"):
+            opened(world, A)
 
 
 @pytest.mark.parametrize(("given", "missing"), [(A, B), (B, A)])
