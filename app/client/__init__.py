@@ -4,6 +4,7 @@
     appender      records to batches to idempotent requests, in order per partition
     reader        pages of one partition, up to an end or for ever
     record_lines  what a line of input means: a record, or a document with a field for the key
+    partitioner   the partition of a key, as a Kafka producer chooses it
     connection    one service: keep-alive, retries, problems turned into errors
     failures      what went wrong in one sentence, and what to do about it
     terminal      tables and progress for people, JSON for programs

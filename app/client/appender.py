@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from app.client.connection import Connection, Request, decode_object, topic_path
 from app.client.failures import Failure, Interrupted, Refused
-from app.client.murmur2 import partition_of
+from app.client.partitioner import partition_of
 from app.client.record_lines import RecordLine
 
 DEFAULT_BATCH_RECORDS: Final = 1_000

@@ -7,7 +7,7 @@ import pytest
 
 from app.client.appender import Appender
 from app.client.failures import BadInput, Failure, Refused
-from app.client.murmur2 import partition_of
+from app.client.partitioner import partition_of
 from app.client.record_lines import RecordLine
 from tests.cli.service_model import ServiceModel, losing
 

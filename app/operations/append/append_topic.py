@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
+from app.client.partitioner import partition_of
 from app.codecs.calls import AppendCall, ensure_no_conditions
-from app.codecs.partitioner import partition_of
 from app.codecs.receipts import Place, receipt_body, to_json
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body, json_answer

