@@ -69,6 +69,19 @@ OffsetOrEnd = Annotated[
 ]
 """An offset, or the name of one; the document shows the number, which is what programs send."""
 
+_FLAGS: Final[Mapping[object, bool]] = {"true": True, "false": False}
+
+
+def _flag(value: object) -> object:
+    """Refuse the other words that pydantic reads as booleans, such as `yes` and `on`."""
+    if isinstance(value, str) and value not in _FLAGS:
+        raise PydanticCustomError("bool_parsing", "Input should be `true` or `false`")
+    return _FLAGS.get(value, value)
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""A boolean in a query."""
+
 Bytes = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
 Milliseconds = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
 Positive = Annotated[int, Field(ge=1, le=INT64_MAX), INT64, DECIMAL]

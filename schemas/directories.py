@@ -18,7 +18,7 @@ class DataDirectory(ResponseModel):
     status: Literal["online", "offline"]
     """`offline` after a disk error: its partitions answer 503 until a restart."""
     detail: str | None
-    """Why the directory is offline; null while it is online."""
+    """Why the directory is offline, with the file's path within it; null while it is online."""
     partitions: Count
     """Number of partitions in the directory."""
     size_bytes: Count

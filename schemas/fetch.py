@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from schemas.base import Parameters, ResponseModel
 from schemas.common import (
@@ -14,6 +14,7 @@ from schemas.common import (
     Absent,
     Bytes,
     Encoding,
+    Flag,
     Int32,
     Int64,
     Isolation,
@@ -59,10 +60,10 @@ class ReadParameters(Parameters):
     log_id: LogIdGiven | None = None
     """`log_id` of the log to read; 409 if the log was replaced since. Default: none, not
     checked."""
-    explain: bool = False
+    explain: Annotated[Flag, BeforeValidator(lambda text: text == "1" or text)] = False
     """`true`, or `1`, adds the header `Log-Explain`: which segment was read and why the answer
     ended. Default `false`."""
-    stream: bool = False
+    stream: Flag = False
     """`true` sends everything up to `end_offset`, or up to the end of what is visible when the
     request arrives, in one chunked answer; `max_bytes` bounds what is read at a time. If the answer
     ends without its last chunk, it is not complete. Not with `max_records`, `min_bytes`,

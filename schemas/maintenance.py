@@ -13,6 +13,7 @@ from schemas.common import (
     INT64_MAX,
     LATEST,
     Count,
+    Flag,
     Int64,
     LeaderEpoch,
     LogId,
@@ -98,7 +99,7 @@ class RemovedSegment(ResponseModel):
 class RetentionParameters(Parameters):
     """How a retention pass is run."""
 
-    dry_run: Annotated[bool, BeforeValidator(lambda text: text == "" or text)] = False
+    dry_run: Annotated[Flag, BeforeValidator(lambda text: text == "" or text)] = False
     """`true`, or the bare name `?dry_run`: report what would be removed and remove nothing. Default
     `false`."""
 

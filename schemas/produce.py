@@ -11,6 +11,7 @@ from schemas.common import (
     Absent,
     Count,
     Encoding,
+    Flag,
     Int32,
     Int64,
     Offset,
@@ -33,7 +34,7 @@ class AppendParameters(Parameters):
 class AppendRecordsParameters(AppendParameters):
     """What an append of records to one partition takes besides."""
 
-    stream: bool = False
+    stream: Flag = False
     """`true` accepts an NDJSON body of any length and commits it in parts while it arrives; each
     part is one batch. Default `false`: the whole body is one batch, or nothing is written."""
 

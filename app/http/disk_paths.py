@@ -5,7 +5,8 @@ The log line of the same error has the path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -33,3 +34,13 @@ def without_paths(message: str, facts: Mapping[str, object]) -> tuple[str, dict[
         del shown["directory"]
         message = message.replace(f"{directory}/", "").replace(directory, "a data directory")
     return message, shown
+
+
+def without_directories(message: str, directories: Iterable[Path]) -> str:
+    """Return what clients get of a report about a file: its path within the data directory."""
+    for directory in sorted(map(str, directories), key=len, reverse=True):  # one may hold another
+        path = rf"(?<![\w.-]){re.escape(directory)}"
+        message = re.sub(rf"{path}/", "", message)
+        if directory.startswith("/"):
+            message = re.sub(rf"{path}(?![\w.-])", "a data directory", message)
+    return message

@@ -27,7 +27,7 @@ async def list_directories(service: Service) -> Answer:
             {
                 "path": str(health.directory),
                 "status": "offline" if health.is_offline else "online",
-                "detail": str(health.cause) if health.is_offline else None,
+                "detail": service.shown(str(health.cause)) if health.is_offline else None,
                 "partitions": sum(path == health.directory for path, _ in logs),
                 "size_bytes": sum(size for path, size in logs if path == health.directory),
             }
@@ -50,10 +50,10 @@ def get_scrub_report(service: Service) -> Answer:
             {
                 "topic": one.log.topic,
                 "partition": one.log.partition,
-                "file": one.file,
+                "file": Path(one.file).name,
                 "position": one.position,
                 "offset": one.offset,
-                "problem": one.problem,
+                "problem": service.shown(one.problem),
             }
             for one in report.damage
         ],
@@ -70,17 +70,18 @@ async def move_partition(service: Service, place: Place, directory: str) -> Answ
     log = TopicPartition(place.topic, place.partition)
     report = await service.administer(lambda: mover.start(log, Path(directory)))
     status = 200 if report.state is MoveState.DONE else 202
-    return log_answer(place, _described(place, report), status=status)
+    return log_answer(place, _described(service, place, report), status=status)
 
 
 async def get_move(service: Service, place: Place) -> Answer:
     """Return where a partition lies and how its last move is going."""
     partition = TopicPartition(place.topic, place.partition)
     report = await service.administer(lambda: service.runtime.mover.report(partition))
-    return log_answer(place, _described(place, report))
+    return log_answer(place, _described(service, place, report))
 
 
-def _described(place: Place, report: MoveReport | None) -> dict[str, object]:
+def _described(service: Service, place: Place, report: MoveReport | None) -> dict[str, object]:
+    problem = None if report is None else report.problem
     return {
         "topic": place.topic,
         "partition": place.partition,
@@ -90,5 +91,5 @@ def _described(place: Place, report: MoveReport | None) -> dict[str, object]:
         "first_offset": -1 if report is None else report.first_offset,
         "copied_offset": -1 if report is None else report.copied_offset,
         "end_offset": -1 if report is None else report.end_offset,
-        "problem": None if report is None else report.problem,
+        "problem": None if problem is None else service.shown(problem),
     }

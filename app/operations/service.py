@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from app.codecs.calls import ReadCall
 from app.codecs.events import Look, Page
 from app.codecs.receipts import Place
-from app.http.disk_paths import without_paths
+from app.http.disk_paths import without_directories, without_paths
 from app.limits.admission import FILES_OF_PARTITION, Admission, Phase, spare_files
 from app.limits.system_limits import MAP_LIMIT, MAPS_OF_PARTITION, allowed_maps, spare_maps
 from app.operations.append.idempotency import IdempotencyWindow
@@ -190,16 +190,21 @@ class Service:
             return {"status": phase.value, "recovery": recovery}
         health = self.manager.health
         if phase is Phase.READY and health.is_offline:
-            return {"status": "offline", "detail": str(health.cause)}
+            return {"status": "offline", "detail": self.shown(str(health.cause))}
         report: dict[str, object] = {"status": phase.value}
-        failed = [str(one.directory) for one in self.manager.directories if one.is_offline]
-        if failed:
-            report["detail"] = f"offline: {', '.join(failed)}"
+        directories = self.manager.directories
+        failed_count = sum(one.is_offline for one in directories)
+        if failed_count:
+            report["detail"] = f"{failed_count} of {len(directories)} data directories are offline"
         offline = self.manager.offline_logs
         if offline:
             report["offline_logs_count"] = len(offline)
             report["offline_logs"] = [*map(_described, offline[:MAX_OFFLINE_LOGS_TOLD])]
         return report
+
+    def shown(self, report: str) -> str:
+        """Return a report without the paths of the data directories."""
+        return without_directories(report, [one.directory for one in self.manager.directories])
 
     def topic(self, name: str) -> Topic:
         """Return one topic that clients may name; raises TopicNotFound, for internal ones too."""

@@ -433,6 +433,6 @@ async def test_an_unexpected_error_is_internal(api: Api, monkeypatch: pytest.Mon
     """A fault of ours is 500 on either lane, says nothing about the inside, and is logged."""
     log = api.log()
     monkeypatch.setattr(type(log), "read", lambda *_, **__: 1 / 0)
-    for query in ("", "?explain=0"):
+    for query in ("", "?explain=false"):
         problem = check(await api.client.get(BATCHES + query), 500, "internal_error")
         assert "division" not in problem["detail"]

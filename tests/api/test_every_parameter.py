@@ -168,6 +168,25 @@ async def test_no_operation_passes_over_a_parameter_it_does_not_know(api: Api) -
     assert (await api.client.get("/livez?bogus=1")).status_code == 200
 
 
+@pytest.mark.parametrize("text", ["yes", "on", "t", "TRUE", "True", "0", "2", "%20true"])
+async def test_a_boolean_has_two_spellings_everywhere(api: Api, text: str) -> None:
+    """`true` and `false`; nothing else is taken for one of them (E3)."""
+    flags = [
+        place
+        for place in PLACES
+        if place.parameter["schema"].get("type") == "boolean"
+        and "kafka-rest-v2" not in place.operation["tags"]
+    ]
+    assert {place.name for place in flags} == {"dry_run", "explain", "stream"}
+    for place in flags:
+        answer = await ask(api, place, text)
+        where = (place.operation["operationId"], place.name, answer.text)
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request"), where
+        assert "`true` or `false`" in answer.json()["detail"], where
+        for known in ("true", "false"):
+            assert (await ask(api, place, known)).status_code in {200, 201, 415}, where
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -58,7 +58,7 @@ async def values(api: Api) -> list[object]:
 
 async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
     """The preferred one first; one that is offline says why."""
-    api.service.manager.directories[1].fail(OSError(5, "Input/output error"))
+    api.service.manager.directories[1].fail(OSError(5, "Input/output error", f"{B}/x-0/index"))
     listed = (await api.client.get("/v1/directories")).json()["directories"]
     first, second = listed
     assert (first["path"], first["status"], first["partitions"]) == (
@@ -68,7 +68,7 @@ async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
     )
     assert first["size_bytes"] == api.log().size_bytes > 0
     assert (second["status"], second["partitions"], second["size_bytes"]) == ("offline", 0, 0)
-    assert "Input/output error" in second["detail"]
+    assert second["detail"] == "[Errno 5] Input/output error: 'x-0/index'"
 
 
 async def test_a_partition_is_moved_to_a_listed_directory(api: Api, disk: Gate) -> None:
@@ -96,6 +96,18 @@ async def test_no_other_directory_can_be_named(api: Api, directory: object) -> N
     answer = await api.client.post(MOVE, json={"directory": directory})
     assert answer.status_code == 422
     assert (await api.client.get(MOVE)).json()["state"] == "idle"
+
+
+async def test_a_move_that_failed_says_why_without_the_path(api: Api, disk: Gate) -> None:
+    """The partition stays where it was (M10)."""
+    assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
+    assert disk.reached.wait(60)
+    api.service.manager.directories[1].fail(OSError(5, "Input/output error", f"{B}/x-0/index"))
+    end_moves(api, disk)
+    report = (await api.client.get(MOVE)).json()
+    assert (report["state"], report["directory"]) == ("failed", A)
+    assert report["problem"].startswith("a data directory is offline until restart: ")
+    assert "'x-0/index'" in report["problem"]
 
 
 async def test_a_partition_that_is_not_there_is_not_moved(api: Api) -> None:

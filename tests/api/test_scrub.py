@@ -31,7 +31,8 @@ async def test_the_report_names_what_a_search_found(tmp_path: Path) -> None:
         (place,) = after.damage
         assert after.damaged_count == 1
         assert (place.topic, place.partition, place.offset) == ("events", 0, 2)
-        assert (place.file, 0 < place.position < len(content)) == (str(file), True)
+        assert (place.file, 0 < place.position < len(content)) == (file.name, True)
+        assert place.problem.startswith(f"events-0/{file.name}, byte ")
         metrics = (await api.client.get("/metrics")).text
         assert "tidelog_scrub_damage_total 1.0" in metrics
         assert f"tidelog_scrubbed_bytes_total {len(content)}.0" in metrics

@@ -237,7 +237,7 @@ async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
             (SegmentList, await get(f"{log}/segments")),
             (RollReport, await post(f"{log}/roll")),
             (FlushReport, await post(f"{log}/flush")),
-            (RetentionReport, await post(f"{log}/retention?dry_run=1")),
+            (RetentionReport, await post(f"{log}/retention?dry_run=true")),
             (CompactionReport, await post(f"{kept}/compact")),
             (
                 TruncateReport,

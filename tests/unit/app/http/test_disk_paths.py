@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from app.http.disk_paths import without_directories
 from app.http.problems import problem_members
 from engine.errors import (
     CorruptCheckpoint,
@@ -71,3 +72,19 @@ def test_a_problem_names_the_log_and_the_file_alone(
     assert members["detail"] == detail
     assert facts.items() <= members.items()
     assert "/srv" not in str(members)
+
+
+@pytest.mark.parametrize(
+    ("report", "shown"),
+    [
+        ("/data/events-0/x.log is damaged", "events-0/x.log is damaged"),
+        ("/data/more/events-0 is there", "events-0 is there"),
+        ("/data is offline", "a data directory is offline"),
+        ("/data2/x and data are not ours", "/data2/x and data are not ours"),
+        ("/my/data/x is not ours", "/my/data/x is not ours"),
+        ("here/events-0/x.log, here", "events-0/x.log, here"),
+    ],
+)
+def test_a_report_has_paths_within_the_data_directories(report: str, shown: str) -> None:
+    """Of each directory, also of one inside another; words and other paths stay."""
+    assert without_directories(report, map(Path, ("/data", "/data/more", "here"))) == shown
