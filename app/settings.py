@@ -97,6 +97,10 @@ class Settings(BaseSettings):
     max_in_flight_answer_bytes: Positive = 256 * MIB
     """Answers in memory at once, slow readers above all; beyond it 503."""
 
+    max_in_flight_render_bytes: Positive = 96 * MIB
+    """Memory in which reads decode batches and render answers at once; beyond it they wait. One
+    that may need more than this runs alone."""
+
     max_waiting_readers: Positive = 20_000
     """Long polls that wait at once; beyond it 503."""
 
@@ -186,7 +190,8 @@ class Settings(BaseSettings):
     """Larger appends, and compressed ones, are taken apart on a worker thread."""
 
     inline_read_bytes: Annotated[int, Field(ge=0)] = 32 * 1024
-    """JSON reads of more stored bytes, or of compressed batches, are rendered by worker threads."""
+    """JSON reads of more stored bytes are rendered by worker threads, and those of compressed
+    batches beyond 4 KiB, 64 KiB of content or 256 records."""
 
     min_coded_bytes: Positive = 1024
     """Shorter JSON answers are never compressed, whatever Accept-Encoding says."""

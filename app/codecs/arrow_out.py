@@ -125,6 +125,7 @@ class _Table:
 
         self._schema = _schema()
         self._pa: Any = pa
+        pa.set_memory_pool(pa.system_memory_pool())  # which gives back what is large: see `heaps`
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, self._schema)
         self.size_bytes = STREAM_BYTES + BATCH_BYTES

@@ -16,7 +16,14 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from app.codecs.stored import Records, StoredRecords, View
+from app.codecs.stored import (
+    HEADER_BYTES,
+    MOST_GROWTH,
+    RECORD_BYTES,
+    Records,
+    StoredRecords,
+    View,
+)
 from engine.records.compiled import CompiledRecord
 from engine.records.header import BatchHeader, TimestampType
 from engine.records.record import Headers, Record
@@ -45,18 +52,10 @@ _ESCAPED_LONG: Final = bytes(set(range(0x20)) - set(_ESCAPED_SHORT))
 SPARE_BYTES: Final = 1024 * 1024
 """Records are shown first and measured afterwards if they cannot take more than this."""
 
-RECORD_BYTES: Final = 256
-"""More than a record takes in JSON besides its fields and headers."""
-
-HEADER_BYTES: Final = 48
-"""More than a header takes besides its name and value, and `SHORTEST_HEADER_BYTES` as stored."""
-
-SHORTEST_HEADER_BYTES: Final = 2
-
 WIDEST_BYTE: Final = 6
 """No stored byte takes more in JSON: it may be escaped."""
 
-assert HEADER_BYTES // SHORTEST_HEADER_BYTES > WIDEST_BYTE, "no part grows more than by headers"
+assert MOST_GROWTH > WIDEST_BYTE, "no part grows more than by headers"
 
 
 class _HeaderOut(msgspec.Struct, gc=False):
@@ -124,7 +123,7 @@ def _is_small(records: Records, part_bytes: int, room_bytes: int) -> bool:
     Their fields are looked at only if the part that they come from could hold more.
     """
     least_room = len(records) * RECORD_BYTES
-    if least_room + part_bytes * HEADER_BYTES // SHORTEST_HEADER_BYTES <= room_bytes:
+    if least_room + part_bytes * MOST_GROWTH <= room_bytes:
         return True
     for record in records:
         least_room += WIDEST_BYTE * (len(record.key or b"") + len(record.value or b""))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from app.http.problems import RecordTooLarge
-from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt
+from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge
 from engine.guard import WouldWait
 from engine.records.batch import BatchView
 from engine.records.budget import DecodeBudget
 from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate
+from engine.records.compression import content_bound
 from engine.records.header import CODEC_MASK, MAGIC_2, BatchHeader
 from engine.records.parts import PART_BYTES, parts_of
 from engine.records.record import Record, decode_records
@@ -23,6 +24,42 @@ Records: TypeAlias = Sequence[CompiledRecord | Record]
 
 CHUNK_RECORDS: Final = 128
 """Enough to share what a call costs, few enough to stay in the processor's cache."""
+
+
+RECORD_BYTES: Final = 256
+"""More than a record takes in an answer besides its fields and headers."""
+
+HEADER_BYTES: Final = 48
+"""More than a header takes besides its name and value, and `SHORTEST_HEADER_BYTES` as stored."""
+
+SHORTEST_HEADER_BYTES: Final = 2
+
+MOST_GROWTH: Final = HEADER_BYTES // SHORTEST_HEADER_BYTES
+"""No stored byte takes more in an answer, but for what each record takes."""
+
+MEASURED_BYTES: Final = 1024 * 1024
+"""Compressed batches are looked into no further than this to learn what they hold: that may take a
+microsecond for every three bytes."""
+
+
+class InlineBound(NamedTuple):
+    """What may be decompressed without leaving the event loop, in all batches of a read."""
+
+    stored_bytes: int
+    content_bytes: int
+    records: int
+
+    def without(self, stored_bytes: int, content_bytes: int, records: int) -> InlineBound:
+        """Return what is left."""
+        return InlineBound(
+            self.stored_bytes - stored_bytes,
+            self.content_bytes - content_bytes,
+            self.records - records,
+        )
+
+
+INLINE: Final = InlineBound(stored_bytes=4 * 1024, content_bytes=64 * 1024, records=256)
+"""Less than a millisecond, whatever is in it; a worker would cost more than most of it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +83,7 @@ class View:
     budget: DecodeBudget | None = None
     """The answer ends where this is spent."""
     at_once: bool = False
-    """Whether compressed batches raise WouldWait: the event loop must not decompress."""
+    """Whether compressed batches raise WouldWait beyond `INLINE`, for the event loop."""
     encoding: str | None = None
     offsets_as_text: bool = False
     is_ndjson: bool = False
@@ -63,6 +100,7 @@ class StoredRecords:
     def __init__(self, data: Buffer, view: View) -> None:
         self._data = data
         self._view = view
+        self._inline = INLINE
         self.count = 0
         self.part_bytes = INT64_MAX
         """At least as much as the fields of the records given out last have together."""
@@ -76,8 +114,6 @@ class StoredRecords:
         for position, header in iter_headers(self._data):
             if header.is_control or header.next_offset <= view.start:
                 continue
-            if view.at_once and header.attributes & CODEC_MASK:
-                raise WouldWait
             if budget is not None and self._is_spent(budget, header.base_offset):
                 return
             try:
@@ -155,7 +191,24 @@ class StoredRecords:
         if is_small and header.magic == MAGIC_2 and not header.attributes & CODEC_MASK:
             self.part_bytes = header.size_bytes
             return _chunks_of(batch, batch.payload, header.records_count)
+        if self._view.at_once and header.attributes & CODEC_MASK:
+            return self._decoded_inline(batch)
         return self._decoded(batch)
+
+    def _decoded_inline(self, batch: BatchView) -> Iterator[Records]:
+        """Yield the records of a batch that takes little to decode; else raise WouldWait."""
+        header, bound = batch.header, self._inline
+        is_small = header.size_bytes <= bound.stored_bytes and header.magic == MAGIC_2
+        if not is_small or not 0 < header.records_count <= bound.records:
+            raise WouldWait
+        try:
+            limit_bytes = min(bound.content_bytes, self._view.limit_bytes)
+            content = batch.uncompressed(limit_bytes=limit_bytes)
+        except TooLarge:
+            raise WouldWait from None
+        self.part_bytes = len(content)
+        self._inline = bound.without(header.size_bytes, len(content), header.records_count)
+        return _chunks_of(batch, content, header.records_count)
 
     def _decoded(self, batch: BatchView) -> Iterator[Records]:
         """Yield the records of a batch that is compressed, large, or of an old format."""
@@ -176,10 +229,38 @@ class StoredRecords:
             if offset <= view.start and not has_gaps:
                 continue
             self.part_bytes = len(part.payload)
-            if part.is_bounded:
+            if len(part.payload) <= PART_BYTES:  # the codec works on a copy
                 yield from _chunks_of(batch, part.payload, part.records_count)
             else:
                 yield from _judged(batch, part.payload, part.records_count)
+
+
+def render_bytes(
+    reads: Sequence[Buffer], *, max_answer_bytes: int, limit_bytes: int, copies: int = 1
+) -> int:
+    """Return the most memory that it takes to show what was read, but for a megabyte or two.
+
+    The answer takes so many times its size while it is made, and the largest batch three times its
+    content: a single record may be all of it, in the decoder's window, in a buffer, and alone.
+    """
+    count = content_bytes = largest_bytes = 0
+    for data in reads:
+        for position, header in iter_headers(data):
+            size_bytes = _decoded_bound(data, position, header, limit_bytes)
+            count += max(0, header.records_count)
+            content_bytes += size_bytes
+            largest_bytes = max(largest_bytes, size_bytes)
+    answer_bytes = count * RECORD_BYTES + content_bytes * MOST_GROWTH
+    return copies * min(max_answer_bytes, answer_bytes) + 3 * largest_bytes
+
+
+def _decoded_bound(data: Buffer, position: int, header: BatchHeader, limit_bytes: int) -> int:
+    """Return the most that a batch holds; of one far behind the first bytes, no more is known."""
+    if not header.attributes & CODEC_MASK:
+        return header.size_bytes
+    if header.magic != MAGIC_2 or position + header.size_bytes > MEASURED_BYTES:
+        return limit_bytes
+    return content_bound(header.codec, BatchView(data, position).payload, limit_bytes)
 
 
 def _chunks_of(batch: BatchView, payload: Buffer, records_count: int) -> Iterator[Records]:

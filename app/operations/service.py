@@ -16,6 +16,7 @@ from app.limits.admission import FILES_OF_PARTITION, Admission, Phase, spare_fil
 from app.limits.system_limits import MAP_LIMIT, MAPS_OF_PARTITION, allowed_maps, spare_maps
 from app.operations.append.idempotency import IdempotencyWindow
 from app.operations.read.read_result import Found
+from app.operations.read.render_memory import RenderMemory
 from app.operations.read.slow_clients import Deliveries
 from app.operations.read.wait import Shared, Tail
 from app.security.authority import Security
@@ -82,6 +83,7 @@ class Service:
         self.deliveries = Deliveries(stall_timeout_ms=settings.tail_stall_timeout_ms)
         self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
         self.workers = Workers(settings)
+        self.render_memory = RenderMemory(settings)
         self.idempotency = IdempotencyWindow(settings, self.clock)
         self.ending = asyncio.Lock()
         self.ended_transactions: dict[tuple[str, int], int] = {}

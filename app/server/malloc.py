@@ -16,11 +16,15 @@ CALM_SECONDS: Final = 2.0
 CALM_REQUESTS: Final = 10
 """No more requests than these in so many seconds, those of a probe or two, are calm."""
 
+LARGE_BYTES: Final = 4 << 20
+"""Larger pieces are not taken from a heap: the system has them back as soon as they are freed."""
+
 WORTH_BYTES: Final = 16 << 20
 """Less than this more than after the last time is not worth the milliseconds."""
 
 _LIBRARY: Final = ctypes.CDLL(None)
 _MOST_HEAPS: Final = -8  # M_ARENA_MAX
+_MAPPED_FROM: Final = -3  # M_MMAP_THRESHOLD
 _SIZES: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -31,9 +35,11 @@ _set_allocator: Callable[[int, int], int] = getattr(_LIBRARY, "mallopt", lambda 
 def share_heaps() -> None:
     """Have all threads take their memory from two heaps, where the library has one for each.
 
-    A heap keeps what its thread once held, a body of a megabyte for one, for the same thread.
+    A heap keeps what its thread once held, a body of a megabyte for one, for the same thread. So
+    what is large gets no place in one, which the library would give it after the first was freed.
     """
     _set_allocator(_MOST_HEAPS, 2)
+    _set_allocator(_MAPPED_FROM, LARGE_BYTES)
 
 
 def own_bytes() -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from engine.errors import TooLarge
+from engine.errors import CorruptBatch, TooLarge
 from engine.records.budget import DecodeBudget
 from engine.records.codecs import gzip, lz4, snappy, zstd
 from engine.records.codecs.bounds import too_large
@@ -84,6 +84,14 @@ def decompressed_pieces(
         yield piece
 
 
+def content_bound(codec: Codec, data: Buffer, limit_bytes: int) -> int:
+    """Return the most that compressed bytes can hold within the limit, without decoding them."""
+    try:
+        return min(limit_bytes, _BOUNDS[codec](data, limit_bytes))
+    except CorruptBatch:
+        return limit_bytes
+
+
 def _stored(data: Buffer, limit_bytes: int) -> Iterator[Buffer]:  # noqa: ARG001 - one signature
     yield data
 
@@ -101,4 +109,11 @@ _PIECES: Final[dict[Codec, Callable[[Buffer, int], Iterator[Buffer]]]] = {
     Codec.LZ4: lz4.pieces,
     Codec.ZSTD: zstd.pieces,
 }
+_BOUNDS: Final[dict[Codec, Callable[[Buffer, int], int]]] = {
+    Codec.GZIP: gzip.bound,
+    Codec.SNAPPY: snappy.bound,
+    Codec.LZ4: lz4.bound,
+    Codec.ZSTD: zstd.bound,
+}
+assert _BOUNDS.keys() == _COMPRESSORS.keys()
 assert _PIECES.keys() == _COMPRESSORS.keys() | {Codec.NONE} == set(Codec)

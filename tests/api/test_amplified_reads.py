@@ -226,7 +226,7 @@ def decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], 
     return watch
 
 
-async def test_nothing_is_decompressed_on_the_event_loop(
+async def test_no_bomb_is_decompressed_on_the_event_loop(
     api: Api, decoding: Callable[[Callable[[], None]], None]
 ) -> None:
     """However few stored bytes a read, a fetch or a tail finds (R17)."""

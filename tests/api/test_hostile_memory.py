@@ -4,13 +4,16 @@ import contextlib
 import gzip
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
+from engine.records.header import Codec
+from tests.support.builders import values_of
 from tests.support.process import Process, serving_process
 from tests.support.raw import connect, read, rest_of
-from tests.support.service import RECORDS
+from tests.support.service import BATCHES, RAW, RECORDS
 
 MIB = 1024 * 1024
 CLIENTS = 40
@@ -56,3 +59,32 @@ def test_pipelined_requests_are_not_piled_up(process: Process) -> None:
     assert answered == [1 + 128] * CLIENTS
     assert process.peak_bytes() - before < 60 * MIB
     assert httpx.get(f"{process.url}/readyz").status_code == 200
+
+
+ONE = [b"\x01" * (62 * MIB)]
+"""A record that no answer can show: as JSON it would take 377 MB."""
+
+MANY = [b'"%b"' % (b"x" * 2_000)] * 30_000
+"""Records of which an answer shows as many as it may have."""
+
+
+@pytest.mark.parametrize("values", [ONE, MANY], ids=("one record", "many records"))
+def test_ten_small_batches_that_grow_are_not_decoded_all_at_once(
+    tmp_path: Path, values: list[bytes]
+) -> None:
+    """Ten reads of a few KB that decode to 62 MiB each: their memory has limits (`amp`)."""
+    bomb = bytes(values_of(values, codec=Codec.ZSTD))
+    request = f"GET {RECORDS}?offset=0 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+    with serving_process(tmp_path) as process, contextlib.ExitStack() as stack:
+        httpx.put(f"{process.url}/v1/topics/events", json={}).raise_for_status()
+        stored = httpx.post(f"{process.url}{BATCHES}", content=bomb, headers=RAW, timeout=60)
+        stored.raise_for_status()
+        before = process.begin_peak()
+        wires = [stack.enter_context(connect(process.url)) for _ in range(10)]
+        for wire in wires:
+            wire.sendall(request)
+        statuses = {int(wire.recv(12)[9:]) for wire in wires}  # and nobody reads on
+        assert statuses <= {200, 413, 503}
+        limits = httpx.get(f"{process.url}/v1/limits").json()["limits"]
+        assert limits["max_in_flight_render_bytes"] == 96 * MIB
+        assert process.peak_bytes() - before < 250 * MIB

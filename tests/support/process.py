@@ -31,9 +31,17 @@ class Process:
         return self.popen.wait(PATIENCE_S)
 
     def peak_bytes(self) -> int:
-        """The most memory it ever held."""
+        """The most memory it ever held, or since `begin_peak`."""
+        return self._bytes("VmHWM")
+
+    def begin_peak(self) -> int:
+        """Forget what it held before; return what it holds now."""
+        Path(f"/proc/{self.popen.pid}/clear_refs").write_text("5")
+        return self._bytes("VmRSS")
+
+    def _bytes(self, name: str) -> int:
         status = Path(f"/proc/{self.popen.pid}/status").read_text()
-        return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+        return int(re.findall(rf"{name}:\s+(\d+) kB", status)[0]) * 1024
 
 
 @contextmanager

@@ -66,7 +66,8 @@ async def _show(
             budget=budget,
             at_once=budget is None,
         )
-        return show_records(fetched.data, view, template % (topic, partition), embedded)
+        with exchange.service.render_memory.hold((fetched.data,), is_inline=view.at_once):
+            return show_records(fetched.data, view, template % (topic, partition), embedded)
 
     if len(fetched.data) <= settings.inline_read_bytes:
         with suppress(WouldWait):

@@ -52,6 +52,9 @@ from schemas.fetch_many import FetchRequest, PartitionFetch
 INLINE_PARTITIONS: Final = 16
 """More are looked at on a worker: a look takes some 20 µs, and the event loop is everybody's."""
 
+JSON_COPIES: Final = 3
+"""Of the records of a JSON answer while it is made: as pages, as entries, as the body."""
+
 VARY: Final = (b"vary", b"accept, accept-encoding")
 
 
@@ -229,7 +232,13 @@ class _Fetch:
             with suppress(WouldWait):
                 return self._as_json_now(None)
         exchange = self._exchange
-        return await exchange.decode(exchange.read, lambda: self._as_json_now(exchange.budget))
+        reads = [part.fetched.data for part in self._parts if part.fetched is not None]
+
+        def work() -> bytes:
+            with self._service.render_memory.hold(reads, copies=JSON_COPIES):
+                return self._as_json_now(exchange.budget)
+
+        return await exchange.decode(exchange.read, work)
 
     def _as_json_now(self, budget: DecodeBudget | None) -> bytes:
         """Return the records of all partitions; without a budget WouldWait may be raised."""

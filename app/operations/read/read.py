@@ -54,6 +54,9 @@ from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 from engine.types import INT64_MAX, Buffer
 
+ARROW_COPIES: Final = 4
+"""Of the records of an Arrow stream while it is made: records, columns, and a buffer that grows."""
+
 VARY: Final = (b"vary", b"accept, accept-encoding")
 
 
@@ -231,11 +234,14 @@ def show(
         is_ndjson=media_type == NDJSON,
     )
     body: bytearray | memoryview
-    if media_type == ARROW:
-        body, stopped_at, cut_by = arrow_stream(fetched.data, view)
-    else:
-        rendered = render_records(fetched.data, view)
-        body, stopped_at, cut_by = rendered.text, rendered.next_offset, rendered.stopped_by
+    copies = ARROW_COPIES if media_type == ARROW else 1
+    memory = exchange.service.render_memory
+    with memory.hold((fetched.data,), copies=copies, is_inline=view.at_once):
+        if media_type == ARROW:
+            body, stopped_at, cut_by = arrow_stream(fetched.data, view)
+        else:
+            rendered = render_records(fetched.data, view)
+            body, stopped_at, cut_by = rendered.text, rendered.next_offset, rendered.stopped_by
     next_offset = fetched.next_offset if stopped_at is None else stopped_at
     if cut_by == "max_records" and view.max_records != call.max_records:
         cut_by = "default_fetch_records"

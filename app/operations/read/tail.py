@@ -52,6 +52,9 @@ from engine.log.log import Log
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 
+EVENT_COPIES: Final = 3
+"""Of the records of an event while it is made: as a page, without line breaks, as the event."""
+
 EVENT_STREAM: Final = b"text/event-stream"
 
 PageKey: TypeAlias = tuple[Log, int, int, ReadCall]
@@ -341,7 +344,11 @@ def _page_now(service: Service, place: Place, key: PageKey) -> Page | None:
             service.workers.read, place, call, offset, max_bytes=max_bytes
         )
         budget = DecodeBudget(settings.decode_limits())
-        render = partial(_rendered, service, place, call, start, fetched, budget=budget)
+
+        def render() -> Page:
+            with service.render_memory.hold((fetched.data,), copies=EVENT_COPIES):
+                return _rendered(service, place, call, start, fetched, budget=budget)
+
         return await service.workers.read(lambda: budget.run(render))
 
     shared.begin(key, make())

@@ -12,22 +12,31 @@ from engine.types import Buffer
 
 _WINDOW_BITS: Final = 31  # a window of 2**15 bytes, and 16 for the gzip container
 
+_MOST_GROWTH: Final = 1032
+"""The most bytes that one byte of deflate can stand for."""
+
 
 def compress(data: Buffer, level: int | None) -> bytes:
     """Return one member."""
     return zlib.compress(data, zlib.Z_DEFAULT_COMPRESSION if level is None else level, _WINDOW_BITS)
 
 
-def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:  # noqa: ARG001 - one signature
+def bound(data: Buffer, limit_bytes: int) -> int:  # noqa: ARG001 - one signature
+    """Return the most that the data can hold."""
+    return _MOST_GROWTH * len(data)
+
+
+def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
     """Yield the content; raise `CorruptBatch` unless the data is exactly one member."""
     view = memoryview(data)
     inflater = zlib.decompressobj(_WINDOW_BITS)
+    piece_bytes = min(PIECE_BYTES, limit_bytes + 1)
     position = 0
     while not inflater.eof:
         # zlib copies what it was given and did not need, so it is given a slice at a time.
         end = min(position + SLICE_BYTES, len(view))
         try:
-            piece = inflater.decompress(view[position:end], PIECE_BYTES)
+            piece = inflater.decompress(view[position:end], piece_bytes)
         except zlib.error as error:
             raise CorruptBatch(f"gzip payload is damaged: {error}") from error
         if not piece and position == len(view):

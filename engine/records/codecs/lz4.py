@@ -32,6 +32,9 @@ _FAST_LEVEL: Final = 0  # the library's
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _PIECE_BYTES: Final = 256 * 1024  # the library allocates this much, and copies what it decoded
 
+_MOST_GROWTH: Final = 255
+"""The most bytes that one byte of a block can stand for."""
+
 _VERSION_AND_INDEPENDENT_BLOCKS: Final = 0x60
 _BLOCK_CHECKSUM: Final = 0x10
 _CONTENT_SIZE: Final = 0x08
@@ -53,7 +56,12 @@ def compress(data: Buffer, level: int | None) -> bytes:
     return frame
 
 
-def pieces(data: Buffer, limit_bytes: int, *, checks_hash: bool = True) -> Iterator[bytes]:  # noqa: ARG001 - one signature
+def bound(data: Buffer, limit_bytes: int) -> int:  # noqa: ARG001 - one signature
+    """Return the most that the data can hold."""
+    return _MOST_GROWTH * len(data)
+
+
+def pieces(data: Buffer, limit_bytes: int, *, checks_hash: bool = True) -> Iterator[bytes]:
     """Yield the content of one frame; raise `CorruptBatch` for what Kafka's reader refuses.
 
     Bytes after the frame are refused too. Without `checks_hash` the descriptor's may be wrong:
@@ -63,11 +71,12 @@ def pieces(data: Buffer, limit_bytes: int, *, checks_hash: bool = True) -> Itera
     flags, block_code, position = _read_descriptor(view, checks_hash=checks_hash)
     context = library.create_decompression_context()
     library.decompress_chunk(context, _plain_descriptor(block_code, bool(flags & _BLOCK_CHECKSUM)))
+    piece_bytes = min(_PIECE_BYTES, limit_bytes + 1)
     is_over = False
     while not is_over:
         try:
             piece, read_bytes, is_over = library.decompress_chunk(
-                context, view[position : position + SLICE_BYTES], max_length=_PIECE_BYTES
+                context, view[position : position + SLICE_BYTES], max_length=piece_bytes
             )
         except RuntimeError as error:
             raise CorruptBatch(f"lz4 frame is damaged: {error}") from error

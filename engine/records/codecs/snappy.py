@@ -7,7 +7,7 @@ length and raw snappy, 32 KiB of input each, big-endian. Without that magic it i
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import cramjam
@@ -32,16 +32,29 @@ def compress(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 - it has
     return b"".join(parts)
 
 
+def bound(data: Buffer, limit_bytes: int) -> int:
+    """Return how many bytes the blocks hold, as they say, or some number above the limit."""
+    view = memoryview(data)
+    size_bytes = 0
+    try:
+        for block in _blocks(view):
+            size_bytes += cramjam.snappy.decompress_raw_len(block)
+            if size_bytes > limit_bytes:
+                break
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy payload is damaged: {error}") from error
+    return size_bytes
+
+
 def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytearray]:
     """Yield the content of each block.
 
     Raises `CorruptBatch` for damage, `TooLarge` before it allocates more than the limit.
     """
     view = memoryview(data)
-    is_xerial = bytes(view[: len(_MAGIC)]) == _MAGIC
     size_bytes = 0
     try:
-        for block in _xerial_blocks(view) if is_xerial else (view,):
+        for block in _blocks(view):
             block_bytes = cramjam.snappy.decompress_raw_len(block)
             size_bytes += block_bytes
             if size_bytes > limit_bytes:
@@ -51,6 +64,10 @@ def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytearray]:
             yield content
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"snappy payload is damaged: {error}") from error
+
+
+def _blocks(view: memoryview) -> Iterable[memoryview]:
+    return _xerial_blocks(view) if bytes(view[: len(_MAGIC)]) == _MAGIC else (view,)
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:

@@ -26,28 +26,53 @@ def compress(data: Buffer, level: int | None) -> bytes:
     return zstd.compress(data, _DEFAULT_LEVEL if level is None else level)
 
 
-def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:  # noqa: ARG001 - one signature
-    """Yield the content of the frames; raise `CorruptBatch` unless the data is whole frames."""
-    view = memoryview(data)
-    position = 0
+def bound(data: Buffer, limit_bytes: int) -> int:
+    """Return how many bytes the frames hold, as they say; the limit if one does not."""
+    size_bytes = 0
     try:
-        while True:
-            end = position + zstd.get_frame_size(view[position:])
-            if bytes(view[position + 1 : position + 4]) == _SKIPPABLE_MAGIC:
-                yield b""
-            else:
-                yield from _frame_pieces(view[position:end])
-            position = end
-            if position == len(view):
-                return
+        for frame in _frames(memoryview(data)):
+            if frame:
+                size: int | None = zstd.get_frame_info(frame).decompressed_size
+                size_bytes += limit_bytes if size is None else size
+            if size_bytes >= limit_bytes:
+                break
     except zstd.ZstdError as error:
-        raise CorruptBatch(f"zstd payload is damaged: {error}") from error
+        raise _damage(error) from error
+    return size_bytes
 
 
-def _frame_pieces(frame: memoryview) -> Iterator[bytes]:
+def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
+    """Yield the content of the frames; raise `CorruptBatch` unless the data is whole frames."""
+    try:
+        for frame in _frames(memoryview(data)):
+            if frame:
+                yield from _frame_pieces(frame, min(PIECE_BYTES, limit_bytes + 1))
+            else:
+                yield b""
+    except zstd.ZstdError as error:
+        raise _damage(error) from error
+
+
+def _frames(view: memoryview) -> Iterator[memoryview]:
+    """Yield the frames, nothing for one to be passed over."""
+    position = 0
+    while True:
+        end = position + zstd.get_frame_size(view[position:])
+        is_skippable = bytes(view[position + 1 : position + 4]) == _SKIPPABLE_MAGIC
+        yield view[:0] if is_skippable else view[position:end]
+        position = end
+        if position == len(view):
+            return
+
+
+def _damage(error: zstd.ZstdError) -> CorruptBatch:
+    return CorruptBatch(f"zstd payload is damaged: {error}")
+
+
+def _frame_pieces(frame: memoryview, piece_bytes: int) -> Iterator[bytes]:
     decoder = zstd.ZstdDecompressor()
     for start in range(0, len(frame), SLICE_BYTES):
-        yield decoder.decompress(frame[start : start + SLICE_BYTES], PIECE_BYTES)
+        yield decoder.decompress(frame[start : start + SLICE_BYTES], piece_bytes)
         while not (decoder.needs_input or decoder.eof):
-            yield decoder.decompress(b"", PIECE_BYTES)
+            yield decoder.decompress(b"", piece_bytes)
     assert decoder.eof, "a frame ends with its last byte"

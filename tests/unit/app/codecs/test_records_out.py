@@ -19,7 +19,6 @@ from app.codecs.records_out import render_records
 from app.codecs.stored import CHUNK_RECORDS, View
 from app.http.problems import RecordTooLarge
 from engine.errors import StoredDataCorrupt
-from engine.guard import WouldWait
 from engine.records.batch import stamp_crc
 from engine.records.budget import DecodeBudget, DecodeLimits
 from engine.records.builder import NewRecord, build_batch, encode_batch
@@ -318,15 +317,6 @@ def test_a_reader_always_gets_on_however_small_its_budget(codec: Codec) -> None:
 
 def _at(batch: bytearray, base_offset: int) -> bytearray:
     return bytearray(base_offset.to_bytes(8, "big") + batch[8:])
-
-
-def test_the_event_loop_decompresses_nothing() -> None:
-    """A small read may hold a bomb: what is compressed is for a worker, wherever it stands."""
-    plain = build_batch([(1, None, b"x", ())])
-    bomb = build_batch([(1, None, bytes(1_000), ())], codec=Codec.ZSTD, base_offset=1)
-    assert render_records(plain, View(start=0, at_once=True)).count == 1
-    with pytest.raises(WouldWait):
-        render_records(plain + bomb, View(start=0, at_once=True))
 
 
 def test_a_field_without_bytes_is_null_beside_one_that_is_no_text() -> None:

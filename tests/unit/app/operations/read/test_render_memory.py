@@ -1,0 +1,58 @@
+"""The memory of reads: who waits for it, and in which order."""
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+
+from app.operations.read.render_memory import SMALL_BYTES, RenderMemory
+from app.settings import Settings
+from app.store.local.executors import FairThreads
+from engine.records.header import Codec
+from engine.types import Buffer
+from tests.support.builders import values_of
+from tests.support.raw import until
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = bytes(values_of([bytes(SMALL_BYTES)]))
+"""Takes some 35 MiB: an answer may be 32 MiB, and no record is larger than a megabyte."""
+
+BOMB = bytes(values_of([bytes(40 * SMALL_BYTES)], codec=Codec.ZSTD))
+"""Takes more than all there is."""
+
+SMALL = bytes(values_of([b"x"]))
+
+
+async def test_memory_that_is_not_free_is_waited_for_in_the_order_of_asking() -> None:
+    """One that needs more than there is runs alone; what needs little never waits."""
+    memory = RenderMemory(Settings(max_in_flight_render_bytes=50 * SMALL_BYTES))
+    threads = FairThreads(4, "rendering")
+    order: list[str] = []
+    gates = {name: threading.Event() for name in ("first", "alone", "last")}
+    begun = {name: threading.Event() for name in gates}
+
+    def render(name: str, read: Buffer) -> None:
+        with memory.hold([read]):
+            order.append(name)
+            begun[name].set()
+            assert gates[name].wait(20)
+
+    first = threads.run(partial(render, "first", PLAIN), "a")
+    await asyncio.to_thread(begun["first"].wait)
+    alone = threads.run(partial(render, "alone", BOMB), "b")
+    await asyncio.to_thread(until, lambda: len(memory._waiting) == 1)  # noqa: SLF001 - told by no other
+    last = threads.run(partial(render, "last", PLAIN), "c")
+    await asyncio.to_thread(until, lambda: len(memory._waiting) == 2)  # noqa: SLF001 - told by no other
+    with memory.hold([SMALL]):
+        assert order == ["first"]
+    gates["first"].set()
+    await asyncio.to_thread(begun["alone"].wait)
+    assert order == ["first", "alone"]
+    gates["alone"].set()
+    await asyncio.to_thread(begun["last"].wait)
+    gates["last"].set()
+    await asyncio.gather(first, alone, last)
+    threads.close()
+    assert order == ["first", "alone", "last"]
