@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from engine.config import LogConfig
-from engine.errors import CorruptIndex, LogReplaced, StorageOffline, StoredDataCorrupt
+from engine.errors import (
+    CorruptIndex,
+    LogReplaced,
+    SegmentNotFound,
+    StorageOffline,
+    StoredDataCorrupt,
+)
 from engine.fs.health import DirectoryHealth
 from engine.guard import GuardedLock, WouldWait
 from engine.log import lookup
@@ -297,7 +303,8 @@ class LogReader(ABC):
         """Return at least one byte of an open file from `position` on, and about `max_bytes`.
 
         Never a byte that came into the file after it was opened: raises LogReplaced once the log is
-        cut. Raises StoredDataCorrupt rather than return bytes of a damaged batch, StorageOffline.
+        cut. SegmentNotFound if the file is gone and was not open. Raises StoredDataCorrupt rather
+        than return bytes of a damaged batch, StorageOffline.
         """
         if file.content is not None:
             return file.content[position : position + max_bytes]
@@ -308,7 +315,8 @@ class LogReader(ABC):
     def check_file(self, file: SegmentFile, position: int, max_bytes: int) -> FileCheck:
         """Verify the batches of an open log file from `position` on, about `max_bytes` of them.
 
-        Raises LogReplaced once the log is cut, and StorageOffline.
+        Raises LogReplaced once the log is cut, SegmentNotFound if the file is gone and was not
+        open, and StorageOffline.
         """
 
         def check() -> FileCheck:
@@ -335,7 +343,12 @@ class LogReader(ABC):
             with self._context.health.reading():
                 found = look()
         except ValueError as error:
-            raise self._closed() from error  # the log was closed, or went to another directory
+            if self._is_closed:
+                raise self._closed() from error
+            raise SegmentNotFound(
+                f"{file.segment.records.path} was removed, replaced or moved while it was read",
+                base_offset=file.segment.base_offset,
+            ) from error
         if file.truncations != self._state.truncations:
             raise LogReplaced(
                 "the log was cut while a file of it was read", log=str(self.topic_partition)

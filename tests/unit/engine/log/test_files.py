@@ -160,6 +160,22 @@ def test_a_removed_segment_is_read_to_its_end(world: World) -> None:
         log.open_file(0, FileKind.LOG)
 
 
+def test_a_segment_that_rests_when_it_is_removed_is_not_found(world: World) -> None:
+    """Nothing held its file open, and the log itself goes on: it used to be called closed."""
+    log = world.open_log(with_config(retention_bytes=0))
+    fill_segments(log, 20, 3)
+    log.flush()
+    file = log.open_file(0, FileKind.LOG)
+    file.segment.records.rest()
+    log.run_retention()
+    world.scheduler.advance(CONFIG.file_delete_delay_ms)
+    with pytest.raises(SegmentNotFound, match="removed"):
+        log.read_file(file, 0, 100)
+    with pytest.raises(SegmentNotFound, match="removed"):
+        log.check_file(file, 0, 100)
+    assert not world.health.is_offline
+
+
 def test_a_compacted_segment_is_read_to_its_end_and_has_another_version() -> None:
     """Bytes of the old and the new file are never mixed, and nothing takes one for the other."""
     compacted = Compacted()
