@@ -270,6 +270,8 @@ class Log(DurableLog):
             is_above_first = state.local.segments.first_base_offset <= offset
             plan = self._plan_truncation(offset) if is_above_first else None
             with self._lock:
+                if plan is not None:  # a later truncation must remove it, if this one is refused
+                    state.producers.note_snapshots_of(plan.producers)
                 self._ensure_open()
                 state.tag.ensure_expected(None, expected_tag)
                 state.truncate_to(offset, plan)

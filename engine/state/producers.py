@@ -278,6 +278,11 @@ class ProducerStates:
         self.map_end_offset = rebuilt.map_end_offset
         self.last_snapshot_offset = rebuilt.last_snapshot_offset
 
+    def note_snapshots_of(self, rebuilt: ProducerStates) -> None:
+        """Know of what `rebuilt` wrote, whether or not `go_back_to` follows."""
+        for snapshot in rebuilt.snapshots:
+            self._files.note(snapshot)
+
     def load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
         """Start from the newest readable snapshot, or from nothing at the log start.
 

@@ -84,6 +84,10 @@ class SnapshotFiles:
                 file.sync_all()
         if sync:
             self.fs.sync_directory(self._directory)
+        self.note(offset)
+
+    def note(self, offset: int) -> None:
+        """Know of a snapshot that is in the directory."""
         if offset not in self._offsets:
             insort(self._offsets, offset)
 

@@ -6,7 +6,13 @@ from functools import partial
 
 import pytest
 
-from engine.errors import InvalidRequestValue, SequenceGap, StorageOffline
+from engine.errors import (
+    InvalidRequestValue,
+    PreconditionFailed,
+    SequenceGap,
+    StorageOffline,
+)
+from engine.fs.names import snapshot_name
 from engine.log.log import Log
 from engine.metrics import NullRecorder
 from engine.types import AppendOrigin, TopicPartition
@@ -263,3 +269,34 @@ def test_a_cut_behind_empty_segments_finds_the_last_batch(records: int, bases: l
     assert log.tag.last_batch_crc == tag.last_batch_crc
     assert append_values(log, b"new") == 2
     log.check_invariants()
+
+
+def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() -> None:
+    """An append came while it was planned; its snapshot was on the disk, and nobody knew.
+
+    After a later truncation below it, a start took the producers of the old records from it.
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    for sequence in range(6):
+        log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
+    log.commit()
+    tag = log.tag
+
+    def append_once(operation: Operation) -> None:
+        if operation.name == "create" and operation.path.name == snapshot_name(4):
+            world.disk.meanwhile = None
+            append_values(log, b"meanwhile")
+
+    world.disk.meanwhile = append_once
+    with pytest.raises(PreconditionFailed):
+        log.truncate_to(4, expected_tag=tag)
+    assert log.watermarks.log_end_offset == 7
+    assert log.truncate_to(2) == 2
+    assert snapshot_name(4) not in world.disk.list_directory(log.directory)
+    for sequence in range(4):
+        log.append(new_batch(producer_id=5, producer_epoch=0, base_sequence=sequence))
+    log.commit()
+    world.restart(power_cut=True)
+    again = world.open_log(CONFIG)
+    assert {one.producer_id: one.last_sequence for one in again.producers()} == {3: 1, 5: 3}
