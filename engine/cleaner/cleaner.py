@@ -40,6 +40,7 @@ from engine.errors import (
 from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
 from engine.manager.manager import LogManager
+from engine.manager.retention import remove_old_segments
 from engine.metrics import Recorder
 from engine.segment.segment import Segment
 from engine.throttle import Throttle
@@ -119,7 +120,7 @@ class LogCleaner:
             self._report_dirt(candidates, self._marks)
             report = self._clean_first(due_by_dirt(candidates), self._marks)
             self._write_marks(self._marks)
-            self._run_retention()
+            remove_old_segments(self._compacted_logs())
             return report
 
     def clean_now(self, log: Log) -> CleaningReport:
@@ -262,19 +263,6 @@ class LogCleaner:
         pause_ms = self._throttle.pause_ms(size_bytes)
         if self._stopping.wait(pause_ms / 1000) if pause_ms else self._stopping.is_set():
             raise CleaningAborted("the cleaner stops")
-
-    def _run_retention(self) -> None:
-        for log in self._compacted_logs():
-            try:
-                for segment in log.run_retention():
-                    _LOG.info(
-                        "%s: removed segment %d because of its %s",
-                        log.topic_partition,
-                        segment.base_offset,
-                        segment.reason.value,
-                    )
-            except (Overloaded, StorageError) as error:
-                _LOG.error("retention of %s failed: %s", log.topic_partition, error)
 
     def _give_up(self, log: Log, error: Exception) -> None:
         _LOG.error("%s is not compacted until restart", log.topic_partition, exc_info=error)

@@ -13,9 +13,10 @@ from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.log.results import Appended
 from engine.metrics import NullRecorder
 from engine.types import Buffer, TopicPartition
-from tests.support.builders import World, new_batch
+from tests.support.builders import EVENTS, World, new_batch
 from tests.support.inodes import UNLIMITED
 from tests.unit.engine.background.listeners import PATIENCE_SECONDS, Listener, SlowDisk
+from tests.unit.engine.manager.test_directories import A, B, opened
 
 
 @pytest.fixture
@@ -39,6 +40,25 @@ def committer(world: World, listener: Listener, disk: SlowDisk) -> Iterator[Comm
     committer.start()
     yield committer
     disk.is_slow = False
+    committer.stop()
+
+
+@pytest.mark.parametrize("acks_all", [True, False])
+def test_what_a_move_has_committed_is_told_by_the_round_that_was_due(
+    listener: Listener, *, acks_all: bool
+) -> None:
+    """The copy is durable and its readers see it; the append had queued the log."""
+    world = World()
+    manager = opened(world)
+    manager.create_topic(EVENTS.topic, 1, {})
+    log = manager.log(EVENTS)
+    committer = Committer(EngineConfig(), world.clock, listener.committed, listener.failed)
+    committer.append(log, new_batch(), acks_all=acks_all)
+    manager.move_partition(EVENTS, B if log.directory.parent == A else A)
+    assert (log.watermarks.high_watermark, listener.rounds) == (1, [])
+    world.clock.advance(EngineConfig().commit_interval_ms)
+    assert committer.run_round()
+    assert listener.rounds == [[(log, 1)]]
     committer.stop()
 
 

@@ -1,5 +1,6 @@
 """The periodic pass over all logs that removes old segments."""
 
+import errno
 import logging
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from engine.background.retention import run_retention_pass
 from engine.config import LogConfig
 from engine.log.log import Log
+from engine.metrics import NullRecorder
 from engine.types import TopicPartition
 from tests.support.builders import World, new_batch
 
@@ -66,3 +68,19 @@ def test_a_log_that_fails_does_not_keep_the_others_from_their_pass(
     assert run_retention_pass([closed, log]) == 4
     assert "retention of events-0 failed" in caplog.text
     assert "events-1: removed segment 0" in caplog.text
+
+
+def test_whatever_a_log_meets_the_others_are_cleared_out(caplog: pytest.LogCaptureFixture) -> None:
+    """An error that nobody foresaw ended the pass for all logs after it."""
+
+    class Failing(NullRecorder):
+        def segments_deleted(self, log: TopicPartition, *, count: int, size_bytes: int) -> None:
+            if log.partition == 0:
+                raise OSError(errno.EPIPE, "Broken pipe")
+
+    world = World(recorder=Failing())
+    logs = [filled(world, n, LogConfig(segment_bytes=200, retention_ms=1)) for n in range(2)]
+    world.clock.advance(1_000)
+    assert run_retention_pass(logs) == 4
+    assert [log.watermarks.log_start_offset for log in logs] == [4, 4]
+    assert "Broken pipe" in caplog.text

@@ -409,17 +409,21 @@ def test_a_slow_cleaner_waits_and_can_be_stopped_waiting() -> None:
 
 
 class Signalling(NullRecorder):
-    """Says when segments were removed, and fails the first time."""
+    """Says when both logs have lost segments; the first pass fails."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.passes = self.removals = 0
         self.done = threading.Event()
 
-    def segments_deleted(self, log: TopicPartition, *, count: int, size_bytes: int) -> None:
-        self.calls += 1
-        if self.calls == 1:
+    def cleaner_looked(self, *, dirty_ratio: float, delay_ms: int) -> None:
+        self.passes += 1
+        if self.passes == 1:
             raise RuntimeError("a recorder must not raise")
-        self.done.set()
+
+    def segments_deleted(self, log: TopicPartition, *, count: int, size_bytes: int) -> None:
+        self.removals += 1
+        if self.removals == 2:
+            self.done.set()
 
 
 def test_the_thread_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
