@@ -1,4 +1,4 @@
-"""The data source `tidelog`, as Spark finds it."""
+"""The data source `tidelog`: the class that Spark finds and calls."""
 
 # ruff: noqa: N802 -- the names of methods are PySpark's
 
@@ -30,7 +30,7 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        """Return the columns of Spark's Kafka source; the options are checked here."""
+        """Return the columns of Spark's Kafka source; this also checks the options."""
         return spark_schema(include_headers=Options.parse(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -1,8 +1,8 @@
-"""Where the service is, how patiently it is asked, and with which credentials.
+"""The service's address, timeouts, retries and credentials.
 
-A secret is in a plan, a log or an event only if somebody prints it, so nothing here does: not the
-`repr` of an endpoint, not an error about it. Spark itself prints the options of SQL statements, but
-what its `spark.redaction.regex` finds in their names: hence `token`, and no option `apiKey`.
+No `repr` and no error shows a secret. Spark prints the options of SQL statements, except those
+whose names match `spark.redaction.regex`; so the option is `token`, and there is no option
+`apiKey`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENDPOINT_OPTIONS: Final = (
     "executorUrl",
 )
 
-# Those of the command line, with the option that goes before each.
+# The environment variables of the command line; the options take precedence.
 _ENVIRONMENT: Final = (
     ("token", "TIDELOG_API_KEY"),
     ("caFile", "TIDELOG_CA_FILE"),
@@ -45,31 +45,31 @@ _ENVIRONMENT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One service, as driver and executors reach it."""
+    """One service, as driver and executors connect to it."""
 
     url: str
     token: str | None = field(default=None, repr=False)
-    """An API key, or a token of an issuer that the service trusts; it travels with the tasks."""
+    """An API key, or a JWT of an issuer that the service trusts; sent to the executors."""
     timeout_s: float = DEFAULT_TIMEOUT_S
-    """Of one attempt: to connect, and of each wait for bytes."""
+    """For connecting, and for each read."""
     retries: int = DEFAULT_RETRIES
-    """Attempts after the first; ten, with growing pauses, last twenty seconds: a restart's time."""
+    """Attempts after the first. Ten take twenty seconds, enough for a restart of the service."""
     token_file: str | None = None
-    """A file with the API key, on every machine; read for each task, so that it may change."""
+    """A file with the API key, on every machine; read for each task, so it can be changed."""
     ca_file: str | None = None
-    """Certificates to trust instead of the system's."""
+    """CA certificates to trust instead of the system's."""
     client_cert: str | None = None
     client_key: str | None = None
-    """None where the key is in the file of the certificate."""
+    """None if the key is in the certificate's file."""
     executor_url: str | None = None
-    """None where executors reach the service by the driver's address."""
+    """None if executors use the same address as the driver."""
 
     def for_executor(self) -> Endpoint:
-        """Return the service as an executor reaches it."""
+        """Return the endpoint for executors."""
         return self if self.executor_url is None else replace(self, url=self.executor_url)
 
     def authorization(self) -> str | None:
-        """Return the header that says who asks; raises OptionError for a file that is no key."""
+        """Return the Authorization header; raise OptionError for an unreadable token file."""
         if self.token_file is None:
             return f"Bearer {self.token}" if self.token else None
         try:
@@ -82,7 +82,7 @@ class Endpoint:
         return f"Bearer {_ensured('tokenFile', token)}"
 
     def trust(self) -> ssl.SSLContext:
-        """Return what a connection over TLS trusts and shows; raises OptionError for bad files."""
+        """Return the TLS context; raise OptionError for files that cannot be used."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
@@ -92,7 +92,7 @@ class Endpoint:
             ) from error
         if self.client_cert is not None:
             try:
-                # An encrypted key would ask on the terminal of whoever runs the worker.
+                # Without a password, OpenSSL would ask for one on the worker's terminal.
                 context.load_cert_chain(self.client_cert, self.client_key, password="")
             except OSError as error:
                 raise OptionError(
@@ -103,7 +103,7 @@ class Endpoint:
 
 
 def parse_endpoint(given: Mapping[str, str]) -> Endpoint:
-    """Read the endpoint's options, by lower-case name; what is not given, from the environment."""
+    """Parse the endpoint's options; missing ones are taken from the environment."""
     url = _url(given, "url")
     if given.get("token") and given.get("tokenfile"):
         raise OptionError("options token and tokenFile exclude each other: give one of them")
@@ -133,9 +133,9 @@ def _url(given: Mapping[str, str], option: str) -> str:
     url = (given.get(option.lower()) or "").strip().rstrip("/")
     if not url:
         raise OptionError(f"option {option} is required, for example http://127.0.0.1:8080")
-    if "@" in url or "?" in url or "#" in url:  # not repeated: there may be a password in it
+    if "@" in url or "?" in url or "#" in url:  # the error omits it: it may hold a password
         raise OptionError(
-            f"option {option} must be an address alone: credentials go into the option token"
+            f"option {option} must be only an address: put credentials into the option token"
         )
     parts = urlsplit(url) if url.isprintable() else urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or not _has_valid_port(url):
@@ -154,7 +154,7 @@ def _has_valid_port(url: str) -> bool:
 
 
 def _ensured(option: str, token: str) -> str:
-    """Return a token that fits into a header; the error that says it does not never repeats it."""
+    """Return a token that is valid in a header; the error does not contain it."""
     if not re.fullmatch(r"[!-~]+", token):
         raise OptionError(f"option {option}: a key is one word of visible ASCII characters")
     return token

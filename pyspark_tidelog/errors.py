@@ -1,21 +1,13 @@
-"""What can go wrong between Spark and the log, as one tree.
+"""The errors of this package.
 
-    TidelogError
-    ├── OptionError         an option is unknown, missing, malformed or contradicts another
-    ├── ServiceError        the service cannot be reached, refuses, or answers what nobody expects
-    ├── DataLossError       records that the query still needed are gone
-    ├── DamagedBatchError   bytes arrived that are no record batch of a log
-    └── JobError            the job's own surroundings do not fit: Java, checkpoint, sink
-        └── JobFailed       the streaming query ended with an error
-
-A message is one sentence that says what is wrong and what to do: PySpark shows it to the user as
-the last line of a long Java exception. Every error is made from its message alone, because errors
-are pickled on their way to the driver.
+A message is one sentence that says what is wrong and what to do, because PySpark shows it as the
+last line of a long Java exception. Errors are pickled to the driver, so each is created from its
+message alone.
 """
 
 
 class TidelogError(Exception):
-    """Anything this package refuses to do."""
+    """The base of all errors here."""
 
 
 class OptionError(TidelogError, ValueError):
@@ -23,25 +15,25 @@ class OptionError(TidelogError, ValueError):
 
 
 class ServiceError(TidelogError):
-    """The service cannot be reached, refuses, or answers what nobody expects."""
+    """The service cannot be reached, refuses a request, or sends an unexpected answer."""
 
 
 class DataLossError(TidelogError):
-    """Records that the query still needed were deleted, truncated or replaced."""
+    """Records that the query still needs were deleted, truncated or replaced."""
 
 
 class DamagedBatchError(TidelogError):
-    """Bytes arrived that are no record batch of a log; topic, partition and offset are named."""
+    """An answer is not a sequence of record batches; names topic, partition and offset."""
 
 
 class JobError(TidelogError):
-    """The job's surroundings do not fit: no Java, a checkpoint of another log, a foreign sink."""
+    """The job cannot run here: no Java, a checkpoint of another log, another job's lake."""
 
 
 class JobFailed(JobError):
-    """The streaming query ended with an error; the message is its last and telling line."""
+    """The streaming query failed; the message is the root cause."""
 
-    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+    def __init__(self, message: str, *, is_permanent: bool = False) -> None:
         super().__init__(message)
-        self.is_lasting = is_lasting
+        self.is_permanent = is_permanent
         """Whether the same job would fail in the same way again."""

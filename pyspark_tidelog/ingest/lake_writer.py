@@ -1,4 +1,4 @@
-"""What the job does with one micro-batch: into the quarantine and into the lake, each once."""
+"""Writes each micro-batch of the job to the lake and the quarantine."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pyspark_tidelog.errors import JobError, JobFailed
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.lake.checkpoint import Identity, sync_plan
 from pyspark_tidelog.lake.layout import Split
-from pyspark_tidelog.lake.target import Sink, put
+from pyspark_tidelog.lake.target import Sink
 
 
 class Written(NamedTuple):
-    """What of a micro-batch was new."""
+    """The records of a micro-batch that were not in the lake before."""
 
     rows: int
     quarantined: int
 
 
-class BatchWriter:
-    """Spark calls `write` on a thread of its own, one micro-batch after the other."""
+class LakeWriter:
+    """Writes micro-batches; Spark calls `write` on a thread of its own, one at a time."""
 
     def __init__(
         self, plan: Plan, identity: Identity, checkpoint: Path, stop: threading.Event
@@ -35,20 +35,20 @@ class BatchWriter:
         self._stop = stop
         self.checkpoint = checkpoint
         self.written: dict[int, Written] = {}
-        """By number, until somebody takes it out."""
+        """By number; `progress` removes what it has reported."""
         self.is_writing = False
         self.has_refused = False
-        """Whether a micro-batch was not begun because the job is to stop."""
+        """Whether a micro-batch was refused because the job is stopping."""
 
     def check(self, records: DataFrame) -> None:
-        """Raise JobError or OptionError for rows that could never be written."""
+        """Raise JobError or OptionError for columns that cannot be written."""
         self._layout.split(records)
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
-        """Bring a micro-batch in."""
+        """Write a micro-batch, unless it was written before."""
         if self._stop.is_set():
             self.has_refused = True
-            raise JobError("the job was told to stop")
+            raise JobError("the job is stopping")
         self.is_writing = True
         try:
             sync_plan(self.checkpoint, batch_id)
@@ -66,7 +66,7 @@ class BatchWriter:
             self._count(batch_id, Written(bad, bad))
 
     def _count(self, batch_id: int, new: Written) -> None:
-        """Add at once: what is published stays new though Spark fails before it notes that."""
+        """Count what was published, even if Spark fails before it records the micro-batch."""
         before = self.written.get(batch_id, Written(0, 0))
         self.written[batch_id] = Written(
             before.rows + new.rows, before.quarantined + new.quarantined
@@ -74,6 +74,10 @@ class BatchWriter:
 
 
 def _put_counted(sink: Sink, rows: DataFrame, batch_id: int) -> int:
+    """Return the number of rows; 0 if the micro-batch was published before."""
+    if sink.has(batch_id):
+        return 0
     seen = Observation()
-    counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
-    return int(seen.get["rows"]) if put(sink, counted, batch_id) else 0
+    sink.stage(rows.observe(seen, F.count(F.lit(1)).alias("rows")), batch_id)
+    sink.publish(batch_id)
+    return int(seen.get["rows"])

@@ -1,4 +1,4 @@
-"""The job's figures for Prometheus' textfile collector, in a file that is replaced as a whole."""
+"""The job's metrics, in a file for Prometheus' textfile collector."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ METRICS: Final = {
 
 
 class MetricsFile:
-    """Listens to a run, and writes its figures whenever they change."""
+    """A listener of a run that writes its metrics at every event."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self._path = path
@@ -71,7 +71,7 @@ class MetricsFile:
             self._values["lag"] = lag
 
     def _write(self) -> None:
-        """Replace the file; what a power cut takes of it is written again."""
+        """Replace the file atomically."""
         lines: list[str] = []
         for key, metric in METRICS.items():
             if key in self._values:

@@ -1,4 +1,4 @@
-"""A job made out of what was said: where its rows go, what they look like, what must not change."""
+"""Plans a job from its options: the lake, the columns, and what must not change later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.lake.folders import FolderSink
 from pyspark_tidelog.lake.inference import SAMPLE_RECORDS, infer_schema
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
-from pyspark_tidelog.lake.target import Place, Sink, parse_place, require_delta
+from pyspark_tidelog.lake.target import Sink, Target, parse_target, require_delta
 from pyspark_tidelog.partitions import LogSnapshot
 from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
@@ -27,57 +27,57 @@ from pyspark_tidelog.source.tasks import OffsetRange
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one job does with every micro-batch."""
+    """What the job does with every micro-batch."""
 
-    place: Place
+    target: Target
     layout: Layout
     terms: Terms
 
     @staticmethod
-    def place_of(job: IngestJob) -> Place:
-        """Return where the job writes; raise OptionError where that is nowhere."""
-        place = parse_place(job.to)
-        if place.kind == "delta":
+    def target_of(job: IngestJob) -> Target:
+        """Return the lake that the job writes to; raise OptionError if it cannot."""
+        target = parse_target(job.to)
+        if target.kind == "delta":
             require_delta()
-        return place
+        return target
 
     @classmethod
     def make(
         cls,
         job: IngestJob,
-        place: Place,
+        target: Target,
         options: Options,
         client: ServiceClient,
         snapshot: LogSnapshot,
     ) -> Plan:
-        """Settle everything before anything is made; raise OptionError or JobError otherwise."""
+        """Check all options before anything is created; raise OptionError or JobError."""
         values = _values(job, options, client, snapshot)
         partition_by = tuple(map(parse_partition_column, job.partition_by))
         layout = Layout(values, partition_by, has_headers=options.include_headers)
         if job.quarantine is not None and values is None:
-            raise OptionError("a quarantine is for values that do not fit: give a schema, too")
+            raise OptionError("a quarantine holds values that do not fit the schema: give a schema")
         terms = Terms(
-            sink=str(place),
+            sink=str(target),
             topic_ids=dict(sorted(snapshot.topic_ids.items())),
             schema=None if values is None else values.jsonValue(),
             partition_by=tuple(job.partition_by),
-            quarantine=None if values is None else str(_quarantine(job, place)),
+            quarantine=None if values is None else str(_quarantine(job, target)),
             include_headers=options.include_headers,
             isolation=options.isolation,
         )
-        return cls(place, layout, terms)
+        return cls(target, layout, terms)
 
     def sink(self, job_id: str) -> Sink:
         """Return the sink for the rows."""
         names = tuple(self.layout.partition_names())
-        if self.place.kind == "delta":
+        if self.target.kind == "delta":
             from pyspark_tidelog.lake.delta import DeltaSink  # noqa: PLC0415 -- an extra
 
-            return DeltaSink(self.place.folder, job_id, names)
-        return FolderSink(self.place.kind, self.place.folder, names)
+            return DeltaSink(self.target.folder, job_id, names)
+        return FolderSink(self.target.kind, self.target.folder, names)
 
     def quarantine(self) -> Sink | None:
-        """Return the sink for the records that do not fit, always Parquet: it keeps every byte."""
+        """Return the sink for records that do not fit: Parquet, which keeps every byte."""
         if self.terms.quarantine is None:
             return None
         return FolderSink("parquet", Path(self.terms.quarantine))
@@ -86,7 +86,7 @@ class Plan:
 def _values(
     job: IngestJob, options: Options, client: ServiceClient, snapshot: LogSnapshot
 ) -> StructType | None:
-    """Return the columns of the values; what was inferred once stays."""
+    """Return the schema of the values; an inferred one is kept in the checkpoint."""
     if job.schema is None:
         return None
     if job.schema != INFER:
@@ -110,7 +110,7 @@ def _sample(
                 yield from batch.column("value").to_pylist()
 
 
-def _quarantine(job: IngestJob, place: Place) -> Path:
+def _quarantine(job: IngestJob, target: Target) -> Path:
     if job.quarantine is None:
-        return place.folder / "_quarantine"
+        return target.folder / "_quarantine"
     return local_folder("the quarantine", job.quarantine)

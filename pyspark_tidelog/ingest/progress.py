@@ -1,4 +1,4 @@
-"""Counts what Spark and the sink report, each micro-batch once."""
+"""Reports each finished micro-batch once, and counts over all queries of a run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_tidelog.ingest.job import IngestIdle, IngestProgress, Listener
-from pyspark_tidelog.ingest.lake_writer import BatchWriter, Written
+from pyspark_tidelog.ingest.lake_writer import LakeWriter, Written
 from pyspark_tidelog.source.stream_offsets import StreamOffset
 
 
-class Tally:
-    """The sums of a run, over all its queries."""
+class Progress:
+    """The counters of a run."""
 
-    def __init__(self, writer: BatchWriter, listener: Listener) -> None:
+    def __init__(self, writer: LakeWriter, listener: Listener) -> None:
         self._writer = writer
         self._listener = listener
         self._last_batch_id = -1
@@ -26,17 +26,17 @@ class Tally:
         self.lag: int | None = None
 
     def begin(self) -> None:
-        """Get ready for another query, whose progress is another one's."""
+        """Prepare for another query."""
         self._last_seen = ""
 
     def add(self, query: StreamingQuery) -> None:
-        """Report the micro-batches that were completed since the last call."""
-        last = query.lastProgress  # one report; there may be a hundred recent ones
+        """Report the micro-batches that were finished since the last call."""
+        last = query.lastProgress  # cheaper than up to a hundred reports of recentProgress
         if last is None or last.timestamp == self._last_seen:
             return
         self._last_seen = last.timestamp
         for report in query.recentProgress:
-            # An idle query reports, too: again and again the number of the micro-batch to come.
+            # An idle query reports as well, always with the number of the next micro-batch.
             if report.batchId > self._last_batch_id and "addBatch" in report.durationMs:
                 self._add(report)
         if "addBatch" not in last.durationMs:
@@ -64,7 +64,7 @@ class Tally:
 
 
 def lag_of(report: StreamingQueryProgress) -> int | None:
-    """Return how many offsets the query is behind what it saw of the log."""
+    """Return how many offsets the query is behind the end of the log."""
     latest, end = (
         json.loads(text or "null")
         for text in (report.sources[0].latestOffset, report.sources[0].endOffset)

@@ -1,8 +1,8 @@
-"""The ingestion job: a topic into a lake, each record exactly once, until caught up or for good.
+"""Runs the ingestion job: topics into a lake, each record exactly once.
 
-Exactly once stands on three things: a micro-batch is a fixed range of offsets, written down before
-it runs; the sink takes each micro-batch once, whole, in one step; checkpoint, sink and log are held
-together by their identity.
+That rests on three rules. A micro-batch is a fixed range of offsets, recorded before it runs. The
+sink stores each micro-batch once, in one step. Checkpoint, lake and topics belong to each other,
+which every run checks.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.ingest.job import IngestEvent, IngestJob, IngestReport, IngestRestart, Listener
-from pyspark_tidelog.ingest.lake_writer import BatchWriter
+from pyspark_tidelog.ingest.lake_writer import LakeWriter
 from pyspark_tidelog.ingest.plan import Plan
-from pyspark_tidelog.ingest.progress import Tally
+from pyspark_tidelog.ingest.progress import Progress
 from pyspark_tidelog.lake.checkpoint import claimed, local_folder, mend_torn_entry
 from pyspark_tidelog.session import local_session
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
-from pyspark_tidelog.spark_errors import Words, telling_words
+from pyspark_tidelog.spark_errors import RootCause, root_cause
 
 _POLL_S: Final = 0.2
-_IDLE_POLL_S: Final = 1.0  # each look is a question to the JVM
-_COMMIT_S: Final = 10.0  # Spark's note that a micro-batch is done takes a tenth of a second
-_FIRST_RETRIES: Final = 6  # three seconds
-_HASTY_STARTS: Final = 5  # with Spark, which gives a Python process ten seconds
+_IDLE_POLL_S: Final = 1.0  # each poll is a call to the JVM
+_COMMIT_S: Final = 10.0  # Spark commits a micro-batch in a tenth of a second
+_FIRST_RETRIES: Final = 6  # about three seconds
+_WORKER_TIMEOUTS: Final = 5  # Spark gives a Python process ten seconds to start
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 
@@ -52,40 +52,40 @@ def run(
     spark: SparkSession | None = None,
     log_file: Path | None = None,
 ) -> IngestReport:
-    """Run the job to its end and report; without a session of the caller's it starts local ones.
+    """Run the job to its end; without `spark` it starts local sessions of its own.
 
-    SIGINT and SIGTERM end it cleanly after the micro-batch under way, if called on the main thread.
-    Raises JobError, OptionError or ServiceError before anything has run, and JobFailed with the
-    telling line of Spark's error afterwards: lake and checkpoint are consistent in every case.
+    On the main thread, SIGINT and SIGTERM end it after the current micro-batch. Raises JobError,
+    OptionError or ServiceError before anything has run, and JobFailed with the cause of Spark's
+    error afterwards. Lake and checkpoint are consistent in every case.
     """
-    place = Plan.place_of(job)
+    target = Plan.target_of(job)
     checkpoint = local_folder("the checkpoint", job.checkpoint)
     options = Options.parse(job.source_options()).for_stream()
-    # At the start somebody waits for an answer; a query under way has the patience of its options.
-    hasty = replace(options.endpoint, retries=min(options.endpoint.retries, _FIRST_RETRIES))
-    with ServiceClient(hasty) as client:
+    # Fewer retries at the start, when a user waits for an error, than during a query.
+    impatient = replace(options.endpoint, retries=min(options.endpoint.retries, _FIRST_RETRIES))
+    with ServiceClient(impatient) as client:
         snapshot = snapshot_of(client, options.topics)
-        plan = Plan.make(job, place, options, client, snapshot)
+        plan = Plan.make(job, target, options, client, snapshot)
     opened: OpenSession = lambda: (  # noqa: E731 -- one line with a type
         nullcontext(spark) if spark is not None else local_session(log_file=log_file)
     )
     with ExitStack() as stack:
         stop = stack.enter_context(_stop_signals())
-        identity = stack.enter_context(claimed(checkpoint, place.folder, plan.terms))
-        for talkative in ("py4j.clientserver", "SQLQueryContextLogger"):
-            stack.enter_context(_muted(talkative))
+        identity = stack.enter_context(claimed(checkpoint, target.folder, plan.terms))
+        for noisy in ("py4j.clientserver", "SQLQueryContextLogger"):
+            stack.enter_context(_muted(noisy))
         mend_torn_entry(checkpoint)
-        writer = BatchWriter(plan, identity, checkpoint, stop)
+        writer = LakeWriter(plan, identity, checkpoint, stop)
         return _Run(job, writer, opened, stop, listener or _ignore).go()
 
 
 class _Run:
-    """Starts the query, and starts it again where that can help."""
+    """Starts the query, and restarts it after a failure that may pass."""
 
     def __init__(
         self,
         job: IngestJob,
-        writer: BatchWriter,
+        writer: LakeWriter,
         opened: OpenSession,
         stop: threading.Event,
         listener: Listener,
@@ -95,17 +95,17 @@ class _Run:
         self._opened = opened
         self._stop = stop
         self._listener = listener
-        self._tally = Tally(writer, listener)
+        self._progress = Progress(writer, listener)
 
     def go(self) -> IngestReport:
         restarts = in_a_row = 0
         while True:
-            batches = self._tally.batches
+            batches = self._progress.batches
             try:
                 self._attempt()
             except JobFailed as error:
-                in_a_row = 1 if self._tally.batches > batches else in_a_row + 1
-                if not self._is_worth_another_try(Words(str(error), error.is_lasting), in_a_row):
+                in_a_row = 1 if self._progress.batches > batches else in_a_row + 1
+                if not self._is_retriable(RootCause(str(error), error.is_permanent), in_a_row):
                     raise
                 restarts += 1
                 pause = pause_s(in_a_row)
@@ -113,24 +113,24 @@ class _Run:
                 if not self._stop.wait(pause):
                     continue
             return IngestReport(
-                self._tally.rows,
-                self._tally.quarantined,
-                self._tally.batches,
+                self._progress.rows,
+                self._progress.quarantined,
+                self._progress.batches,
                 restarts,
-                self._tally.lag,
+                self._progress.lag,
                 is_stopped=self._stop.is_set(),
             )
 
-    def _is_worth_another_try(self, words: Words, in_a_row: int) -> bool:
-        if words.is_lasting or self._stop.is_set():
+    def _is_retriable(self, cause: RootCause, in_a_row: int) -> bool:
+        if cause.is_permanent or self._stop.is_set():
             return False
-        if words.is_haste and in_a_row <= _HASTY_STARTS:
+        if cause.is_worker_timeout and in_a_row <= _WORKER_TIMEOUTS:
             return True
         limit = self._job.max_restarts
         return self._job.follow and (limit is None or in_a_row <= limit)
 
     def _attempt(self) -> None:
-        """Run one query to its end; raise JobFailed where that was not the end of the log."""
+        """Run one query to its end; raise JobFailed if it failed."""
         try:
             with self._opened() as spark:
                 query = self._start(spark)
@@ -140,15 +140,13 @@ class _Run:
                     query.stop()
                 error = query.exception()
         except (PySparkException, Py4JError, ConnectionError) as lost:
-            words = telling_words(str(lost))
-            raise JobFailed(words.sentence, is_lasting=words.is_lasting) from lost
+            raise _failed(lost) from lost
         if error is not None and not self._stop.is_set():
-            words = telling_words(str(error))
-            raise JobFailed(words.sentence, is_lasting=words.is_lasting) from error
+            raise _failed(error) from error
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         job = self._job
-        self._tally.begin()
+        self._progress.begin()
         records = spark.readStream.format("tidelog").options(**job.source_options()).load()
         self._writer.check(records)
         writer = records.writeStream.option(
@@ -161,10 +159,10 @@ class _Run:
         return writer.trigger(availableNow=True).start()
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Tell of every micro-batch as it is done, until the query ends or is to end."""
-        while query.isActive and not self._stop.wait(self._next_look_s()):
-            self._tally.add(query)
-        # The micro-batch under way is brought to its end, and Spark is given the time to note that.
+        """Report every finished micro-batch, until the query ends or the job is stopped."""
+        while query.isActive and not self._stop.wait(self._poll_s()):
+            self._progress.add(query)
+        # Let the current micro-batch finish, and give Spark the time to commit it.
         waited_s = 0.0
         while self._stop.is_set() and query.isActive and not self._writer.has_refused:
             if not self._writer.is_writing:
@@ -172,22 +170,27 @@ class _Run:
                     break
                 waited_s += _POLL_S
             time.sleep(_POLL_S)
-        self._tally.add(query)
+        self._progress.add(query)
 
-    def _next_look_s(self) -> float:
-        """Return in how long to look at the query again: seldom while it has nothing to do."""
+    def _poll_s(self) -> float:
+        """Return the pause before the next poll, which is longer while the query is idle."""
         is_idle = self._job.follow and not self._writer.is_writing and not self._writer.written
         return _IDLE_POLL_S if is_idle else _POLL_S
 
 
+def _failed(error: Exception) -> JobFailed:
+    cause = root_cause(str(error))
+    return JobFailed(cause.sentence, is_permanent=cause.is_permanent)
+
+
 def pause_s(in_a_row: int) -> float:
-    """Return how long to wait after so many failures without a micro-batch between them."""
+    """Return the pause after this many failures without a micro-batch between them."""
     return min(_FIRST_PAUSE_S * 2.0 ** min(in_a_row - 1, 32), _LONGEST_PAUSE_S)
 
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Turn the first SIGINT or SIGTERM into an event; a second one does what it always does."""
+    """Set an event at the first SIGINT or SIGTERM, and restore the handlers for the second."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -209,7 +212,7 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def _muted(name: str) -> Iterator[None]:
-    """Keep a logger from printing: it writes the stack of an error that is raised as well."""
+    """Silence a logger that prints the stack of an error that is raised as well."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -220,4 +223,4 @@ def _muted(name: str) -> Iterator[None]:
 
 
 def _ignore(_event: IngestEvent) -> None:
-    """Take note of nothing."""
+    """Ignore the event."""

@@ -1,10 +1,10 @@
-"""Whose checkpoint it is: one checkpoint belongs to one sink and one log.
+"""The identity of a job: one checkpoint belongs to one lake and one set of topics.
 
-Mixed up, they would lose or repeat records silently: with a new checkpoint the numbers of
-micro-batches start again and would be taken for those that are there; with another log the offsets
-mean something else; with another schema half of the table has other columns. So both, checkpoint
-and sink, carry a small file with what belongs together, made at the first run and compared at every
-later one.
+A mix-up would lose or repeat records silently. With a new checkpoint the numbers of micro-batches
+start again, and would be taken for micro-batches that are in the lake already; the offsets of
+another topic mean something else; another schema gives part of the lake other columns. So
+checkpoint and lake both hold a small file with the identity, written by the first run and checked
+by every later one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pyspark_tidelog.lake.durable_files import locked, replace_text, sync_file, 
 VERSION: Final = 2
 
 IDENTITY_NAME: Final = "_tidelog-job.json"
-"""With an underscore in front, so that whoever reads the sink as a table does not see it."""
+"""Readers of a table skip names that begin with an underscore."""
 
 LOCK_NAME: Final = "_tidelog-job.lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a job is, as far as it cannot change; the service's address can, for services move."""
+    """The properties of a job that cannot change; the service's address can."""
 
     sink: str
-    """What `--to` says, made absolute."""
+    """`--to` as an absolute path."""
     topic_ids: Mapping[str, str]
     schema: Mapping[str, Any] | None = None
     """Spark's JSON form of the columns of the values."""
@@ -54,10 +54,10 @@ class Identity:
 
 @contextmanager
 def claimed(checkpoint: Path, sink_folder: Path, terms: Terms) -> Iterator[Identity]:
-    """Hold checkpoint and sink for this job alone while it runs.
+    """Lock checkpoint and lake for this job.
 
-    A first run marks both; a later one raises JobError unless both still belong together, and to
-    the same terms.
+    The first run writes the identity into both; a later one raises JobError unless both still
+    have the same identity and the terms are unchanged.
     """
     filled = [sink_folder, *([Path(terms.quarantine)] if terms.quarantine else [])]
     if len({checkpoint, *filled}) <= len(filled):
@@ -76,7 +76,7 @@ def claimed(checkpoint: Path, sink_folder: Path, terms: Terms) -> Iterator[Ident
             _require_own(folder, checkpoint, known)
         if known is None:
             known = Identity(str(uuid.uuid4()), terms)
-        # The checkpoint first, because a sink without a mark and without data is still anybody's.
+        # The checkpoint first: a lake without identity and without data can be claimed again.
         for folder in (checkpoint, *filled):
             if load_identity(folder) != known:
                 _store(folder, known)
@@ -84,7 +84,7 @@ def claimed(checkpoint: Path, sink_folder: Path, terms: Terms) -> Iterator[Ident
 
 
 def load_identity(folder: Path) -> Identity | None:
-    """Return whose checkpoint or sink a folder is, None if nobody's; raise JobError if damaged."""
+    """Return the identity in a folder, None if there is none; raise JobError if it is damaged."""
     path = folder / IDENTITY_NAME
     try:
         document: dict[str, Any] = json.loads(path.read_text())
@@ -101,10 +101,10 @@ def load_identity(folder: Path) -> Identity | None:
 
 
 def mend_torn_entry(checkpoint: Path) -> None:
-    """Remove the last entries of Spark's two logs where a power cut left them empty.
+    """Remove the last entry of Spark's offset and commit logs if a power cut left it empty.
 
-    Spark does not sync what it writes, and would refuse the checkpoint. Nothing of such a
-    micro-batch can be in the lake, for its entry is synced before anything of it is written.
+    Spark does not sync these files, and would refuse the checkpoint. No row of such a micro-batch
+    is in the lake, because `sync_plan` syncs its entry first.
     """
     for name in ("offsets", "commits"):
         entries = [*(checkpoint / name).glob("[0-9]*")]
@@ -115,10 +115,10 @@ def mend_torn_entry(checkpoint: Path) -> None:
 
 
 def sync_plan(checkpoint: Path, batch_id: int) -> None:
-    """Put on disk which offsets a micro-batch has.
+    """Sync the offsets of a micro-batch; must precede its first byte in the lake.
 
-    Must precede its first byte in the lake, because a micro-batch that is there is never written
-    again: after a power cut Spark has to repeat the same offsets, and not plan others.
+    A micro-batch in the lake is never written again, so after a power cut Spark must repeat the
+    same offsets instead of planning others.
     """
     offsets = checkpoint / "offsets"
     sync_file(offsets / str(batch_id))
@@ -126,7 +126,7 @@ def sync_plan(checkpoint: Path, batch_id: int) -> None:
 
 
 def _is_open(checkpoint: Path, known: Terms, terms: Terms) -> bool:
-    """Whether nothing was ever planned, so that what rows look like may still be changed."""
+    """Whether no micro-batch was planned yet, so that the schema can still change."""
     has_begun = (checkpoint / "offsets").exists()
     return not has_begun and (known.sink, known.topic_ids) == (terms.sink, terms.topic_ids)
 
@@ -140,7 +140,7 @@ def _take(stack: ExitStack, folder: Path) -> None:
 def _require_own(folder: Path, checkpoint: Path, known: Identity | None) -> None:
     owner = load_identity(folder)
     if owner is None and _has_data(folder):
-        raise JobError(f"{folder} holds files that no job of tidelog wrote: choose another")
+        raise JobError(f"{folder} holds files that no tidelog job wrote: choose another")
     if owner is not None and (known is None or owner.job_id != known.job_id):
         raise JobError(
             f"{folder} belongs to another checkpoint than {checkpoint}: "
@@ -149,9 +149,9 @@ def _require_own(folder: Path, checkpoint: Path, known: Identity | None) -> None
 
 
 def _require_unused(checkpoint: Path, sink_folder: Path) -> None:
-    """Refuse a checkpoint or a sink that has a past but no identity of this checkpoint's."""
+    """Raise JobError for a checkpoint or lake that was used before, without this identity."""
     if (checkpoint / "offsets").exists():
-        raise JobError(f"{checkpoint} is the checkpoint of some other query: choose a new folder")
+        raise JobError(f"{checkpoint} is the checkpoint of another query: choose a new folder")
     if load_identity(sink_folder) is not None:
         raise JobError(
             f"{sink_folder} was filled with another checkpoint than {checkpoint}, which is new: "
@@ -173,20 +173,20 @@ def _require_same(checkpoint: Path, known: Terms, terms: Terms) -> None:
     for topic, topic_id in terms.topic_ids.items():
         if known.topic_ids[topic] != topic_id:
             raise JobError(
-                f"{checkpoint} belongs to another topic {topic} than the service has now: it was "
-                f"deleted and made again, or this is another service; choose a new checkpoint "
-                f"and sink"
+                f"{checkpoint} belongs to another topic {topic} than the service has now: the "
+                f"topic was deleted and created again, or this is another service; choose a new "
+                f"checkpoint and sink"
             )
     for what, before, now in (
         ("another schema", known.schema, terms.schema),
         ("other columns to partition by", known.partition_by, terms.partition_by),
         ("another quarantine", known.quarantine, terms.quarantine),
-        ("the headers in or out", known.include_headers, terms.include_headers),
+        ("another setting of --headers", known.include_headers, terms.include_headers),
         ("another isolation level", known.isolation, terms.isolation),
     ):
         if before != now:
             raise JobError(
-                f"{checkpoint} belongs to a job with {what}: say the same as at its first run, or "
+                f"{checkpoint} belongs to a job with {what}: use the options of its first run, or "
                 f"choose a new checkpoint and sink"
             )
 
@@ -197,7 +197,7 @@ def _store(folder: Path, identity: Identity) -> None:
 
 
 def local_folder(option: str, text: str) -> Path:
-    """Return the absolute folder a path or `file:` address names; raise OptionError for others."""
+    """Return the absolute path of a local path or `file:` URL; raise OptionError for others."""
     path = text.removeprefix("file://") if text.startswith("file:///") else text
     if not path or "://" in path:
         raise OptionError(f"{option} must be a folder of this machine, not {text!r}")
@@ -205,7 +205,7 @@ def local_folder(option: str, text: str) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make sure that there is a folder to write into, or raise JobError."""
+    """Create a folder and its lock file; raise JobError if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK_NAME).open("ab"):

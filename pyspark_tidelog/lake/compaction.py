@@ -1,12 +1,12 @@
-"""Many small files into few, while others read.
+"""Merges small files into large ones while others read the lake.
 
-Parquet and JSON lines: all files of a thousand micro-batches, partition folder by partition folder,
-are written again beside the table, and then the two folders change places in one step. Whoever
-lists a lake and then opens what was listed, as Spark, pyarrow and DuckDB do, sees each row once; a
-reader whose listing was overtaken finds a file gone, and fails rather than leave rows out. The
-newest thousand is left alone while a job runs; no group but that is ever written to.
+Parquet and JSON lines: the files of a thousand micro-batches are merged beside the table, one
+partition folder at a time, and then the two folders are exchanged in one step. Readers that list
+the files and then open them, such as Spark, pyarrow and DuckDB, see each row once. A reader that
+listed the old files fails to open them; it never misses rows without an error. The newest group,
+the only one that a job writes to, is merged only while no job runs.
 
-Delta: delta-rs's own compaction, a transaction that readers of the old version do not notice.
+Delta: the compaction of delta-rs, a transaction that does not affect readers of older versions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from pyspark_tidelog.lake.durable_files import (
 )
 from pyspark_tidelog.lake.folders import (
     MERGED,
-    DataFile,
     batches_of,
     files_below,
     groups_of,
@@ -48,7 +47,7 @@ _LOCK: Final = "_tidelog-compaction.lock"
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction did."""
+    """The result of a compaction."""
 
     files_before: int = 0
     files_after: int = 0
@@ -62,16 +61,16 @@ class Compacted:
 def compact_folders(
     kind: str, folder: Path, *, job_lock: Path, target_bytes: int = TARGET_BYTES
 ) -> Compacted:
-    """Merge the files of a lake of folders.
+    """Merge the files of a Parquet or JSON lake.
 
-    `job_lock` is what a job holds that writes there. Raises JobError where another compaction runs,
-    or where folders cannot change places.
+    `job_lock` is the lock of the job that writes there. Raises JobError if another compaction runs,
+    or if the file system cannot exchange two folders.
     """
     done = Compacted()
     with locked(folder / _LOCK) as is_alone:
         if not is_alone:
             raise JobError(f"another compaction of {folder} is running")
-        shutil.rmtree(folder / _MERGING, ignore_errors=True)  # of a compaction that was killed
+        shutil.rmtree(folder / _MERGING, ignore_errors=True)  # left by a compaction that was killed
         groups = groups_of(folder)
         for group in groups[:-1]:
             done += _compact_group(kind, group, target_bytes)
@@ -83,7 +82,10 @@ def compact_folders(
 
 def _compact_group(kind: str, group: Path, target_bytes: int) -> Compacted:
     batches = batches_of(group)
-    leaves = _leaves(batches)
+    leaves: dict[Path, list[Path]] = {}  # by partition folder, in the order of the micro-batches
+    for batch in batches:
+        for file in files_below(batch):
+            leaves.setdefault(file.path.parent.relative_to(batch), []).append(file.path)
     runs = {leaf: [*_runs(files, target_bytes)] for leaf, files in leaves.items()}
     before = sum(map(len, leaves.values()))
     after = sum(map(len, runs.values()))
@@ -104,21 +106,8 @@ def _compact_group(kind: str, group: Path, target_bytes: int) -> Compacted:
     return Compacted(before, after)
 
 
-def _leaves(batches: Sequence[Path]) -> dict[Path, list[Path]]:
-    """Return the files by partition folder, in the order of the micro-batches."""
-    leaves: dict[Path, list[Path]] = {}
-    for batch in batches:
-        for file in files_below(batch):
-            leaves.setdefault(_leaf(batch, file), []).append(file.path)
-    return leaves
-
-
-def _leaf(batch: Path, file: DataFile) -> Path:
-    return file.path.parent.relative_to(batch)
-
-
 def _runs(files: Sequence[Path], target_bytes: int) -> Iterator[list[Path]]:
-    """Cut the files into neighbours that together are about as large as wanted."""
+    """Group consecutive files up to the target size."""
     run: list[Path] = []
     size_bytes = 0
     for file in files:
@@ -134,7 +123,7 @@ def _runs(files: Sequence[Path], target_bytes: int) -> Iterator[list[Path]]:
 
 def _merge(kind: str, files: Sequence[Path], target: Path) -> None:
     if len(files) == 1:
-        os.link(files[0], target)  # large enough as it is
+        os.link(files[0], target)
     elif kind == "json":
         with target.open("wb") as merged:
             for file in files:
@@ -158,15 +147,15 @@ def _merge_parquet(files: Sequence[Path], target: Path) -> None:
         if waiting:
             writer.write_table(pa.Table.from_batches(waiting))
     stored = sum(pq.read_metadata(path).num_rows for path in files)
-    assert pq.read_metadata(target).num_rows == stored, "as many rows are written as there were"
+    assert pq.read_metadata(target).num_rows == stored, "no row is lost"
 
 
 def compact_delta(
     folder: Path, *, target_bytes: int = TARGET_BYTES, vacuum_hours: int | None = None
 ) -> Compacted:
-    """Compact a Delta table, and with `vacuum_hours` remove files unused for as long.
+    """Compact a Delta table; with `vacuum_hours`, remove files that have been unused for so long.
 
-    Raises JobError where the table cannot be compacted.
+    Raises JobError if delta-rs fails.
     """
     from deltalake.exceptions import DeltaError  # noqa: PLC0415 -- an extra
 

@@ -1,6 +1,6 @@
-"""Schemas as people write them: Spark's DDL, or Spark's JSON form in a file.
+"""Parses the schema that a user gives: Spark's DDL, or a file with DDL or Spark's JSON form.
 
-PySpark parses DDL in the JVM, and a job has to know its schema before there is one.
+PySpark parses DDL in the JVM, but a job needs its schema before it starts one.
 """
 
 from __future__ import annotations
@@ -10,51 +10,33 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812 -- as everywhere in Spark
 
 from pyspark_tidelog.errors import OptionError
 
-_SIMPLE: Final[dict[str, DataType]] = {
-    "string": StringType(),
-    "binary": BinaryType(),
-    "boolean": BooleanType(),
-    "byte": ByteType(),
-    "tinyint": ByteType(),
-    "short": ShortType(),
-    "smallint": ShortType(),
-    "int": IntegerType(),
-    "integer": IntegerType(),
-    "long": LongType(),
-    "bigint": LongType(),
-    "float": FloatType(),
-    "real": FloatType(),
-    "double": DoubleType(),
-    "date": DateType(),
-    "timestamp": TimestampType(),
+_SIMPLE: Final[dict[str, T.DataType]] = {
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "boolean": T.BooleanType(),
+    "byte": T.ByteType(),
+    "tinyint": T.ByteType(),
+    "short": T.ShortType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "integer": T.IntegerType(),
+    "long": T.LongType(),
+    "bigint": T.LongType(),
+    "float": T.FloatType(),
+    "real": T.FloatType(),
+    "double": T.DoubleType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
 }
 _TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([\w]+)|([<>(),:]))")
 
 
-def parse_schema(text: str) -> StructType:
-    """Read DDL (`id BIGINT, tags ARRAY<STRING>`) or the path of a file with Spark's JSON or DDL.
+def parse_schema(text: str) -> T.StructType:
+    """Parse DDL (`id BIGINT, tags ARRAY<STRING>`), or the path of a file with DDL or Spark's JSON.
 
     Raises OptionError for anything else.
     """
@@ -69,104 +51,86 @@ def parse_schema(text: str) -> StructType:
     return schema
 
 
-def _from_json(text: str) -> StructType:
+def _from_json(text: str) -> T.StructType:
     try:
-        schema = StructType.fromJson(json.loads(text))
-    except Exception as error:  # whatever Spark's reader stumbles over
+        return T.StructType.fromJson(json.loads(text))
+    except Exception as error:  # Spark's parser raises errors of many types
         raise OptionError(f"the schema is not Spark's JSON form: {error!r}") from error
-    return schema
 
 
-def _require_distinct(schema: StructType) -> None:
-    """Refuse names that Spark could not tell apart: it does not look at their case."""
-    if not schema.fields:
-        raise OptionError("the schema has no columns")
-    seen: dict[str, str] = {}
-    for name in schema.fieldNames():
-        if name.lower() in seen:
-            raise OptionError(f"the schema has two columns {seen[name.lower()]} and {name}")
-        seen[name.lower()] = name
-    for each in schema.fields:
-        for part in _structs_in(each.dataType):
-            _require_distinct(part)
-
-
-def _structs_in(data_type: DataType) -> list[StructType]:
-    match data_type:
-        case StructType():
-            return [data_type]
-        case ArrayType():
-            return _structs_in(data_type.elementType)
-        case MapType():
-            return _structs_in(data_type.valueType)
-        case _:
-            return []
+def _require_distinct(data_type: T.DataType) -> None:
+    """Raise OptionError for names that differ only in case, which Spark does not distinguish."""
+    if isinstance(data_type, T.ArrayType):
+        _require_distinct(data_type.elementType)
+    elif isinstance(data_type, T.MapType):
+        _require_distinct(data_type.valueType)
+    elif isinstance(data_type, T.StructType):
+        if not data_type.fields:
+            raise OptionError("the schema has no columns")
+        seen: set[str] = set()
+        for each in data_type.fields:
+            if each.name.lower() in seen:
+                raise OptionError(f"the schema has two columns {each.name}: case does not count")
+            seen.add(each.name.lower())
+            _require_distinct(each.dataType)
 
 
 class _Parser:
-    """Recursive descent over `name [:] type [NOT NULL], …`."""
+    """A recursive descent parser of `name [:] type [NOT NULL], ...`."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
 
-    def schema(self) -> StructType:
-        struct = self._fields(end="")
+    def schema(self) -> T.StructType:
+        struct = self._fields()
         if self._next() is not None:
             raise self._error("a comma")
         return struct
 
-    def _fields(self, *, end: str) -> StructType:
-        fields: list[StructField] = []
-        while self._peek() not in (end or None, None):
+    def _fields(self) -> T.StructType:
+        fields: list[T.StructField] = []
+        while self._peek() not in (">", None):
             name = self._name()
-            if self._peek() == ":":
-                self._next()
+            self._accept(":")
             data_type = self._type()
-            fields.append(StructField(name, data_type, nullable=not self._not_null()))
-            if self._peek() != ",":
+            fields.append(T.StructField(name, data_type, nullable=not self._not_null()))
+            if not self._accept(","):
                 break
-            self._next()
-        return StructType(fields)
+        return T.StructType(fields)
 
-    def _type(self) -> DataType:
+    def _type(self) -> T.DataType:
         word = (self._next() or "").lower()
         if word in ("decimal", "numeric", "dec"):
             return self._decimal()
-        if word == "array":
+        if word in ("array", "map", "struct"):
             self._take("<")
-            element = self._type()
+            nested: T.DataType
+            if word == "array":
+                nested = T.ArrayType(self._type())
+            else:
+                nested = self._map() if word == "map" else self._fields()
             self._take(">")
-            return ArrayType(element)
-        if word == "map":
-            self._take("<")
-            key = self._type()
-            self._take(",")
-            value = self._type()
-            self._take(">")
-            return MapType(key, value)
-        if word == "struct":
-            self._take("<")
-            struct = self._fields(end=">")
-            self._take(">")
-            return struct
+            return nested
         if word not in _SIMPLE:
             raise self._error("a type")
         return _SIMPLE[word]
 
-    def _decimal(self) -> DecimalType:
-        if self._peek() != "(":
-            return DecimalType(10, 0)
-        self._next()
-        precision = self._number()
-        scale = 0
-        if self._peek() == ",":
-            self._next()
-            scale = self._number()
-        self._take(")")
+    def _map(self) -> T.MapType:
+        key = self._type()
+        self._take(",")
+        return T.MapType(key, self._type())
+
+    def _decimal(self) -> T.DecimalType:
+        precision, scale = 10, 0
+        if self._accept("("):
+            precision = self._number()
+            if self._accept(","):
+                scale = self._number()
+            self._take(")")
         if not 1 <= precision <= 38 or scale > precision:
             raise self._error("a decimal of 1 to 38 digits")
-        return DecimalType(precision, scale)
+        return T.DecimalType(precision, scale)
 
     def _number(self) -> int:
         word = self._next() or ""
@@ -190,9 +154,15 @@ class _Parser:
             raise self._error("the name of a column")
         return word
 
-    def _take(self, expected: str) -> None:
-        if self._next() != expected:
-            raise self._error(expected)
+    def _accept(self, token: str) -> bool:
+        if self._peek() != token:
+            return False
+        self._next()
+        return True
+
+    def _take(self, token: str) -> None:
+        if self._next() != token:
+            raise self._error(token)
 
     def _peek(self) -> str | None:
         found = _TOKEN.match(self._text, self._position)

@@ -1,9 +1,9 @@
-"""A Delta table by delta-rs: no jar, and Spark's own Parquet writer all the same.
+"""The sink for Delta tables: Spark writes the Parquet files, delta-rs commits them, without a jar.
 
-Spark writes the files of a micro-batch beside the table; they are moved to where the table's log
-will name them, and one transaction adds them all. It carries the job's id and the micro-batch's
-number, so a micro-batch that is repeated finds itself in the log. A crash before the transaction
-leaves files that the log does not know: `tidelog lake compact --vacuum` removes them.
+Spark writes the files of a micro-batch beside the table; they are moved into it, and one
+transaction adds them all. The transaction holds the job's id and the micro-batch's number, so a
+repeated micro-batch is recognized. A crash before the transaction leaves files that the table does
+not refer to: `tidelog lake compact --vacuum-hours` removes them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _LOG: Final = "_delta_log"
 
 @dataclass(slots=True)
 class DeltaSink:
-    """A Delta table that one job fills."""
+    """A Delta table that one job writes."""
 
     folder: Path
     app_id: str
-    """The job's, which a checkpoint keeps: under another id the numbers would begin again."""
+    """The job's id, from its checkpoint; numbers of micro-batches are relative to it."""
     partition_by: tuple[str, ...] = ()
     _schema: Schema | None = field(default=None, repr=False)
 
@@ -51,9 +51,9 @@ class DeltaSink:
         write_files(rows, "parquet", self._staging(batch_id), self.partition_by)
 
     def publish(self, batch_id: int) -> None:
-        """Move the files to their place, then name them in the log."""
+        """Move the files into the table, then commit them."""
         assert self._schema is not None, "a micro-batch is staged before it is published"
-        # A name of its own: what a crash left of an earlier attempt is never taken for this one.
+        # A unique name, so that files left by a crashed attempt are never taken for these.
         data = self.folder / f"batch_id={batch_id}-{uuid.uuid4().hex[:12]}"
         actions: list[AddAction | RemoveAction] = list(_moved(self._staging(batch_id), data))
         sync_folder(self.folder)
@@ -72,7 +72,7 @@ class DeltaSink:
             )
         except DeltaError as error:
             shutil.rmtree(data, ignore_errors=True)
-            raise JobFailed(f"{self.folder} took no transaction: {error}") from error
+            raise JobFailed(f"the transaction on {self.folder} failed: {error}") from error
         sync_tree(self.folder / _LOG)
         sync_folder(self.folder)
         shutil.rmtree(self.folder / WRITING, ignore_errors=True)
@@ -82,7 +82,7 @@ class DeltaSink:
 
 
 def open_table(folder: Path) -> DeltaTable | None:
-    """Return the table as it is now, or None where there is none yet."""
+    """Return the current version of the table, or None if there is none yet."""
     try:
         return DeltaTable(folder)
     except TableNotFoundError:
@@ -90,10 +90,10 @@ def open_table(folder: Path) -> DeltaTable | None:
 
 
 def _moved(staging: Path, data: Path) -> Iterator[AddAction]:
-    """Move the files to where the log will name them, and yield what it has to say of each.
+    """Move the files into the table, and yield the log entry of each.
 
-    What partition a file belongs to is in the log alone: as the name of a folder it would have to
-    be escaped in ways that not every reader undoes.
+    Partition values are only in the log: in a folder's name they would have to be escaped, which
+    not every reader decodes.
     """
     data.mkdir()
     now_ms = time.time_ns() // 1_000_000
@@ -113,7 +113,7 @@ def _moved(staging: Path, data: Path) -> Iterator[AddAction]:
 
 
 def _statistics(found: pq.FileMetaData) -> Mapping[str, object]:
-    """Return what lets readers skip the file: its offsets, and how many rows there are."""
+    """Return the number of rows, and the range of offsets by which readers can skip the file."""
     smallest: dict[str, int] = {}
     greatest: dict[str, int] = {}
     for index in range(found.num_columns):
@@ -131,7 +131,7 @@ def _statistics(found: pq.FileMetaData) -> Mapping[str, object]:
 
 
 def table_batches(folder: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield what the table holds."""
+    """Yield the rows of the table."""
     table = open_table(folder)
     if table is not None:
         yield from table.to_pyarrow_dataset().to_batches(columns=columns)

@@ -1,4 +1,4 @@
-"""What makes files survive a power cut, and how one folder takes another's place in one step."""
+"""Durable files: fsync, atomic replacement, locks, and the exchange of two folders."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _CANNOT: Final = (errno.EINVAL, errno.ENOSYS, errno.EXDEV)
 
 
 def sync_file(file: Path) -> None:
-    """Put the contents of a file on disk."""
+    """Sync the contents of a file."""
     with file.open("rb") as handle:
         os.fsync(handle.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names that were added to or removed from the folder survive a power cut."""
+    """Sync the names in a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -34,7 +34,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Put everything below a folder on disk, the folder's own names last."""
+    """Sync everything below a folder, then the folder itself."""
     for entry in folder.iterdir():
         if entry.is_dir():
             sync_tree(entry)
@@ -44,7 +44,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, after a power cut too."""
+    """Replace a file atomically and durably."""
     staging = path.with_name(path.name + ".tmp")
     with staging.open("w") as handle:
         handle.write(text)
@@ -56,7 +56,7 @@ def replace_text(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Yield whether the lock was free, and hold it then, at most as long as the process lives."""
+    """Lock a file if it is free, and yield whether it was; the lock ends with the process."""
     with path.open("ab") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,9 +67,9 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def exchange_folders(one: Path, other: Path) -> None:
-    """Let two folders change places: whoever looks sees the one or the other, never neither.
+    """Exchange two folders in one step, so that readers always find one of them.
 
-    Raises JobError where the system has no such step.
+    Raises JobError if the system or the file system cannot do that.
     """
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     number = errno.ENOSYS
@@ -82,7 +82,7 @@ def exchange_folders(one: Path, other: Path) -> None:
         number = ctypes.get_errno()
     if number in _CANNOT:
         raise JobError(
-            f"{one.parent} lies where two folders cannot change places in one step: that takes "
-            f"Linux and a local file system; the lake is as it was"
+            f"two folders in {one.parent} cannot be exchanged in one step: this needs Linux and a "
+            f"local file system; the lake is unchanged"
         )
     raise OSError(number, os.strerror(number), str(one))

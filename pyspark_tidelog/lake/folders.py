@@ -1,16 +1,15 @@
-"""Parquet and JSON lines in plain folders: a micro-batch owns one, and it appears whole.
+"""The sink for Parquet and JSON lines: one folder per micro-batch, which appears in one step.
 
     lake/
-        batches=0/batch_id=0/part-….parquet          the first thousand micro-batches
-        batches=0/batch_id=1/carrier=AA/part-….parquet
-        batches=1000/…
-        _tidelog-job.json                            whose lake it is
-        _writing/                                    what no reader should look at
+        batches=0/batch_id=0/part-....parquet          the first thousand micro-batches
+        batches=0/batch_id=1/carrier=AA/part-....parquet
+        batches=1000/...
+        _tidelog-job.json                              the identity of the job
+        _writing/                                      micro-batches that are not published yet
 
-Spark's own streaming file sink is exactly-once for Spark alone: after a crash every other reader of
-the folder sees records twice. Here any reader that lists files sees each record once. The folders
-of a thousand micro-batches are merged by putting another folder in the place of `batches=…` in one
-step; `_merged.json` in it says up to which micro-batch it goes.
+Spark's own streaming file sink is exactly-once only for Spark: after a crash all other readers see
+records twice. Here every reader that lists files sees each record once. Compaction replaces a
+`batches=` folder in one step; `_merged.json` in it holds the last micro-batch that was merged.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ MERGED: Final = "_merged.json"
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
-# Neither loses what a record has: Spark's defaults cut times to milliseconds (JSON) or write them
-# in a form that most readers call deprecated (Parquet), and leave null fields out.
+# Spark's defaults would truncate timestamps to milliseconds and omit null fields (JSON), or use a
+# deprecated type for timestamps (Parquet).
 _JSON_OPTIONS: Final = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
@@ -45,7 +44,7 @@ _PARQUET_TIMES: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MIC
 
 
 class DataFile(NamedTuple):
-    """A file of rows, and the columns that the names of its folders hold, as text."""
+    """A file of rows, and the columns in the names of its folders, as text."""
 
     path: Path
     partition: tuple[tuple[str, str | None], ...]
@@ -65,11 +64,11 @@ class FolderSink:
         return batch_id <= merged_through(group) or (group / f"batch_id={batch_id}").exists()
 
     def stage(self, rows: DataFrame, batch_id: int) -> None:
-        """Write beside the table, and put it on disk before anything says that it is there."""
+        """Write the micro-batch under `_writing`, and sync it."""
         write_files(rows, self.kind, self._staging(batch_id), self.partition_by)
 
     def publish(self, batch_id: int) -> None:
-        """Move the folder in; a micro-batch's second folder is never moved over its first."""
+        """Move the micro-batch's folder into the lake in one step."""
         group = self.folder / group_name(batch_id)
         if not group.exists():
             group.mkdir()
@@ -83,33 +82,33 @@ class FolderSink:
 
 
 def write_files(rows: DataFrame, kind: str, folder: Path, partition_by: Iterable[str]) -> None:
-    """Let Spark write the rows into a folder of data files and nothing else, durably."""
+    """Let Spark write the rows into a folder, remove Hadoop's own files from it, and sync it."""
     rows.sparkSession.conf.set(*_PARQUET_TIMES)
     writer = rows.write.mode("overwrite").format(kind).partitionBy(*partition_by)
     writer.options(**(_JSON_OPTIONS if kind == "json" else {})).save(str(folder))
     for file in folder.rglob("*"):
         if file.is_file() and file.name.startswith(("_", ".")):
-            file.unlink()  # checksums and markers of Hadoop's, which the last rename outdates
+            file.unlink()
     sync_tree(folder)
 
 
 def group_name(batch_id: int) -> str:
-    """Return the folder that a micro-batch's folder lies in."""
+    """Return the name of the folder that holds a micro-batch's folder."""
     return f"batches={batch_id - batch_id % GROUP_BATCHES}"
 
 
 def groups_of(folder: Path) -> list[Path]:
-    """Return the groups of micro-batches in a lake, the oldest first."""
+    """Return the `batches=` folders of a lake, oldest first."""
     return sorted(folder.glob("batches=*"), key=_number)
 
 
 def batches_of(group: Path) -> list[Path]:
-    """Return the micro-batches of a group, the oldest first."""
+    """Return the micro-batches in a `batches=` folder, oldest first."""
     return sorted(group.glob("batch_id=*"), key=_number)
 
 
 def merged_through(group: Path) -> int:
-    """Return the last micro-batch that compaction merged into the group's first, -1 if none."""
+    """Return the last micro-batch that compaction merged in this group, -1 if none."""
     try:
         return int(json.loads((group / MERGED).read_text())["through"])
     except FileNotFoundError:
@@ -119,7 +118,7 @@ def merged_through(group: Path) -> int:
 
 
 def data_files(folder: Path) -> Iterator[DataFile]:
-    """Yield the published files of a lake, in the order of their micro-batches."""
+    """Yield the published files of a lake, in the order of the micro-batches."""
     for group in groups_of(folder):
         for batch in batches_of(group):
             yield from files_below(batch)

@@ -1,6 +1,6 @@
-"""The columns that a sample of JSON values has.
+"""Infers the schema of a sample of JSON values.
 
-Whoever infers guesses; so what is uncertain is refused, with the field's name, and not made text.
+A field with two types is refused by name, instead of being stored as text.
 """
 
 from __future__ import annotations
@@ -9,33 +9,23 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    LongType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T  # noqa: N812 -- as everywhere in Spark
 
 from pyspark_tidelog.errors import JobError
 
 SAMPLE_RECORDS: Final = 1_000
-"""Of each partition, from where the job begins."""
+"""Per partition, from the offset at which the job begins."""
 
 _INT64: Final = 1 << 63
 
 
-def infer_schema(values: Iterable[bytes | None]) -> StructType:
-    """Return the columns of the JSON objects among the values; the rest would be quarantined.
+def infer_schema(values: Iterable[bytes | None]) -> T.StructType:
+    """Return the schema of the JSON objects among the values; the job quarantines all others.
 
     Integers are bigint, other numbers double, a field that is always null is text. Raises JobError
-    where there is nothing to see, or where a field has two types.
+    if there is no object, or if a field has two types.
     """
-    found: DataType = NullType()
+    found: T.DataType = T.NullType()
     for value in values:
         try:
             document = msgspec.json.decode(value or b"")
@@ -43,55 +33,55 @@ def infer_schema(values: Iterable[bytes | None]) -> StructType:
             continue
         if isinstance(document, dict):
             found = _merged("", found, _type_of("", document))
-    if not isinstance(found, StructType) or not found.fields:
+    if not isinstance(found, T.StructType) or not found.fields:
         raise JobError(
             "there is no JSON object among the first records to infer a schema from: give the "
             "schema, or leave it out to keep the values as they are"
         )
     settled = _settled(found)
-    assert isinstance(settled, StructType), "an object stays one"
+    assert isinstance(settled, T.StructType), "the type is a struct"
     return settled
 
 
-def _type_of(path: str, value: Any) -> DataType:  # noqa: ANN401 -- what JSON holds
+def _type_of(path: str, value: Any) -> T.DataType:  # noqa: ANN401 -- what JSON holds
     match value:
         case None:
-            return NullType()
+            return T.NullType()
         case bool():
-            return BooleanType()
+            return T.BooleanType()
         case int() if -_INT64 <= value < _INT64:
-            return LongType()
+            return T.LongType()
         case int() | float():
-            return DoubleType()
+            return T.DoubleType()
         case str():
-            return StringType()
+            return T.StringType()
         case list():
-            element: DataType = NullType()
+            element: T.DataType = T.NullType()
             for each in value:
                 element = _merged(f"{path}[]", element, _type_of(f"{path}[]", each))
-            return ArrayType(element)
+            return T.ArrayType(element)
         case _:
-            return StructType(
-                [StructField(n, _type_of(_joined(path, n), v)) for n, v in value.items()]
+            return T.StructType(
+                [T.StructField(n, _type_of(_joined(path, n), v)) for n, v in value.items()]
             )
 
 
-def _merged(path: str, one: DataType, other: DataType) -> DataType:
-    if one == other or isinstance(other, NullType):
+def _merged(path: str, one: T.DataType, other: T.DataType) -> T.DataType:
+    if one == other or isinstance(other, T.NullType):
         return one
     match one, other:
-        case NullType(), _:
+        case T.NullType(), _:
             return other
-        case (LongType(), DoubleType()) | (DoubleType(), LongType()):
-            return DoubleType()
-        case ArrayType(), ArrayType():
-            return ArrayType(_merged(f"{path}[]", one.elementType, other.elementType))
-        case StructType(), StructType():
+        case (T.LongType(), T.DoubleType()) | (T.DoubleType(), T.LongType()):
+            return T.DoubleType()
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(_merged(f"{path}[]", one.elementType, other.elementType))
+        case T.StructType(), T.StructType():
             types = {field.name: field.dataType for field in one.fields}
             for field in other.fields:
-                known = types.get(field.name, NullType())
+                known = types.get(field.name, T.NullType())
                 types[field.name] = _merged(_joined(path, field.name), known, field.dataType)
-            return StructType([StructField(name, found) for name, found in types.items()])
+            return T.StructType([T.StructField(name, found) for name, found in types.items()])
         case _:
             raise JobError(
                 f"the field {path} is {one.simpleString()} in one record and "
@@ -99,15 +89,15 @@ def _merged(path: str, one: DataType, other: DataType) -> DataType:
             )
 
 
-def _settled(found: DataType) -> DataType:
-    """Return the type with text for what was never anything but null."""
+def _settled(found: T.DataType) -> T.DataType:
+    """Return the type with string in place of null."""
     match found:
-        case NullType():
-            return StringType()
-        case ArrayType():
-            return ArrayType(_settled(found.elementType))
-        case StructType():
-            return StructType([StructField(f.name, _settled(f.dataType)) for f in found.fields])
+        case T.NullType():
+            return T.StringType()
+        case T.ArrayType():
+            return T.ArrayType(_settled(found.elementType))
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _settled(f.dataType)) for f in found.fields])
         case _:
             return found
 

@@ -1,9 +1,10 @@
-"""JSON values into columns: a value fits its schema or there is a sentence that says why not.
+"""Converts JSON values to rows of a schema, with a reason for each value that does not fit.
 
-A value fits if it is one JSON object whose fields have the types of the schema. A field that is
-missing or null becomes null, unless the schema says NOT NULL; a field that the schema does not name
-is left out. Nothing is converted but what JSON has no type for: dates and times are ISO 8601 text
-(UTC if they name no zone), decimals are numbers or text. A record without a value has nulls.
+A value fits if it is one JSON object whose fields have the types of the schema. A missing or null
+field becomes null, unless it is NOT NULL; fields that are not in the schema are ignored. Only types
+that JSON does not have are converted: dates and timestamps are ISO 8601 text (UTC without a time
+zone), decimals are numbers or text, binary is base64. A record without a value becomes a row of
+nulls.
 """
 
 from __future__ import annotations
@@ -16,63 +17,49 @@ from typing import Annotated, Any, Final, Required, TypedDict
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812 -- as everywhere in Spark
 
 from pyspark_tidelog.errors import OptionError
 
-_INTEGER_BITS: Final[dict[type[DataType], int]] = {
-    ByteType: 8,
-    ShortType: 16,
-    IntegerType: 32,
-    LongType: 64,
-}
-_INTEGER_ARROW: Final = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-_PLAIN: Final[dict[type[DataType], tuple[Any, pa.DataType]]] = {
-    StringType: (str, pa.string()),
-    BinaryType: (bytes, pa.binary()),  # base64 in JSON
-    BooleanType: (bool, pa.bool_()),
-    FloatType: (float, pa.float32()),
-    DoubleType: (float, pa.float64()),
-    DateType: (dt.date, pa.date32()),
-    TimestampType: (dt.datetime, pa.timestamp("us", tz="UTC")),
+
+def _integer(bits: int) -> Any:  # noqa: ANN401 -- a type form, made at run time
+    limit = 1 << bits - 1
+    return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+
+
+# What msgspec decodes, and the Arrow type.
+_SCALARS: Final[dict[type[T.DataType], tuple[Any, pa.DataType]]] = {
+    T.StringType: (str, pa.string()),
+    T.BinaryType: (bytes, pa.binary()),  # base64 in JSON
+    T.BooleanType: (bool, pa.bool_()),
+    T.ByteType: (_integer(8), pa.int8()),
+    T.ShortType: (_integer(16), pa.int16()),
+    T.IntegerType: (_integer(32), pa.int32()),
+    T.LongType: (_integer(64), pa.int64()),
+    T.FloatType: (float, pa.float32()),
+    T.DoubleType: (float, pa.float64()),
+    T.DateType: (dt.date, pa.date32()),
+    T.TimestampType: (dt.datetime, pa.timestamp("us", tz="UTC")),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Values as rows; where one does not fit, its row is null and `reasons` says why."""
+    """Values as rows; a row that does not fit is null and has a reason."""
 
     rows: pa.StructArray
     reasons: list[str | None]
 
 
 class JsonRows:
-    """Turns JSON objects into rows of one schema. Pickles, as executors need it."""
+    """Converts JSON objects to rows of one schema. It can be pickled to executors."""
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: T.StructType) -> None:
         self._schema = schema
         self._arrow_type = arrow_type_of(schema)
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(python_type_of(schema))
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_python_type_of(schema))
 
-    def __reduce__(self) -> tuple[type[JsonRows], tuple[StructType]]:
+    def __reduce__(self) -> tuple[type[JsonRows], tuple[T.StructType]]:
         return JsonRows, (self._schema,)
 
     def fit(self, values: Iterable[bytes | None]) -> Fitted:
@@ -98,7 +85,7 @@ class JsonRows:
         return row, None
 
     def _one_by_one(self, rows: list[dict[str, Any] | None], reasons: list[str | None]) -> Fitted:
-        """Find the rows that are right as JSON and yet too much for their columns."""
+        """Find the rows that are valid JSON of the schema but exceed an Arrow type."""
         for index, row in enumerate(rows):
             try:
                 pa.array([row], self._arrow_type)
@@ -107,76 +94,60 @@ class JsonRows:
         return Fitted(pa.array(rows, self._arrow_type), reasons)
 
 
-def arrow_type_of(data_type: DataType) -> pa.DataType:
-    """Return the Arrow type of a column; raise OptionError for one that JSON cannot fill."""
-    plain = _PLAIN.get(type(data_type))
-    if plain is not None:
-        return plain[1]
-    if type(data_type) in _INTEGER_BITS:
-        return _INTEGER_ARROW[_INTEGER_BITS[type(data_type)]]
+def arrow_type_of(data_type: T.DataType) -> pa.DataType:
+    """Return the Arrow type of a column; raise OptionError for one that JSON cannot have."""
+    if type(data_type) in _SCALARS:
+        return _SCALARS[type(data_type)][1]
     match data_type:
-        case DecimalType():
+        case T.DecimalType():
             return pa.decimal128(data_type.precision, data_type.scale)
-        case ArrayType():
+        case T.ArrayType():
             return pa.list_(arrow_type_of(data_type.elementType))
-        case MapType() if isinstance(data_type.keyType, StringType):
+        case T.MapType() if isinstance(data_type.keyType, T.StringType):
             return pa.map_(pa.string(), arrow_type_of(data_type.valueType))
-        case StructType():
+        case T.StructType():
             return pa.struct([(f.name, arrow_type_of(f.dataType)) for f in data_type.fields])
         case _:
             raise OptionError(
                 f"a column of JSON values cannot be {data_type.simpleString()}: it can be string, "
-                f"binary, boolean, a number, date, timestamp, array, struct or map<string, …>"
+                f"binary, boolean, a number, date, timestamp, array, struct or map<string, ...>"
             )
 
 
-def nullable(data_type: DataType) -> DataType:
-    """Return the type with null allowed everywhere, as columns of a table have it.
-
-    What must not be null is asked of the values; a table promises it to nobody.
-    """
+def nullable(data_type: T.DataType) -> T.DataType:
+    """Return the type with null allowed everywhere: NOT NULL holds for values, not for the lake."""
     match data_type:
-        case ArrayType():
-            return ArrayType(nullable(data_type.elementType))
-        case MapType():
-            return MapType(data_type.keyType, nullable(data_type.valueType))
-        case StructType():
-            fields = [StructField(f.name, nullable(f.dataType)) for f in data_type.fields]
-            return StructType(fields)
+        case T.ArrayType():
+            return T.ArrayType(nullable(data_type.elementType))
+        case T.MapType():
+            return T.MapType(data_type.keyType, nullable(data_type.valueType))
+        case T.StructType():
+            fields = [T.StructField(f.name, nullable(f.dataType)) for f in data_type.fields]
+            return T.StructType(fields)
         case _:
             return data_type
 
 
-def python_type_of(data_type: DataType) -> Any:  # noqa: ANN401 -- a type form, made at run time
-    """Return what msgspec has to find in the JSON of a column."""
-    plain = _PLAIN.get(type(data_type))
-    if plain is not None:
-        return plain[0]
-    if type(data_type) in _INTEGER_BITS:
-        limit = 1 << _INTEGER_BITS[type(data_type)] - 1
-        return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+def _python_type_of(data_type: T.DataType) -> Any:  # noqa: ANN401 -- a type form, made at run time
+    """Return the type that msgspec decodes for a column; `arrow_type_of` has checked the column."""
     match data_type:
-        case DecimalType():
+        case T.DecimalType():
             return decimal.Decimal
-        case ArrayType():
-            element = python_type_of(data_type.elementType)
+        case T.ArrayType():
+            element = _python_type_of(data_type.elementType)
             return list[element | None] if data_type.containsNull else list[element]  # type: ignore[valid-type] # made at run time
-        case MapType():
-            value = python_type_of(data_type.valueType)
+        case T.MapType():
+            value = _python_type_of(data_type.valueType)
             return dict[str, value | None] if data_type.valueContainsNull else dict[str, value]  # type: ignore[valid-type] # made at run time
-        case StructType():
-            return _typed_dict(data_type)
+        case T.StructType():
+            fields: dict[str, Any] = {}
+            for each in data_type.fields:
+                found = _python_type_of(each.dataType)
+                fields[each.name] = found | None if each.nullable else Required[found]
+            make: Any = TypedDict  # its names are known at run time only
+            return make("Row", fields, total=False)
         case _:
-            raise AssertionError(f"arrow_type_of refuses {data_type}")
-
-
-def _typed_dict(struct: StructType) -> Any:  # noqa: ANN401 -- a type form, made at run time
-    fields: dict[str, Any] = {}
-    for each in struct.fields:
-        found = python_type_of(each.dataType)
-        fields[each.name] = found | None if each.nullable else Required[found]
-    make: Any = TypedDict  # its names are known at run time only
-    return make("Row", fields, total=False)
+            return _SCALARS[type(data_type)][0]
 
 
 def _in_a_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""A lake by its folder alone: the job that filled it left there what one has to know."""
+"""Opens a lake by its folder, to verify or compact it; the job left its properties there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pyspark_tidelog.source.stream_offsets import StreamOffset
 
 
 class Lake:
-    """What a job has filled; raises JobError for a folder that none has."""
+    """A lake that a job has written; raises JobError for any other folder."""
 
     def __init__(self, folder: str) -> None:
         self.folder = local_folder("the lake", folder)
@@ -44,10 +44,10 @@ class Lake:
         checkpoint: str | None = None,
         turn_offsets: int = TURN_OFFSETS,
     ) -> Verdict:
-        """Compare it with the log that `options` lead to (`url`, credentials, …).
+        """Compare the lake with the log that `options` lead to (`url`, credentials, ...).
 
-        With its checkpoint, whatever that says is done has to be there; without, everything between
-        the first and the last offset that is. Raises JobError where the log is another one.
+        With `checkpoint`, all offsets that it has committed must be in the lake; without it, all
+        between the lake's first and last offset. Raises JobError if the log is another one.
         """
         terms = self._identity.terms
         expected = None if checkpoint is None else self._done(checkpoint)
@@ -59,7 +59,7 @@ class Lake:
             if snapshot.topic_ids.get(topic) != topic_id:
                 raise JobError(
                     f"{self.folder} was filled from another topic {topic} than the service has "
-                    f"now: it was deleted and made again, or this is another service"
+                    f"now: the topic was deleted and created again, or this is another service"
                 )
         layout = self._layout()
         verifier = Verifier(
@@ -75,14 +75,14 @@ class Lake:
     def compact(
         self, *, target_bytes: int = TARGET_BYTES, vacuum_hours: int | None = None
     ) -> Compacted:
-        """Merge small files; the rows stay, each once.
+        """Merge small files.
 
-        `vacuum_hours` is for Delta: how long ago a file must have gone out of use to be removed.
+        `vacuum_hours` is for Delta: remove files that have been unused for so long.
         """
         if self.kind == "delta":
             return compact_delta(self.folder, target_bytes=target_bytes, vacuum_hours=vacuum_hours)
         if vacuum_hours is not None:
-            raise OptionError(f"a {self.kind} lake keeps no files out of use: vacuum is for delta")
+            raise OptionError(f"a {self.kind} lake has no unused files: vacuum is for delta")
         return compact_folders(
             self.kind, self.folder, job_lock=self.folder / LOCK_NAME, target_bytes=target_bytes
         )
@@ -90,7 +90,7 @@ class Lake:
     def _known(self) -> Identity:
         known = load_identity(self.folder)
         if known is None:
-            raise JobError(f"{self.folder} is not a lake: no job of tidelog has filled it")
+            raise JobError(f"{self.folder} is not a lake: no tidelog job has written it")
         return known
 
     def _layout(self) -> Layout:
@@ -107,7 +107,7 @@ class Lake:
             return None
         before = Path(self._identity.terms.sink.partition(":")[2])
         folder = Path(quarantine)
-        if folder.is_relative_to(before):  # it moves with the lake
+        if folder.is_relative_to(before):  # the lake may have been moved
             folder = self.folder / folder.relative_to(before)
         return StoredRows(
             "parquet", folder, layout.bad_rows, Layout(has_headers=layout.has_headers)
@@ -125,7 +125,7 @@ class Lake:
 
 
 def extents_of(offset: StreamOffset) -> dict[TopicPartition, Extent]:
-    """Return which offsets lie behind a stream that has come so far."""
+    """Return the offsets that a stream has read."""
     return {
         log: Extent(offset.initial[log], end)
         for log, end in offset.offsets.items()
@@ -134,7 +134,7 @@ def extents_of(offset: StreamOffset) -> dict[TopicPartition, Extent]:
 
 
 def _stream_offset(entry: Path) -> StreamOffset:
-    """Read an entry of Spark's log of offsets: a version, its own notes, a line for the source."""
+    """Parse an entry of Spark's offset log, whose last line is the source's offset."""
     try:
         return StreamOffset.from_json(json.loads(entry.read_text().splitlines()[-1]))
     except (OSError, ValueError, IndexError) as error:

@@ -1,9 +1,8 @@
-"""What a row of the lake is, and where a bad one goes.
+"""The columns of a row of the lake, and which records go to the quarantine.
 
-Without a schema a row is the record as the source has it. With one, the fields of the value are
-columns, and what the record itself says stands beside them with an underscore in front, so that no
-field of a value gets into its way. Records whose value does not fit go to the quarantine, as they
-were and with the reason.
+Without a schema a row has the columns of the source. With one, the fields of the value are columns,
+and those of the record follow with an underscore before their names, so that they do not collide
+with fields. Records whose value does not fit go to the quarantine, unchanged and with the reason.
 """
 
 from __future__ import annotations
@@ -17,17 +16,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- as everywhere in Spark
-from pyspark.sql.types import (
-    ByteType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T  # noqa: N812 -- the same
 
 from pyspark_tidelog.errors import JobError, OptionError
 from pyspark_tidelog.lake.json_rows import JsonRows, arrow_type_of, nullable
@@ -36,18 +25,18 @@ from pyspark_tidelog.records.columns import spark_schema
 REASON: Final = "reason"
 _FITTED: Final = "_tidelog_fitted"
 _ROW: Final = "row"
-_PARTITION_TYPES: Final = (StringType, ByteType, ShortType, IntegerType, LongType, DateType)
+_PARTITION_TYPES: Final = (T.StringType, T.IntegralType, T.DateType)
 
 
 class PartitionColumn(NamedTuple):
-    """A column that folders are named after; with an expression it is made for that."""
+    """A column in the names of folders; with an expression, an additional column."""
 
     name: str
     expression: str | None = None
 
 
 class Split(NamedTuple):
-    """One micro-batch as the lake has it, and what does not fit; None where everything does."""
+    """The rows of a micro-batch, and the records that do not fit; None without a schema."""
 
     rows: DataFrame
     bad: DataFrame | None
@@ -57,13 +46,13 @@ class Split(NamedTuple):
 class Layout:
     """The rows of one lake."""
 
-    values: StructType | None = None
+    values: T.StructType | None = None
     """The columns of the values; None keeps the values as they are."""
     partition_by: tuple[PartitionColumn, ...] = ()
     has_headers: bool = False
 
     def __post_init__(self) -> None:
-        """Raise OptionError where columns get into each other's way."""
+        """Raise OptionError if names of columns collide."""
         names = self.rows.fieldNames()
         lower = [name.lower() for name in names]
         for name in names:
@@ -73,41 +62,41 @@ class Layout:
             if column.expression is None and column.name not in names:
                 raise OptionError(
                     f"there is no column {column.name} to partition by: choose from "
-                    f"{', '.join(names)}, or say {column.name}=EXPRESSION"
+                    f"{', '.join(names)}, or use {column.name}=EXPRESSION"
                 )
             if column.expression is not None and column.name.lower() in lower:
-                raise OptionError(f"there is a column {column.name} already: name another")
+                raise OptionError(f"there is a column {column.name} already: use another name")
         if self.values is not None:
             arrow_type_of(self.values)
 
     @property
-    def rows(self) -> StructType:
-        """The columns of the lake, less those that are made for partitioning."""
+    def rows(self) -> T.StructType:
+        """The columns of the lake without those that only partition it."""
         record = spark_schema(include_headers=self.has_headers)
         if self.values is None:
             return record
         about = [
-            StructField(self.name_of(each.name), each.dataType)
+            T.StructField(self.name_of(each.name), each.dataType)
             for each in record.fields
             if each.name != "value"
         ]
-        return StructType([*_columns(self.values).fields, *about])
+        return T.StructType([*_columns(self.values).fields, *about])
 
     @property
-    def bad_rows(self) -> StructType:
+    def bad_rows(self) -> T.StructType:
         """The columns of the quarantine."""
         record = spark_schema(include_headers=self.has_headers)
-        return StructType([*record.fields, StructField(REASON, StringType())])
+        return T.StructType([*record.fields, T.StructField(REASON, T.StringType())])
 
     def name_of(self, column: str) -> str:
-        """Return what a column of the record is called in the lake."""
+        """Return the name that a column of the record has in the lake."""
         return column if self.values is None else f"_{column}"
 
     def partition_names(self) -> list[str]:
         return [column.name for column in self.partition_by]
 
     def partition_types(self) -> Mapping[str, pa.DataType]:
-        """Return the types of those columns of rows that are kept in the names of folders."""
+        """Return the types of those columns of `rows` that are in the names of folders."""
         return {
             column.name: arrow_type_of(self.rows[column.name].dataType)
             for column in self.partition_by
@@ -115,15 +104,15 @@ class Layout:
         }
 
     def split(self, records: DataFrame) -> Split:
-        """Return the rows and the bad records of a micro-batch, both still to be computed."""
+        """Return the rows and the bad records of a micro-batch, both evaluated lazily."""
         if self.values is None:
             return Split(self._partitioned(records), None)
-        judged = records.withColumn(_FITTED, _fitting(self.values)(records["value"]))
+        fitted = records.withColumn(_FITTED, _fitting(self.values)(records["value"]))
         is_good = F.col(f"{_FITTED}.{REASON}").isNull()
         names = [F.col(f"{_FITTED}.{_ROW}.`{_quoted(n)}`") for n in self.values.fieldNames()]
         about = [F.col(n).alias(self.name_of(n)) for n in records.columns if n != "value"]
-        bad = judged.where(~is_good).select(*records.columns, f"{_FITTED}.{REASON}")
-        return Split(self._partitioned(judged.where(is_good).select(*names, *about)), bad)
+        bad = fitted.where(~is_good).select(*records.columns, f"{_FITTED}.{REASON}")
+        return Split(self._partitioned(fitted.where(is_good).select(*names, *about)), bad)
 
     def _partitioned(self, rows: DataFrame) -> DataFrame:
         for column in self.partition_by:
@@ -141,7 +130,7 @@ class Layout:
 
 
 def parse_partition_column(text: str) -> PartitionColumn:
-    """Read `NAME` or `NAME=EXPRESSION`, the expression in Spark's SQL."""
+    """Parse `NAME` or `NAME=EXPRESSION`, the expression in Spark's SQL."""
     name, separator, expression = text.partition("=")
     name, expression = name.strip(), expression.strip()
     if not re.fullmatch(r"\w+", name) or (separator and not expression):
@@ -152,18 +141,18 @@ def parse_partition_column(text: str) -> PartitionColumn:
     return PartitionColumn(name, expression or None)
 
 
-def require_partition_type(name: str, data_type: DataType) -> None:
-    """Raise OptionError for a type that would not come back the same from a folder's name."""
+def require_partition_type(name: str, data_type: T.DataType) -> None:
+    """Raise OptionError for a type that cannot be restored from a folder's name."""
     if not isinstance(data_type, _PARTITION_TYPES):
         raise OptionError(
-            f"column {name} is {data_type.simpleString()}: what folders are named after is "
-            f"string, date or a whole number"
+            f"column {name} is {data_type.simpleString()}: a partition column must be string, "
+            f"date or an integer"
         )
 
 
-def _columns(values: StructType) -> StructType:
+def _columns(values: T.StructType) -> T.StructType:
     found = nullable(values)
-    assert isinstance(found, StructType), "a struct stays one"
+    assert isinstance(found, T.StructType), "the type is a struct"
     return found
 
 
@@ -171,10 +160,12 @@ def _quoted(name: str) -> str:
     return name.replace("`", "``")
 
 
-def _fitting(values: StructType) -> Any:  # noqa: ANN401 -- Spark's UDFs have no public type
-    """Return the function of Spark's that turns a value into its row, or the reason for none."""
-    returned = StructType([StructField(_ROW, _columns(values)), StructField(REASON, StringType())])
-    # Otherwise Spark computes it twice, once to filter and once to show.
+def _fitting(values: T.StructType) -> Any:  # noqa: ANN401 -- Spark's UDFs have no public type
+    """Return the Spark function that converts a value to its row, or to the reason for none."""
+    returned = T.StructType(
+        [T.StructField(_ROW, _columns(values)), T.StructField(REASON, T.StringType())]
+    )
+    # A deterministic function would be computed twice: once to filter, once for the result.
     return F.arrow_udf(  # type: ignore[attr-defined] # its stub is missing in PySpark
         _fitter(JsonRows(values)), returned
     ).asNondeterministic()
@@ -187,6 +178,6 @@ def _fitter(rows: JsonRows) -> Callable[[pa.Array], pa.Array]:
             [fitted.rows, pa.array(fitted.reasons, pa.string())], [_ROW, REASON]
         )
 
-    # Spark goes by the annotations, and cannot read them as the text they are here.
+    # Spark reads the annotations as types; in this module they would be text.
     fit.__annotations__ = {"values": pa.Array, "return": pa.Array}
     return fit

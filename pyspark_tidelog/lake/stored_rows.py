@@ -1,8 +1,4 @@
-"""The rows of a lake, read without Spark: what verifier and tests look at.
-
-Whatever the sink, rows come as Arrow in the same types and columns, so that they can be compared
-with each other and with the log.
-"""
+"""Reads the rows of a lake without Spark, as Arrow in the same types and columns for every kind."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ _ROWS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Rows of one kind, in one folder."""
+    """The rows in one folder: a lake, or its quarantine."""
 
     kind: str
     folder: Path
@@ -34,10 +30,7 @@ class StoredRows:
     layout: Layout
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield all rows with these columns, in no particular order, some thousands at a time.
-
-        Raises JobError where a file is not what a job wrote.
-        """
+        """Yield these columns of all rows, in any order; raise JobError for a file of no job."""
         wanted = pa.schema([(name, arrow_type_of(self.schema[name].dataType)) for name in columns])
         try:
             for batch in self._stored(columns):
@@ -72,7 +65,7 @@ class StoredRows:
                 yield pa.RecordBatch.from_struct_array(fitted.rows).select(held)
 
     def _with_partition(self, batch: pa.RecordBatch, file: DataFile) -> pa.RecordBatch:
-        """Put the columns back that are kept in the names of folders."""
+        """Add the columns whose values are in the names of folders."""
         types = self.layout.partition_types()
         for name, text in file.partition:
             if name in types:

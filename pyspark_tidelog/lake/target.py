@@ -1,8 +1,7 @@
-"""What a sink promises, and which there are.
+"""The lake that a job writes to (`--to`), and the interface of its sinks.
 
-A micro-batch is staged where no reader looks, then published in one step; one that is there already
-is left alone. So whoever repeats a micro-batch after a crash, at whatever instant that was, ends
-with each record once.
+A micro-batch is staged where readers do not look, and then published in one step, unless it is
+published already. So a micro-batch that is repeated after a crash is in the lake once.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ KINDS: Final = ("parquet", "delta", "json")
 
 
 class Sink(Protocol):
-    """Takes micro-batches by number, each once."""
+    """Stores each micro-batch once, by its number."""
 
     def has(self, batch_id: int) -> bool:
         """Whether the micro-batch is published."""
 
     def stage(self, rows: DataFrame, batch_id: int) -> None:
-        """Compute the micro-batch and write it where no reader looks; durable afterwards."""
+        """Compute the micro-batch and write it durably where readers do not look."""
 
     def publish(self, batch_id: int) -> None:
-        """Make what was staged part of the lake in one step; durable afterwards."""
+        """Add the staged micro-batch to the lake durably, in one step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What `--to` says."""
+class Target:
+    """The value of `--to`."""
 
     kind: str
     folder: Path
@@ -43,30 +42,21 @@ class Place:
         return f"{self.kind}:{self.folder}"
 
 
-def parse_place(text: str) -> Place:
-    """Read `parquet:PATH`, `delta:PATH` or `json:PATH`; raise OptionError for anything else."""
+def parse_target(text: str) -> Target:
+    """Parse `parquet:PATH`, `delta:PATH` or `json:PATH`; raise OptionError for anything else."""
     kind, separator, path = text.partition(":")
     if kind not in KINDS or not separator or not path:
         raise OptionError(
             f"the sink must be {', '.join(f'{k}:PATH' for k in KINDS[:-1])} or {KINDS[-1]}:PATH, "
             f"not {text!r}"
         )
-    return Place(kind, local_folder("the path of the sink", path))
-
-
-def put(sink: Sink, rows: DataFrame, batch_id: int) -> bool:
-    """Bring a micro-batch in; return whether it was not there yet."""
-    if sink.has(batch_id):
-        return False
-    sink.stage(rows, batch_id)
-    sink.publish(batch_id)
-    return True
+    return Target(kind, local_folder("the path of the sink", path))
 
 
 def require_delta() -> None:
-    """Raise OptionError where delta-rs is not installed."""
+    """Raise OptionError if delta-rs is not installed."""
     try:
-        import deltalake  # noqa: F401, PLC0415 -- whether it is there is the question
+        import deltalake  # noqa: F401, PLC0415 -- checks whether it is installed
     except ImportError as error:
         raise OptionError(
             "delta: needs delta-rs: run pip install 'pyspark-tidelog[delta]'"

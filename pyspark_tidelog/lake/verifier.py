@@ -1,15 +1,16 @@
-"""The lake against the log: every offset once, and what is stored is what was sent.
+"""Compares a lake with its log: every offset is there once, with the same contents.
 
-Both sides are read once, in any order, and compared by a fingerprint of each row (64 bits of
-SipHash with a key of this process), eight bytes of memory an offset; a lake too large for that is
-compared in several turns. The log is read as the source reads it; a lake with a schema is compared
-with the log's values, brought into columns as the job does it.
+Both sides are read once, in any order, and compared by a fingerprint of each row: 64 bits of
+SipHash with a key of this process. It takes about ten bytes of memory per offset, so a large lake
+is compared in several turns. The log is read with the source's decoder. If the lake has a schema,
+the log's values are converted to columns as the job converts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,11 +27,11 @@ from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.tasks import OffsetRange
 
 TURN_OFFSETS: Final = 1 << 25
-"""Compared at a time: 300 MB."""
+"""Offsets compared in one turn, which takes 300 MB."""
 
 
 class Difference(NamedTuple):
-    """Where lake and log part."""
+    """One offset at which lake and log differ."""
 
     log: TopicPartition
     offset: int
@@ -38,7 +39,7 @@ class Difference(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What is wrong there."""
+        """The difference in words."""
         what = {
             "missing": "is not in the lake",
             "repeated": "is in the lake more than once",
@@ -50,25 +51,25 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What a comparison found."""
+    """The result of a comparison."""
 
     rows: int = 0
-    """In the lake and in the log, the same in both."""
+    """Rows that are the same in lake and log."""
     quarantined: int = 0
-    """Of these, in the quarantine."""
+    """Those of them that are in the quarantine."""
     missing: int = 0
     repeated: int = 0
     different: int = 0
     unknown: int = 0
     behind: int = 0
-    """Offsets of the log after the last of the lake: a job that goes on will bring them."""
+    """Offsets of the log after the lake's last, which the job has not read yet."""
     gone: int = 0
-    """Rows whose records the log has no more, by retention: nothing to compare them with."""
+    """Rows whose records retention has deleted from the log, so they cannot be compared."""
     first: Difference | None = None
 
     @property
     def is_same(self) -> bool:
-        """Whether lake and log agree as far as the lake goes."""
+        """Whether lake and log agree up to the lake's last offset."""
         return self.first is None
 
     def note(
@@ -83,7 +84,7 @@ class Verdict:
 
 
 class Extent(NamedTuple):
-    """Which offsets of a log are to be there; `end` is exclusive."""
+    """A range of offsets; `end` is exclusive."""
 
     start: int
     end: int
@@ -91,14 +92,14 @@ class Extent(NamedTuple):
 
 @dataclass(slots=True)
 class _Window:
-    """The offsets of one log that are compared in one turn."""
+    """The offsets of one partition that are compared in one turn."""
 
     log: TopicPartition
     start: int
     end: int
     prints: NDArray[np.uint64] = field(init=False)
     counts: NDArray[np.uint8] = field(init=False)
-    """How often each offset is in lake or quarantine, at most 255 times."""
+    """How often each offset is in lake or quarantine, at most 255."""
     is_bad: NDArray[np.bool_] = field(init=False)
 
     def open(self) -> None:
@@ -122,7 +123,7 @@ class Verifier:
 
     rows: StoredRows
     bad_rows: StoredRows | None
-    """The quarantine, of a lake with a schema."""
+    """The quarantine of a lake with a schema."""
     layout: Layout
     options: Options
     snapshot: LogSnapshot
@@ -131,8 +132,8 @@ class Verifier:
     def verify(self, expected: Mapping[TopicPartition, Extent] | None = None) -> Verdict:
         """Compare everything.
 
-        `expected` says what has to be there, as a checkpoint knows; without it that is whatever
-        lies between the first and the last offset of each log in the lake.
+        `expected` are the offsets that must be in the lake, from the job's checkpoint; without it,
+        those between the first and the last offset of each partition in the lake.
         """
         verdict = Verdict()
         found = self._extents(verdict)
@@ -147,10 +148,11 @@ class Verifier:
         return verdict
 
     def _extents(self, verdict: Verdict) -> dict[TopicPartition, Extent]:
-        """Return which offsets of each log are there, from the first to the last."""
+        """Return the first and the last offset of each partition in the lake."""
         extents: dict[TopicPartition, Extent] = {}
         for stored in self._stored():
-            for log, offsets in _by_log(stored, self._place_columns(stored)):
+            batches = stored.batches(self._place_columns(stored))
+            for log, offsets, _ in chain.from_iterable(map(_logs_in, batches)):
                 marks = self.snapshot.marks.get(log)
                 if marks is None:
                     verdict.note("unknown", log, offsets)
@@ -213,18 +215,13 @@ class Verifier:
 
     def _records(self, window: _Window) -> Iterator[pa.RecordBatch]:
         log = window.log
-        split = OffsetRange(
-            log.topic,
-            log.partition,
-            window.start,
-            window.end,
-            self.snapshot.topic_ids.get(log.topic, ""),
-        )
+        topic_id = self.snapshot.topic_ids.get(log.topic, "")
+        wanted = OffsetRange(log.topic, log.partition, window.start, window.end, topic_id)
         columns = spark_schema(include_headers=self.layout.has_headers).fieldNames()
-        yield from read_range(self.options, columns, split)
+        yield from read_range(self.options, columns, wanted)
 
     def _expected(self, records: pa.RecordBatch, is_bad: NDArray[np.bool_]) -> NDArray[np.uint64]:
-        """Return the fingerprints the records ought to have where the lake has them."""
+        """Return the fingerprints that the records must have in the lake or the quarantine."""
         if self.layout.values is None:
             return _prints(self._as_rows(records))
         assert self.bad_rows is not None, "a lake with a schema has a quarantine"
@@ -232,13 +229,13 @@ class Verifier:
         does_fit = np.array([reason is None for reason in fitted.reasons], np.bool_)
         as_row = _prints(self._as_rows(records, fitted.rows))
         as_bad = _prints(records.select(self._content_columns(self.bad_rows)))
-        # A record on the wrong side of the quarantine must not look right there: no print is 0.
+        # No fingerprint is 0, so a record that is wrongly in or out of the quarantine differs.
         return np.where(does_fit == is_bad, np.uint64(0), np.where(is_bad, as_bad, as_row))
 
     def _as_rows(
         self, records: pa.RecordBatch, fitted: pa.StructArray | None = None
     ) -> pa.RecordBatch:
-        """Return the records with the lake's columns and names."""
+        """Return the records with the columns of the lake."""
         columns = {self.layout.name_of(n): records.column(n) for n in records.schema.names}
         if fitted is not None:
             columns |= dict(zip(fitted.type.names, fitted.flatten(), strict=True))
@@ -261,18 +258,10 @@ class Verifier:
         return [name for name in stored.schema.fieldNames() if name not in places]
 
 
-def _by_log(
-    stored: StoredRows, columns: list[str]
-) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
-    for batch in stored.batches(columns):
-        for log, offsets, _ in _logs_in(batch):
-            yield log, offsets
-
-
 def _logs_in(
     batch: pa.RecordBatch,
 ) -> Iterator[tuple[TopicPartition, NDArray[np.int64], NDArray[np.bool_]]]:
-    """Yield each log of a batch whose first columns are topic, partition and offset."""
+    """Yield each partition in a batch whose first columns are topic, partition and offset."""
     topics, partitions, offsets = (batch.column(index) for index in range(3))
     numbers = np.asarray(partitions)
     coded = topics.dictionary_encode()
@@ -291,10 +280,10 @@ def _prints(rows: pa.RecordBatch) -> NDArray[np.uint64]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return times as numbers: they are compared, not shown, and datetime ends in the year 9999."""
+    """Return timestamps as numbers, because datetime ends in the year 9999."""
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
 def _without_empty(column: pa.Array) -> pa.Array:
-    """Return text as folder names keep it: there the empty text is no text."""
+    """Return text as folder names hold it: the empty text becomes null."""
     return pa.array([text or None for text in column.to_pylist()], pa.string())

@@ -1,7 +1,7 @@
-"""The columns of the source: those of Spark's Kafka source, as Spark types and as Arrow arrays.
+"""The columns of the source, as Spark types and as Arrow arrays: those of Spark's Kafka source.
 
-A user may give a schema with fewer columns, or in another order: PySpark offers a Python source no
-column pruning, and this is the projection that replaces it.
+PySpark offers a Python source no column pruning. A user can give a schema with fewer columns
+instead.
 """
 
 from __future__ import annotations
@@ -12,17 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812 -- as everywhere in Spark
 
 from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.partitions import TopicPartition
@@ -31,17 +21,16 @@ from pyspark_tidelog.records.varints import Bytes, Int64s, RecordError
 
 HEADERS: Final = "headers"
 
-_SPARK_TYPES: Final[dict[str, DataType]] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    HEADERS: ArrayType(
-        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-    ),
+_HEADER: Final = [T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]
+_SPARK_TYPES: Final[dict[str, T.DataType]] = {
+    "key": T.BinaryType(),
+    "value": T.BinaryType(),
+    "topic": T.StringType(),
+    "partition": T.IntegerType(),
+    "offset": T.LongType(),
+    "timestamp": T.TimestampType(),
+    "timestampType": T.IntegerType(),
+    HEADERS: T.ArrayType(T.StructType(_HEADER)),
 }
 
 _HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -58,14 +47,14 @@ _ARROW_TYPES: Final[dict[str, pa.DataType]] = {
 assert _SPARK_TYPES.keys() == _ARROW_TYPES.keys(), "every column has both types"
 
 
-def spark_schema(*, include_headers: bool) -> StructType:
-    """Return the schema of a query that asked for no columns of its own."""
+def spark_schema(*, include_headers: bool) -> T.StructType:
+    """Return the schema of a query without a schema of its own."""
     names = [name for name in _SPARK_TYPES if include_headers or name != HEADERS]
-    return StructType([StructField(name, _SPARK_TYPES[name]) for name in names])
+    return T.StructType([T.StructField(name, _SPARK_TYPES[name]) for name in names])
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
-    """Return the columns a schema asks for; raise OptionError for any that does not exist."""
+def columns_of(schema: T.StructType) -> tuple[str, ...]:
+    """Return the columns of a schema; raise OptionError for one that the source does not have."""
     for field in schema.fields:
         expected = _SPARK_TYPES.get(field.name)
         if expected is None:
@@ -83,7 +72,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
 
 
 class ColumnBuilder:
-    """Turns located records of one log into RecordBatches with the wanted columns."""
+    """Builds RecordBatches with the requested columns from located records of one partition."""
 
     def __init__(self, log: TopicPartition, columns: Sequence[str]) -> None:
         self._log = log
@@ -91,15 +80,13 @@ class ColumnBuilder:
         self._schema = pa.schema([pa.field(name, _ARROW_TYPES[name]) for name in columns])
 
     def build(self, data: bytes | bytearray, records: RecordFields) -> pa.RecordBatch:
-        """Return the records as Arrow; keys and values are copied out of `data`."""
+        """Return the records as Arrow; keys and values are copied from `data`."""
         buffer = pa.py_buffer(data)
         makers: dict[str, Callable[[], pa.Array]] = {
             "key": lambda: _gather(buffer, records.key_positions, records.key_lengths),
             "value": lambda: _gather(buffer, records.value_positions, records.value_lengths),
             "topic": lambda: pa.repeat(self._log.topic, len(records)),
-            "partition": lambda: pa.repeat(
-                pa.scalar(self._log.partition, pa.int32()), len(records)
-            ),
+            "partition": lambda: pa.repeat(np.int32(self._log.partition), len(records)),
             "offset": lambda: pa.array(records.offsets),
             "timestamp": lambda: _microseconds(records.timestamps),
             "timestampType": lambda: pa.array(records.timestamp_types.astype(np.int32)),
@@ -116,14 +103,14 @@ def _microseconds(milliseconds: Int64s) -> pa.Array:
 
 
 def _gather(buffer: pa.Buffer, positions: Int64s, lengths: Int64s) -> pa.Array:
-    """Copy the byte strings out of the buffer, without a Python object for any of them.
+    """Copy byte strings from the buffer, without a Python object for each.
 
-    The buffer is seen as one array of twice as many strings, each wanted one followed by the gap up
-    to the next; Arrow's `take` of the even ones makes the copy. A null is a missing index.
+    The buffer is viewed as an array of twice as many strings: each string, then the gap up to the
+    next one. Arrow's `take` copies the even ones; a null is a null index.
     """
     count = len(positions)
     is_null = lengths < 0
-    if is_null.all():  # as all keys are where none was sent
+    if is_null.all():  # topics without keys
         return pa.nulls(count, pa.binary())
     bounds = np.empty(2 * count + 1, np.int32)
     bounds[0:-1:2] = positions

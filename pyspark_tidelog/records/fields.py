@@ -1,13 +1,13 @@
-"""Where the fields of many records lie, found for all of them at once.
+"""Locates the fields of many records at once.
 
-A record of a batch v2 is a chain of zigzag varints:
+A record of a batch v2 is a sequence of zigzag varints and bytes:
 
     length  attributes(1)  timestamp_delta  offset_delta  key_length key  value_length value
     headers_count [headers]
 
-`walk` finds where each begins; everything here is NumPy over all records of a group of batches.
-Nothing is believed: a field must end where the next begins, so damaged bytes are found here and
-never become values, with the checksum or without.
+`boundaries` finds where each record begins; this module is NumPy over all records of a group of
+batches. Each field must end where the next begins, so damaged bytes are found even if checksums are
+not checked.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pyspark_tidelog.records.varints import Bytes, Int64s, RecordError, read_var
 class RecordFields:
     """Positions, lengths and numbers of the records of a group, one array element per record.
 
-    Positions count from the start of the buffer; a length of -1 is a null.
+    Positions are relative to the buffer; a length of -1 is a null.
     """
 
     begins: Int64s
-    """Behind the length."""
+    """After the length."""
     ends: Int64s
     offsets: Int64s
     timestamps: Int64s
     """Milliseconds."""
     timestamp_types: Int64s
-    """0 create time, 1 log append time, as in Spark's Kafka source."""
+    """0 is create time, 1 is log append time, as in Spark's Kafka source."""
     key_positions: Int64s
     key_lengths: Int64s
     value_positions: Int64s
@@ -56,7 +56,7 @@ class RecordFields:
 
 @dataclass(frozen=True, slots=True)
 class HeaderFields:
-    """The headers of all records in a row; those of record i are `bounds[i]` to `bounds[i + 1]`."""
+    """The headers of all records; record i has those from `bounds[i]` to `bounds[i + 1]`."""
 
     bounds: Int64s
     key_positions: Int64s
@@ -70,7 +70,7 @@ def locate_records(
     frames: Sequence[BatchFrame],
     payloads: Sequence[tuple[int, int]],
 ) -> RecordFields:
-    """Find every record of the batches, whose uncompressed payloads lie in `data`.
+    """Locate every record of the batches, whose uncompressed payloads are in `data`.
 
     Raises RecordError unless the payloads are exactly the records that the batch headers announce.
     """
@@ -79,7 +79,7 @@ def locate_records(
         begins, ends = find_records(data, frames, payloads)
         found = _locate(np.frombuffer(data, np.uint8), begins, ends)
     except IndexError as error:
-        raise RecordError("a record runs beyond the end of its batch") from error
+        raise RecordError("a record extends beyond the end of its batch") from error
     timestamp_deltas, offset_deltas, rest = found
     _verify_offsets(offset_deltas, frames, counts)
     offsets = _spread([frame.base_offset for frame in frames], counts) + offset_deltas
@@ -92,7 +92,7 @@ def locate_records(
 
 
 def locate_headers(octets: Bytes, records: RecordFields) -> HeaderFields:
-    """Find every header of the records; raises RecordError where one ends elsewhere than those."""
+    """Locate every header of the records; raise RecordError if they do not end with them."""
     counts = records.header_counts
     bounds = np.zeros(len(records) + 1, np.int64)
     np.cumsum(counts, out=bounds[1:])
@@ -101,7 +101,7 @@ def locate_headers(octets: Bytes, records: RecordFields) -> HeaderFields:
     remaining = np.flatnonzero(counts > 0)
     nth = 0
     try:
-        # One pass for the first header of every record that has one, one for the second, and so on.
+        # Pass n locates header n of every record that has one.
         while remaining.size:
             slots = bounds[remaining] + nth
             lengths, keys = read_varints(octets, cursors[remaining])
@@ -112,7 +112,7 @@ def locate_headers(octets: Bytes, records: RecordFields) -> HeaderFields:
             nth += 1
             remaining = remaining[counts[remaining] > nth]
     except IndexError as error:
-        raise RecordError("a header runs beyond the end of its batch") from error
+        raise RecordError("a header extends beyond the end of its batch") from error
     _verify_headers(records, bounds, found, cursors)
     return HeaderFields(bounds, *found)
 
@@ -120,7 +120,7 @@ def locate_headers(octets: Bytes, records: RecordFields) -> HeaderFields:
 def _locate(
     octets: Bytes, begins: Int64s, ends: Int64s
 ) -> tuple[Int64s, Int64s, tuple[Int64s, ...]]:
-    """Return timestamp deltas, offset deltas and the positions and lengths of what follows them."""
+    """Return timestamp deltas, offset deltas, and positions and lengths of the other fields."""
     sizes = ends - begins
     timestamp_deltas, cursors = read_varints(octets, begins + 1)
     offset_deltas, cursors = read_varints(octets, cursors)
@@ -131,30 +131,30 @@ def _locate(
     counts, header_positions = read_varints(octets, value_positions + np.maximum(value_lengths, 0))
     is_sound = (key_lengths >= -1) & (key_lengths <= sizes)
     is_sound &= (value_lengths >= -1) & (value_lengths <= sizes)
-    # A header takes two bytes at least; without headers the record ends here.
+    # A header takes at least two bytes; a record without headers ends here.
     room = ends - header_positions
     is_sound &= (counts >= 0) & (2 * counts <= room) & ((counts > 0) | (room == 0))
     if not is_sound.all():
         index = int(np.argmin(is_sound))
-        raise RecordError(f"record {index} of the group does not hold together")
+        raise RecordError(f"record {index} of the group is inconsistent")
     rest = (key_positions, key_lengths, value_positions, value_lengths, counts, header_positions)
     return timestamp_deltas, offset_deltas, rest
 
 
 def _spread(numbers: Sequence[int], counts: Int64s) -> Int64s:
-    """Give every record the number of its batch."""
+    """Repeat the number of each batch for each of its records."""
     return np.repeat(np.array(numbers, np.int64), counts)
 
 
 def _verify_offsets(deltas: Int64s, frames: Sequence[BatchFrame], counts: Int64s) -> None:
-    """Raise RecordError unless offsets rise inside each batch and stay inside its range."""
+    """Raise RecordError unless offsets increase within each batch and stay within its range."""
     spans = _spread([frame.next_offset - frame.base_offset for frame in frames], counts)
     if ((deltas < 0) | (deltas >= spans)).any():
-        raise RecordError("an offset lies outside of its batch")
+        raise RecordError("an offset is outside its batch")
     rises = np.diff(deltas) > 0
-    rises[np.cumsum(counts)[:-1] - 1] = True  # from one batch to the next the deltas start again
+    rises[np.cumsum(counts)[:-1] - 1] = True  # deltas restart with each batch
     if not rises.all():
-        raise RecordError("offsets do not rise inside a batch")
+        raise RecordError("offsets do not increase within a batch")
 
 
 def _verify_headers(

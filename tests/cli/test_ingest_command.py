@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.client.commands.session import EXIT_REFUSED
-from pyspark_tidelog import ingest
+from pyspark_tidelog.ingest import runner
 from tests.cli.conftest import Run, objects
 from tests.support.raw import until
 
@@ -69,8 +69,8 @@ def test_a_job_that_is_interrupted_while_it_waits_for_spark_says_so(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One object a line: the failed start, then the end of a run that brought nothing."""
-    monkeypatch.setattr(ingest, "local_session", no_spark)
-    monkeypatch.setattr(ingest, "_FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(runner, "local_session", no_spark)
+    monkeypatch.setattr(runner, "_FIRST_PAUSE_S", 60.0)
     run("create", "piers")
     figures = tmp_path / "job.prom"
 
@@ -107,7 +107,7 @@ def test_a_job_that_cannot_begin_fails_with_the_code_that_fits(
     message: str,
 ) -> None:
     """What may be there the next time exits with 1; what is wrong with the command does not."""
-    monkeypatch.setattr(ingest, "local_session", no_spark)
+    monkeypatch.setattr(runner, "local_session", no_spark)
     run("create", "quays")
     ended = run(*job(tmp_path, topic), *more)
     assert (ended.exit_code, message in ended.stderr) == (exit_code, True), ended.stderr

@@ -58,7 +58,7 @@ def test_a_lake_is_compared_with_its_log(run: Run, lake: HandMadeLake) -> None:
     assert "1 repeated; the first: topic" in told.stdout
     told = run("lake", "verify", str(lake.folder.parent))
     assert told.exit_code == 1
-    assert "is not a lake: no job of tidelog has filled it" in told.stderr
+    assert "is not a lake: no tidelog job has written it" in told.stderr
 
 
 def test_a_lake_is_compacted(run: Run, lake: HandMadeLake) -> None:

@@ -61,7 +61,7 @@ def test_retention_that_overtakes_the_job_is_told_or_passed_over(
     trouble.give_up(70)
     with pytest.raises(JobFailed, match=r"offsets 50 to 69 of topic .* were deleted") as lost:
         run(trouble.job(), spark=spark)
-    assert lost.value.is_lasting
+    assert lost.value.is_permanent
     assert run(trouble.job(fail_on_data_loss=False), spark=spark).rows == 30
     assert trouble.verdict() == Verdict(rows=30, gone=50)
 
@@ -72,7 +72,7 @@ def test_an_expression_that_cannot_be_computed_costs_nothing(
     """It is named in a sentence before anything is planned, and may be mended."""
     with pytest.raises(JobError, match=r"^day=date\(nothing\) cannot be computed: .*nothing"):
         run(trouble.job(partition_by=("day=date(nothing)",)), spark=spark)
-    with pytest.raises(OptionError, match="column key is binary: what folders are named after is"):
+    with pytest.raises(OptionError, match="column key is binary: a partition column must be"):
         run(trouble.job(partition_by=("key",)), spark=spark)
     run(trouble.job(partition_by=("day=date(timestamp)",)), spark=spark)
     assert trouble.verdict() == Verdict(rows=50)
@@ -103,7 +103,7 @@ def test_a_full_disk_is_told_and_once_there_is_room_nothing_is_missing(
     ballast.write_bytes(b"x" * (900 << 10))
     for first in range(0, len(big), 100):
         trouble.tidelog.append(trouble.topic, big[first : first + 100])
-    with pytest.raises(JobFailed, match="there is no space left for the lake: make room and run"):
+    with pytest.raises(JobFailed, match="there is no space left for the lake: free some and run"):
         run(trouble.job(lake=lake), spark=spark)
     assert trouble.verdict(lake) == Verdict(rows=50, behind=500)
     ballast.unlink()

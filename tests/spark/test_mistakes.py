@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pyspark_tidelog.spark_errors import telling_words
+from pyspark_tidelog.spark_errors import root_cause
 from tests.support.kafka_batches import encode, numbered
 from tests.support.log_service import LogService, Reply, serving
 
@@ -101,9 +101,9 @@ def test_of_a_streams_failure_spark_tells_more_and_the_sentence_can_be_had(
     with pytest.raises(StreamingQueryException) as failed:
         query.trigger(availableNow=True).start().awaitTermination(120)
     assert "=== Streaming Query ===" in str(failed.value).partition(DAMAGE)[2]
-    words = telling_words(str(failed.value))
+    words = root_cause(str(failed.value))
     assert words.sentence.startswith(DAMAGE)
-    assert words.is_lasting
+    assert words.is_permanent
 
 
 def test_why_a_write_failed_is_the_last_line(spark: SparkSession) -> None:

@@ -198,8 +198,8 @@ def _run(
 
         report: IngestReport = run(job, tell, log_file=spark_log)
     except (JobFailed, ServiceError) as error:
-        is_lasting = isinstance(error, JobFailed) and error.is_lasting
-        raise Failure(str(error), EXIT_REFUSED if is_lasting else 1) from error
+        is_permanent = isinstance(error, JobFailed) and error.is_permanent
+        raise Failure(str(error), EXIT_REFUSED if is_permanent else 1) from error
     except TidelogError as error:
         raise Failure(str(error), EXIT_REFUSED) from error
     terminal.result({"event": "finished", **msgspec.to_builtins(report)}, finished(job, report))

@@ -63,7 +63,7 @@ def test_a_task_carries_a_key_and_shows_it_nowhere() -> None:
         ({"token": f"{SECRET}\nx: y"}, "option token: a key is one word of visible ASCII"),
         ({"tokenfile": "none-such"}, "tokenFile: none-such cannot be read here: No such file"),
         ({"clientkey": "x"}, "option clientKey needs the certificate it belongs to"),
-        ({"url": f"http://me:{SECRET}@x"}, "option url must be an address alone"),
+        ({"url": f"http://me:{SECRET}@x"}, "option url must be only an address"),
         ({"url": "https://x", "cafile": "none-such"}, "option caFile: no certificates can be read"),
         ({"url": "https://x", "clientcert": "none-such"}, "option clientCert: no certificate with"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark_tidelog.ingest.job import IngestEvent, IngestIdle, IngestProgress
 from pyspark_tidelog.ingest.lake_writer import Written
-from pyspark_tidelog.ingest.progress import Tally
+from pyspark_tidelog.ingest.progress import Progress
 
 
 def report(batch_id: int, second: int, *, is_idle: bool = False) -> SimpleNamespace:
@@ -41,7 +41,7 @@ def test_an_idle_query_is_asked_for_its_reports_once() -> None:
     told: list[IngestEvent] = []
     writer: Any = SimpleNamespace(written={0: Written(7, 2)})
     query: Any = Query()
-    tally = Tally(writer, told.append)
+    tally = Progress(writer, told.append)
     tally.add(query)
     query.reports += [report(0, 1), report(1, 2, is_idle=True)]
     for _ in range(5):

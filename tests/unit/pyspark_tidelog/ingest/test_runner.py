@@ -44,7 +44,7 @@ def planned(wanted: IngestJob) -> Plan:
     options = Options.parse(wanted.source_options())
     with ServiceClient(options.endpoint) as client:
         snapshot = snapshot_of(client, options.topics)
-        return Plan.make(wanted, Plan.place_of(wanted), options, client, snapshot)
+        return Plan.make(wanted, Plan.target_of(wanted), options, client, snapshot)
 
 
 def test_a_job_is_options_of_the_source(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_quarantine_without_a_schema_is_a_misunderstanding(
 ) -> None:
     """Nothing would ever go there."""
     service.make("t")
-    with pytest.raises(OptionError, match="a quarantine is for values that do not fit"):
+    with pytest.raises(OptionError, match="a quarantine holds values that do not fit"):
         run(replace(job(tmp_path, service.url), quarantine="bad"))
 
 
@@ -151,7 +151,7 @@ def test_a_failure_that_would_only_come_again_ends_the_run(tmp_path: Path) -> No
     lost = "pyspark_tidelog.errors.DataLossError: topic t was deleted"
     with pytest.raises(JobFailed, match="topic t was deleted") as failed:
         Restarts(tmp_path, lost, follow=True).go()
-    assert failed.value.is_lasting
+    assert failed.value.is_permanent
 
 
 def test_spark_in_a_hurry_is_started_again_a_few_times(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_an_empty_lake_and_a_folder_that_is_none(tmp_path: Path) -> None:
     """Nothing to merge is nothing done; anything else is refused."""
     lake = HandMadeLake(tmp_path)
     assert Lake(str(lake.folder)).compact() == Compacted()
-    with pytest.raises(JobError, match="is not a lake: no job of tidelog has filled it"):
+    with pytest.raises(JobError, match="is not a lake: no tidelog job has written it"):
         Lake(str(tmp_path))
 
 
@@ -163,6 +163,6 @@ def test_folders_change_places_in_one_step_or_not_at_all(
             """Know no `renameat2`."""
 
     monkeypatch.setattr("ctypes.CDLL", Elsewhere)
-    with pytest.raises(JobError, match="cannot change places in one step"):
+    with pytest.raises(JobError, match="cannot be exchanged in one step"):
         exchange_folders(tmp_path / "one", tmp_path / "other")
     assert (tmp_path / "one" / "other").exists()

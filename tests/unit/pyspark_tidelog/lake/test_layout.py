@@ -12,7 +12,7 @@ from pyspark_tidelog.lake.layout import (
     parse_partition_column,
     require_partition_type,
 )
-from pyspark_tidelog.lake.target import parse_place
+from pyspark_tidelog.lake.target import parse_target
 
 
 def test_without_a_schema_a_row_is_a_record() -> None:
@@ -59,7 +59,7 @@ def test_columns_in_each_others_way_are_refused(
 def test_columns_to_partition_by_may_be_made() -> None:
     """An equals sign in the expression is the expression's."""
     assert parse_partition_column("late = delay = 3") == PartitionColumn("late", "delay = 3")
-    with pytest.raises(OptionError, match="column x is double: what folders are named after"):
+    with pytest.raises(OptionError, match="column x is double: a partition column must be"):
         require_partition_type("x", parse_schema("x DOUBLE")["x"].dataType)
 
 
@@ -67,4 +67,4 @@ def test_columns_to_partition_by_may_be_made() -> None:
 def test_a_sink_that_does_not_exist_is_refused(text: str) -> None:
     """What can be written is said."""
     with pytest.raises(OptionError, match="must be"):
-        parse_place(text)
+        parse_target(text)

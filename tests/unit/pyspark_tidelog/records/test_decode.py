@@ -252,7 +252,7 @@ def test_without_checksums_damage_is_an_error_or_harmless_never_a_crash(
         (57, struct.pack(">i", -1), "a count or an offset in the header is negative"),
         (57, struct.pack(">i", 4), "5 records where the header says 4"),
         (21, struct.pack(">h", 5), "compression 5 does not exist"),
-        (23, struct.pack(">i", 2), "an offset lies outside of its batch"),
+        (23, struct.pack(">i", 2), "an offset is outside its batch"),
     ],
 )
 def test_a_wrong_header_is_named(position: int, value: bytes, reason: str) -> None:
@@ -268,15 +268,15 @@ def test_a_wrong_header_is_named(position: int, value: bytes, reason: str) -> No
     [
         (bytes([0xFF] * 6), "the length of a record has more than five bytes"),
         (bytes([24, 0]) + bytes([0x80] * 11), "a varint has more than ten bytes"),
-        (bytes([12, 0, 0, 0, 1, 0, 2]), "does not hold together"),  # a header announced, none there
-        (bytes([14, 0, 0, 0, 1, 0, 0, 0]), "does not hold together"),  # a byte left over
-        (bytes([14, 0, 0, 0, 5, 1, 0, 0]), "does not hold together"),  # a key length of -3
+        (bytes([12, 0, 0, 0, 1, 0, 2]), "is inconsistent"),  # a header announced, none there
+        (bytes([14, 0, 0, 0, 1, 0, 0, 0]), "is inconsistent"),  # a byte left over
+        (bytes([14, 0, 0, 0, 5, 1, 0, 0]), "is inconsistent"),  # a key length of -3
         (bytes([16, 0, 0, 0, 1, 0, 2, 3, 1]), "the headers of a record do not end"),
         (bytes([18, 0, 0, 0, 1, 0, 2, 2, 0xFF, 1]), "the key of a header is not UTF-8"),
-        (bytes([18, 0, 0, 0, 1, 0, 2, 0x7E, 1, 0]), "a header runs beyond|headers of a record"),
-        (bytes([0x7E, 0]), "runs beyond the end of its batch"),
-        (bytes([0x80]), "runs beyond the end of its batch"),
-        (bytes([0x80, 0x80]), "runs beyond the end of its batch"),
+        (bytes([18, 0, 0, 0, 1, 0, 2, 0x7E, 1, 0]), "a header extends beyond|headers of a record"),
+        (bytes([0x7E, 0]), "extends beyond the end of its batch"),
+        (bytes([0x80]), "extends beyond the end of its batch"),
+        (bytes([0x80, 0x80]), "extends beyond the end of its batch"),
     ],
 )
 def test_a_record_that_does_not_hold_together_is_named(record: bytes, reason: str) -> None:
@@ -306,7 +306,7 @@ def test_offsets_that_do_not_rise_are_damage() -> None:
     """Two records of one offset would break exactly-once downstream, so they do not pass."""
     record = bytes([12, 0, 0, 0, 1, 0, 0])
     batch = reframed(encode(numbered(2)), payload=record + record)
-    with pytest.raises(DamagedBatchError, match="offsets do not rise"):
+    with pytest.raises(DamagedBatchError, match="offsets do not increase"):
         decode_batches(batch)
 
 
