@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from app.api import reference_page
-from app.api.frame import App, Frame, path_as_sent
+from app.api.frame import Frame, path_as_sent
 from app.api.lifespan import lifespan
 from app.api.openapi.document import document
 from app.api.rest_v2.errors import error_answer, is_for_proxies
@@ -25,7 +25,7 @@ from app.api.rest_v2.router import router as kafka_rest_v2
 from app.api.routes import ROUTERS
 from app.api.routes.parameters import query_names, unknown_parameter
 from app.api.routes.shared import IDENTIFIED
-from app.http.answers import AnswerResponse
+from app.http.answers import AnswerResponse, App
 from app.http.problems import (
     MAX_ERRORS_LISTED,
     CommitTimedOut,
@@ -48,7 +48,7 @@ CLIENT_CLOSED_REQUEST: Final = 499  # nobody reads it; it is what the access log
 
 
 def create_api(service: Service, on_failure: Callable[[], None] | None = None) -> FastAPI:
-    """Return the FastAPI application: every operation, without the fast lane in front.
+    """Return the FastAPI application: every operation.
 
     `on_failure` is called on the event loop if the data directory cannot be opened.
     """

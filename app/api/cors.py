@@ -10,8 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.frame import App
-from app.http.answers import AnswerResponse
+from app.http.answers import AnswerResponse, App
 from app.http.problems import Forbidden, problem_answer
 from app.settings import Settings
 

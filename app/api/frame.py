@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import quote, unquote
 
-from app.http.answers import CODER, Message, Receive, Scope, Send
+from app.http.answers import CODER, App, Message, Receive, Scope, Send
 from app.http.request_checks import trace_of
 from app.operations.read.content_coding import coded
 from app.operations.service import Service
 from app.security.audit import CALLER_KEY
-
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 
 _AS_SENT: Final = "/%!$&'()*+,;=:@"
 

@@ -2,7 +2,7 @@
 
 The fast parsers understand what clients usually send. For anything else, malformed or merely odd,
 they return None: the request then goes to FastAPI, whose models judge it and explain what is
-wrong. So there is one place that refuses, and a fast lane that never guesses.
+wrong. So one place refuses, and the fast parsers never guess.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An HTTP answer as a value, and how it is sent: the fast lane and the routes share both."""
+"""An HTTP answer as a value, and how it is sent: every way in shares both."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 Body: TypeAlias = bytes | bytearray
 
@@ -64,7 +65,7 @@ def json_answer(body: bytes, *, status: int = 200, headers: Headers | None = Non
 
 
 class AnswerResponse(Response):
-    """An answer as what a route returns; sent exactly as the fast lane sends it.
+    """An answer as what a route returns; sent exactly as `HotTasks` sends it.
 
     The scope's `tidelog.coded`, if it is there, has the last word on it.
     """

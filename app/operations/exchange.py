@@ -31,7 +31,7 @@ CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 
 
 class Exchange:
-    """What fast lane and routes hand to an operation. `close` when the answer has been sent."""
+    """What hot requests and routes hand to an operation. `close` when the answer has been sent."""
 
     __slots__ = ("_budget", "_receive", "caller", "head", "service", "ticket")
 

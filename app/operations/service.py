@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from app.codecs.calls import ReadCall
 from app.codecs.events import Look, Page
@@ -48,13 +48,6 @@ MAX_PLACES: Final = 65_536
 
 MAX_OFFLINE_LOGS_TOLD: Final = 100
 """How many logs that could not be opened the readiness report names; it counts all of them."""
-
-
-class Target(NamedTuple):
-    """What a hot path stands for: the last piece of the path, and the partition."""
-
-    kind: str
-    place: Place
 
 
 class Service:
@@ -111,8 +104,6 @@ class Service:
         self._places: dict[tuple[str, int], Place] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sticky: dict[str, int] = {}
-        self.targets: dict[str, Target] = {}
-        """What the fast lane remembers of paths; see `Target`."""
         self._gauges()
         if settings.access_log:
             self.journal.observe(log_access)
@@ -266,7 +257,6 @@ class Service:
         """Drop what is remembered of a topic that was deleted; whoever waits on it is told."""
         self._sticky.pop(topic, None)
         gone = [key for key in self._places if key[0] == topic]
-        self.targets.clear()
         logs = [self._places.pop(key).log for key in gone]
         self.commits.abandon(logs, TopicNotFound(f"topic {topic} was deleted", topic=topic))
 

@@ -18,15 +18,15 @@ import uvicorn
 
 from app.api.application import create_api, framed
 from app.api.cors import with_cors
-from app.api.frame import App
+from app.http.answers import App
 from app.operations.service import Service
-from app.server.fast_lane import FastLane
 from app.server.malloc import CAN_GIVE_BACK, give_back_when_calm, share_heaps
 from app.server.site_guard import SiteGuard
 from app.server.tls import Certificates, tls_options
 from app.settings import Settings
 from app.wire.connections import TlsHandshake
 from app.wire.hot_appends import HotLane
+from app.wire.hot_tasks import HotTasks
 from app.wire.protocol import Protocol
 from engine.fs.filesystem import PosixFileSystem
 
@@ -38,9 +38,14 @@ SAFE_HEADERS = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-r
 
 
 def compose(service: Service, on_failure: Callable[[], None] | None = None) -> App:
-    """Return the whole service: the guard, then the fast lane, then the framed application."""
-    app = FastLane(framed(create_api(service, on_failure), service), service)
+    """Return what serves every request that is not hot: the guard, then the framed application."""
+    app = framed(create_api(service, on_failure), service)
     return SiteGuard(with_cors(app, service.settings), service)
+
+
+def hot_lane(service: Service) -> HotLane:
+    """Return what serves hot requests; those that need a task call through CORS as all others."""
+    return HotLane(service, with_cors(HotTasks(service), service.settings))
 
 
 class CannotListen(Exception):
@@ -160,7 +165,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         options["ssl_context_factory"] = certificates.context
     protocol = partial(
         _protocol_of(options),
-        hot_lane=HotLane(service),
+        hot_lane=hot_lane(service),
         max_header_bytes=service.settings.max_header_bytes,
     )
     config = uvicorn.Config(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from app.api.frame import App, path_as_sent
+from app.api.frame import path_as_sent
 from app.api.rest_v2.errors import error_answer, is_for_proxies
-from app.http.answers import Receive, Scope, Send, send_answer
+from app.http.answers import App, Receive, Scope, Send, send_answer
 from app.http.problems import CrossSiteRequest, MisdirectedRequest, kind_of, problem_answer
 from app.http.request_checks import trace_of
 from app.operations.service import Service

@@ -1,9 +1,9 @@
-"""Requests of usual form, below ASGI: from the parser's callbacks to one write of the whole answer.
+"""Hot requests of usual form: from the parser's callbacks to one write of the whole answer.
 
-No task, no scope, no messages: the request is appended at the end of the turn of the loop in which
-its last byte came, and answered where its commit is told. What is not of the usual form is left to
-ASGI, and so is who may not do what they ask for: both lanes take the same steps of
-`app.operations.append.append`, and a test compares bytes.
+No task, no scope, no ASGI messages. A request is appended at the end of the turn of the event loop
+in which its last byte arrived, and answered when its commit is reported. Unusual headers and tails
+need a task: `app.wire.hot_tasks`. Everything calls the same functions of `app.operations`, and
+`tests/api/test_lanes.py` compares the bytes of the answers.
 """
 
 from __future__ import annotations
@@ -11,23 +11,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.codecs.calls import FAST_APPEND_CALLS, AppendCall
+from app.codecs.calls import AppendCall
 from app.codecs.receipts import Place
-from app.http.answers import Body
-from app.http.problems import RequestTimedOut, ServiceError
+from app.http.answers import App, Body, Scope
+from app.http.problems import (
+    CrossSiteRequest,
+    MisdirectedRequest,
+    RequestTimedOut,
+    ServiceError,
+)
 from app.http.request_checks import TRACE
 from app.limits.body_pace import Pace
 from app.operations.append.append import Append, BatchesAppend, Judged, RecordsAppend
 from app.operations.append.batching import Together
 from app.operations.exchange import Exchange
-from app.operations.service import MAX_PLACES, Service
+from app.operations.service import Service
 from app.wire.body_receiver import DIRECT_BYTES, buffer_bytes, lengthen
+from app.wire.hot_operations import HotOperation
 from app.wire.hot_reads import HotReads
-from app.wire.hot_request import Asked, HotRefusal, HotRequest, Lane
+from app.wire.hot_request import HotRefusal, HotRequest, Lane
+from app.wire.hot_tasks import OPERATION
 from engine.errors import Overloaded
 from engine.guard import WouldWait
 from engine.types import Buffer
@@ -54,14 +61,6 @@ MAX_KNOWN_BYTES: Final = 1_024
 """A longer head is parsed each time."""
 
 
-class _Task(NamedTuple):
-    """What a URL asks for when something is posted to it."""
-
-    asked: Asked
-    append: type[Append]
-    call: AppendCall
-
-
 class Known(NamedTuple):
     """The head of an append, understood: it means the same whenever it comes again."""
 
@@ -69,7 +68,9 @@ class Known(NamedTuple):
     headers: list[tuple[bytes, bytes]]
     fields: Mapping[bytes, bytes]
     body_bytes: int
-    task: _Task
+    asked: HotOperation
+    call: AppendCall
+    append: type[Append]
     judged: Judged | None
     """None for one that is refused, each time anew."""
 
@@ -77,11 +78,12 @@ class Known(NamedTuple):
 class HotLane(Lane):
     """Takes appends and reads from connections; one for all of them. Belongs to the event loop."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, tasks: App) -> None:
+        """`tasks` serves the hot requests that need a task: see `HotTasks`."""
         super().__init__(service)
         self.together = Together(service)
+        self._tasks = tasks
         self._reads = HotReads(self)
-        self._tasks: dict[bytes, _Task] = {}
         self._known: dict[bytes, Known] = {}
 
     def enter(self, connection: HttpToolsProtocol, head: bytes) -> HotRequest | None:
@@ -90,9 +92,12 @@ class HotLane(Lane):
         The connection answers nothing else at the moment. `head` may be what the parser was given:
         then it need not be parsed again.
         """
-        if connection.parser.get_method() == b"GET":
-            return self._reads.enter(connection)
-        known = self._understand(connection)
+        asked = self.operations.find(connection.parser.get_method(), connection.url)
+        if asked is None:
+            return None
+        if not isinstance(asked.call, AppendCall):
+            return self._reads.enter(connection, asked)
+        known = self._understand(connection, asked, asked.call)
         if known is None:
             return None
         request = self.admit(connection, known)
@@ -100,13 +105,33 @@ class HotLane(Lane):
             self._remember(head, known)
         return request
 
+    def task_of(self, connection: HttpToolsProtocol) -> App | None:
+        """Return what serves a hot request that `enter` did not take; None if FastAPI does.
+
+        Hosts and sites that are not allowed are refused there.
+        """
+        method = connection.parser.get_method()
+        asked = self.operations.find(method, connection.url)
+        place = None if asked is None else self.place_of(asked)
+        if place is None:
+            return None
+        server, scheme = connection.server, connection.scheme or "http"
+        try:
+            self.service.sites.ensure_admitted(
+                method.decode(), scheme, connection.headers, server[0] if server else ""
+            )
+        except (CrossSiteRequest, MisdirectedRequest):
+            return None
+        cast("Scope", connection.scope)[OPERATION] = (asked, place)
+        return self._tasks
+
     def known(self, head: bytes) -> Known | None:
         """Return what a head means, byte for byte, if it has been understood before."""
         return self._known.get(head)
 
     def admit(self, connection: HttpToolsProtocol, known: Known) -> HotAppend | HotRefusal | None:
         """Return the request with this head, let in or not; None if it is not one for here."""
-        admitted = self.let_in(connection, known.task.asked, known.fields)
+        admitted = self.let_in(connection, known.asked, known.fields)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
         place, exchange = admitted
@@ -114,12 +139,11 @@ class HotLane(Lane):
         request.begin(place)
         return request
 
-    def _understand(self, connection: HttpToolsProtocol) -> Known | None:
+    def _understand(
+        self, connection: HttpToolsProtocol, asked: HotOperation, call: AppendCall
+    ) -> Known | None:
         """Return what the head means that the parser has just seen the end of."""
         url, headers, parser = connection.url, connection.headers, connection.parser
-        task = self._tasks.get(url) or self._look_up(url)
-        if task is None or parser.get_method() != b"POST":
-            return None
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
         fields = dict(headers)
@@ -132,28 +156,15 @@ class HotLane(Lane):
         if body_bytes > self.service.settings.max_request_bytes:
             return None
         judged = None
+        append = RecordsAppend if asked.operation == "appendRecords" else BatchesAppend
         with suppress(ServiceError):
-            judged = task.append.judge(fields, task.call)
-        return Known(url, headers, fields, body_bytes, task, judged)
+            judged = append.judge(fields, call)
+        return Known(url, headers, fields, body_bytes, asked, call, append, judged)
 
     def _remember(self, head: bytes, known: Known) -> None:
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         self._known[head] = known
-
-    def _look_up(self, url: bytes) -> _Task | None:
-        """Return what a URL asks for, and remember it, if its path is known to be a hot one."""
-        path, _, query = url.partition(b"?")
-        target = self.service.targets.get(path.decode("latin-1"))
-        call = FAST_APPEND_CALLS.get(query)
-        if target is None or call is None or target.kind not in _APPENDS:
-            return None
-        if len(self._tasks) >= MAX_PLACES:
-            self._tasks.clear()
-        operation, append = _APPENDS[target.kind]
-        asked = Asked(operation, "POST", path.decode())
-        task = self._tasks[url] = _Task(asked, append, call)
-        return task
 
 
 class HotAppend(HotRequest):
@@ -177,7 +188,7 @@ class HotAppend(HotRequest):
     def __init__(
         self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, known: Known
     ) -> None:
-        super().__init__(lane, connection, exchange, known.task.asked)
+        super().__init__(lane, connection, exchange, known.asked)
         self._known = known
         self._body: Body = b""
         self._received_bytes = 0
@@ -189,10 +200,10 @@ class HotAppend(HotRequest):
 
     def begin(self, place: Place) -> None:
         """Make the append; what its headers spoil is answered before its body is there."""
-        known, task = self._known, self._known.task
+        known = self._known
         try:
-            judged = known.judged or task.append.judge(known.fields, task.call)
-            self._append = task.append(self._lane.service, place, judged)
+            judged = known.judged or known.append.judge(known.fields, known.call)
+            self._append = known.append(self._lane.service, place, judged)
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
@@ -352,9 +363,3 @@ def _is_whole(head: bytes, known: Known) -> bool:
         return False
     lines = len(known.headers) + 2
     return head.count(b"\r\n") == lines and head.count(b"\n") == lines
-
-
-_APPENDS: Final[Mapping[str, tuple[str, type[Append]]]] = {
-    "records": ("appendRecords", RecordsAppend),
-    "batches": ("appendBatches", BatchesAppend),
-}

@@ -2,18 +2,17 @@
 
 A thousand readers that wait for the same commit share one look at the log and one answer: waking
 each is a few checks and one write. What takes long, a read from the disk or the rendering of much,
-is done by the operation that the other lanes call, in a task.
+is done by the operation that every way in calls, in a task.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.codecs.calls import ReadCall, fast_read_call
+from app.codecs.calls import AppendCall, ReadCall
 from app.codecs.receipts import Place
 from app.http.answers import RECORD_BATCH, SEND_BYTES, Answer
 from app.limits.admission import Phase
@@ -31,10 +30,8 @@ from app.operations.read.read import (
 )
 from app.operations.read.read_result import Found
 from app.wire.coalescing_transport import JOINED_BYTES
-from app.wire.hot_request import Asked, HotRefusal, HotRequest, Lane, lines_of
-
-MAX_URLS: Final = 1_024
-"""URLs whose meaning is remembered: those at which many wait are few."""
+from app.wire.hot_operations import HotOperation
+from app.wire.hot_request import HotRefusal, HotRequest, Lane, lines_of
 
 _ODD: Final = frozenset(
     {b"expect", b"if-none-match", b"origin", b"range", b"transfer-encoding", b"upgrade"}
@@ -44,55 +41,33 @@ _ODD: Final = frozenset(
 _NO_BODY: Final = frozenset({b"", b"0"})
 
 
-class _Task(NamedTuple):
-    """What a URL asks for; the offsets of a log if there is no call."""
-
-    asked: Asked
-    call: ReadCall | None
-
-
 class HotReads:
     """Takes reads from connections; one for all of them. Belongs to the event loop."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self._service = lane.service
-        self._tasks: dict[bytes, _Task] = {}
 
-    def enter(self, connection: HttpToolsProtocol) -> HotRead | HotRefusal | None:
+    def enter(
+        self, connection: HttpToolsProtocol, asked: HotOperation
+    ) -> HotRead | HotRefusal | None:
         """Return the request whose head is complete, let in or not; None if it is not for here."""
-        url = connection.url
-        task = self._tasks.get(url) or self._look_up(url)
         parser = connection.parser
-        if task is None or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+        if asked.operation == "tailRecords":
+            return None
+        if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
         head = dict(connection.headers)
         if len(head) != len(connection.headers) or not self._lane.is_named(connection, head):
             return None
         if not _ODD.isdisjoint(head) or head.get(b"content-length", b"") not in _NO_BODY:
             return None
-        admitted = self._lane.let_in(connection, task.asked, head)
+        admitted = self._lane.let_in(connection, asked, head)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
         place, exchange = admitted
-        request = HotRead(self._lane, connection, exchange, task)
+        request = HotRead(self._lane, connection, exchange, asked)
         request.begin(place)
         return request
-
-    def _look_up(self, url: bytes) -> _Task | None:
-        """Return what a URL asks for, and remember it, if its path is known to be a hot one."""
-        path, _, query = url.partition(b"?")
-        target = self._service.targets.get(path.decode("latin-1"))
-        operation = None if target is None else _OPERATIONS.get(target.kind)
-        if target is None or operation is None:
-            return None
-        call = None if operation == "getOffsets" else fast_read_call(target.kind, query)
-        if call is None and (query or operation != "getOffsets"):
-            return None
-        if len(self._tasks) >= MAX_URLS:
-            self._tasks.clear()
-        task = self._tasks[url] = _Task(Asked(operation, "GET", path.decode()), call)
-        return task
 
 
 class HotRead(HotRequest):
@@ -103,10 +78,11 @@ class HotRead(HotRequest):
     _exchange: Exchange
 
     def __init__(
-        self, lane: Lane, connection: HttpToolsProtocol, exchange: Exchange, task: _Task
+        self, lane: Lane, connection: HttpToolsProtocol, exchange: Exchange, asked: HotOperation
     ) -> None:
-        super().__init__(lane, connection, exchange, task.asked)
-        self._call = task.call
+        super().__init__(lane, connection, exchange, asked)
+        assert not isinstance(asked.call, AppendCall), "a read"
+        self._call = asked.call
         self._media_type = b""
         self._wait_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -273,10 +249,3 @@ class HotRead(HotRequest):
         if not self.keep_alive:
             transport.close()
         self._end(status, size_bytes)
-
-
-_OPERATIONS: Final[Mapping[str, str]] = {
-    "records": "readRecords",
-    "batches": "readBatches",
-    "offsets": "getOffsets",
-}

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.codecs.receipts import Place
 from app.http.answers import Answer, Headers, Scope
-from app.http.problems import Draining, kind_of, problem_answer
+from app.http.problems import Forbidden, kind_of, problem_answer
 from app.http.request_checks import TRACE, trace_of
 from app.operations.exchange import Exchange, holder_of
 from app.operations.read.content_coding import coded
@@ -26,23 +26,17 @@ from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
-from engine.errors import Overloaded, Recovering
+from app.wire.hot_operations import HotOperation, HotOperations
+from engine.errors import EngineError
 from engine.types import Buffer
 
 
-class Asked(NamedTuple):
-    """What a request is called where it is counted and written down."""
-
-    operation: str
-    method: str
-    path: str
-
-
 class Outsider(NamedTuple):
-    """What a request that was not let in has in the place of an exchange: it holds nothing."""
+    """What a request that was refused has in place of an exchange: it holds nothing."""
 
     head: Mapping[bytes, bytes]
-    caller: Principal
+    caller: Principal | None
+    """None without valid credentials."""
 
     def close(self) -> None:
         """Give nothing back."""
@@ -53,6 +47,7 @@ class Lane:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self.operations = HotOperations()
         self.varies_by_origin = bool(service.settings.cors_origins)
         self._accepted_hosts = service.sites.accepted
         self._defaults: Headers = []
@@ -76,30 +71,34 @@ class Lane:
         return host is not None and self.service.sites.accepts(host, server[0] if server else "")
 
     def let_in(
-        self, connection: HttpToolsProtocol, asked: Asked, fields: Mapping[bytes, bytes]
+        self, connection: HttpToolsProtocol, asked: HotOperation, fields: Mapping[bytes, bytes]
     ) -> tuple[Place, Exchange] | HotRefusal | None:
-        """Return where a request leads and its exchange; None if it is not for here after all.
+        """Return the partition of a request and its exchange, or its refusal.
 
-        `fields` are the headers by name. Where there is no room it is refused here: that has to
-        cost little. Who may not do it meets the same on the other lane, which explains it.
+        None leaves the request to FastAPI. `fields` are the headers by name. A request is
+        authorized and charged once, and a refusal costs little.
         """
-        target = self.service.targets.get(asked.path)
-        if target is None or connection.flow.write_paused:
+        service, headers = self.service, connection.headers
+        place = self.place_of(asked)
+        if place is None or connection.flow.write_paused:
             return None
+        peer = peer_of(connection.scope)
+        caller: Principal | None = None
         try:
-            caller = self.service.security.authorize(
-                asked.operation,
-                target.place.topic,
-                connection.headers,
-                peer_of(connection.scope),
-            )
-        except Exception:  # noqa: BLE001  # the other lane meets it again, and explains it
-            return None
-        try:
+            caller = service.security.authorize(asked.operation, place.topic, headers, peer)
             holder = holder_of(caller, connection.scope)  # type: ignore[arg-type]  # a TypedDict
-            return target.place, Exchange(self.service, fields, caller=caller, holder=holder)
-        except (Draining, Overloaded, Recovering) as error:
+            return place, Exchange(service, fields, caller=caller, holder=holder)
+        except Exception as error:  # noqa: BLE001  # every error has a problem document
+            if isinstance(error, Forbidden):  # the audit log names the principal
+                caller = service.security.identify(asked.operation, headers, peer)
             return HotRefusal(self, connection, Outsider(fields, caller), asked, error)
+
+    def place_of(self, asked: HotOperation) -> Place | None:
+        """Return the partition of an operation; None if it does not exist or is offline."""
+        try:
+            return self.service.place(asked.topic, asked.partition)
+        except EngineError:
+            return None
 
 
 class HotRequest(ABC):
@@ -125,7 +124,7 @@ class HotRequest(ABC):
         lane: Lane,
         connection: HttpToolsProtocol,
         exchange: Exchange | Outsider,
-        asked: Asked,
+        asked: HotOperation,
     ) -> None:
         self.response_complete = False
         self.disconnected = False
@@ -135,8 +134,10 @@ class HotRequest(ABC):
         # The connection makes another one for the next request.
         self._scope: Scope = connection.scope  # type: ignore[assignment]  # a TypedDict
         self._exchange = exchange
-        self._operation, method, path = asked
-        self._scope.update({"method": method, "path": path, CALLER_KEY: exchange.caller})
+        self._operation = asked.operation
+        self._scope.update({"method": asked.method, "path": asked.path})
+        if exchange.caller is not None:
+            self._scope[CALLER_KEY] = exchange.caller
         self._started = perf_counter()
 
     def take(self, piece: bytes) -> None:  # noqa: B027  # a read has no body
@@ -207,7 +208,8 @@ class HotRequest(ABC):
 
     def _end(self, status: int, sent_bytes: int) -> None:
         """Have the next request begin: this one is answered."""
-        self._exchange.caller.sent(sent_bytes, status)
+        if self._exchange.caller is not None:
+            self._exchange.caller.sent(sent_bytes, status)
         self._close(status, sent_bytes)
         self._connection.on_response_complete()
 
@@ -234,7 +236,7 @@ class HotRefusal(HotRequest):
         lane: Lane,
         connection: HttpToolsProtocol,
         outsider: Outsider,
-        asked: Asked,
+        asked: HotOperation,
         error: Exception,
     ) -> None:
         super().__init__(lane, connection, outsider, asked)

@@ -46,6 +46,8 @@ class Protocol(CountedProtocol):
     def __init__(self, *, hot_lane: HotLane, max_header_bytes: int, **options: Any) -> None:  # noqa: ANN401  # uvicorn's
         super().__init__(**options)
         self._hot_lane = hot_lane
+        self._application = self.app
+        """Serves what is not hot; uvicorn hands each request to `app`."""
         self._settings = hot_lane.service.settings
         self._max_header_bytes = max_header_bytes
         self._head_bytes = 0
@@ -150,7 +152,7 @@ class Protocol(CountedProtocol):
         self.scope["headers"] = known.headers
         hot = self._hot_lane.admit(self, known)
         if hot is None or (rest_bytes and not isinstance(hot, HotAppend)):
-            return False  # the parser begins anew: for another lane, or to pass over a body
+            return False  # the parser begins again: for FastAPI, or to pass over a body
         self._head_bytes = 0
         self._set_deadline(None)
         self._hot = hot
@@ -282,6 +284,7 @@ class Protocol(CountedProtocol):
             cast("dict[str, object]", self.scope)["extensions"] = self._extensions
             self.scope["headers"] = with_joined_lists(self.headers)
             self.expect_100_continue &= self.parser.get_http_version() != "1.0"
+            self.app = self._hot_lane.task_of(self) or self._application
             super().on_headers_complete()
             self._has_head = True
             if not self.pipeline:

@@ -1,4 +1,4 @@
-"""Who is let in, and what each of them may do, through both lanes."""
+"""Who is let in, and what each of them may do, on every way in."""
 
 import asyncio
 import json

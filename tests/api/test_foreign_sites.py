@@ -32,7 +32,7 @@ ALL = ("read:*", "append:*", "admin:*")
 CHANGES: dict[str, tuple[str, str, bytes, dict[str, str]]] = {
     "hot append": ("POST", RECORDS, ONE, {}),
     "hot append of batches": ("POST", BATCHES, bytes(new_batch(1)), {}),
-    "append on the fast lane": ("POST", RECORDS, ONE, {"idempotency-key": "k"}),
+    "append in a task": ("POST", RECORDS, ONE, {"idempotency-key": "k"}),
     "append through FastAPI": ("POST", f"{RECORDS}?acks=al%6C", ONE, {}),
     "append to a topic": ("POST", f"{TOPIC}/records", ONE, {}),
     "stream": ("POST", f"{RECORDS}?stream=true", b'{"value":1}\n', NDJSON),

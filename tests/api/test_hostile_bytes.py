@@ -1,4 +1,4 @@
-"""Hostile bytes over sockets: all lanes answer alike, nothing is written, the next one works."""
+"""Hostile bytes over sockets: every way in answers alike, nothing is written, the next one works."""
 
 from base64 import b64encode
 from collections.abc import Iterator

@@ -115,7 +115,7 @@ async def test_nothing_overtakes_an_append_that_waits(service: Service) -> None:
 async def test_the_last_request_of_a_connection_is_answered_and_it_ends(
     service: Service, last: bytes
 ) -> None:
-    """Connection: close and HTTP/1.0 mean what they mean on the other lane."""
+    """Connection: close and HTTP/1.0 mean what they mean in a task."""
     connection = await connected(service)
     connection.send(last)
     reply = await connection.answer()
@@ -240,14 +240,14 @@ async def test_a_service_that_is_full_or_stops_says_so(tmp_path: Path) -> None:
         assert (end_of(service), service.admission.requests) == (2, 0)
 
 
-async def test_who_may_not_is_told_by_the_other_lane(tmp_path: Path) -> None:
+async def test_a_refusal_is_charged_once_and_needs_no_task(tmp_path: Path) -> None:
     """A quota that is used up is refused once, and nothing is held for it."""
     async with open_service(tmp_path, clock=ManualClock(), quota_bytes_in_per_second=20) as service:
         connection = await connected(service)
         connection.send(UNWAITED)
         assert (await connection.answer()).status == 201
         connection.send(UNWAITED)
-        assert connection.has_tasks
+        assert not connection.has_tasks
         assert (await connection.answer()).status == 429
         assert (end_of(service), service.admission.requests) == (1, 0)
 
@@ -266,7 +266,7 @@ async def test_headers_that_are_wrong_are_answered_before_the_body(service: Serv
 async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The 504 names where to ask for the outcome, as on the other lanes (E2)."""
+    """The 504 names where to ask for the outcome, as on every way in (E2)."""
     connection = await begun(service)
     monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     monkeypatch.setattr(service.commits, "_timeout_seconds", 0.001)
@@ -345,7 +345,7 @@ async def test_a_body_that_no_request_may_have_is_left_to_the_other_lane(
 
 
 async def test_a_client_that_does_not_read_is_not_written_to(service: Service) -> None:
-    """While its answers pile up the next request waits on the other lane, where writing waits."""
+    """While its answers pile up the next request waits in a task, where writing waits."""
     connection = await connected(service)
     connection.protocol.pause_writing()
     written = len(connection.written)
@@ -368,22 +368,10 @@ async def test_a_topic_that_was_deleted_is_gone(service: Service) -> None:
     assert statuses == [201, 204, 404]
 
 
-async def test_what_is_remembered_of_urls_is_bounded(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More URLs than are remembered are served all the same."""
-    monkeypatch.setattr("app.wire.hot_appends.MAX_PLACES", 1)
-    connection = await begun(service)
-    for acks in ("", "?acks=1", "?acks=0", ""):
-        connection.send(request("POST", RECORDS + acks, ONE))
-        assert not connection.has_tasks
-        assert (await connection.answer()).status in {201, 202}
-
-
 async def test_an_access_log_has_appends_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Method, path, status, time and client are logged as on the other lanes."""
+    """Method, path, status, time and client are logged as on every way in."""
     async with open_service(tmp_path, access_log=True) as service:
         connection = await connected(service)
         with caplog.at_level(logging.INFO, "tidelog.access"):

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.codecs.calls import ReadCall, fast_read_call
 from app.limits.admission import Phase
 from app.operations.service import Service
 from app.security.principal import Principal
@@ -370,20 +369,3 @@ async def test_a_refusal_needs_no_task_and_one_write(service: Service) -> None:
     assert not connection.has_tasks
     assert (await connection.answer()).status == 503
     assert len(connection.wire.writes) == 1
-
-
-async def test_few_urls_are_remembered(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many offsets are read, what their URLs mean is not kept for all of them."""
-    monkeypatch.setattr(hot_reads, "MAX_URLS", 2)
-    connection = (await knowing(service)).connect()
-    look_ups: list[bytes] = []
-
-    def counted(kind: str, query: bytes) -> ReadCall | None:
-        look_ups.append(query)
-        return fast_read_call(kind, query)
-
-    monkeypatch.setattr(hot_reads, "fast_read_call", counted)
-    for query in ("a", "b", "b", "c", "b"):
-        connection.send(request("GET", f"{RECORDS}?offset=0&max_bytes={ord(query)}"))
-        assert (await connection.answer()).status == 200
-    assert len(look_ups) == 4

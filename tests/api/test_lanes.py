@@ -1,4 +1,4 @@
-"""The hot lane, the fast lane and FastAPI's routes give the same answers, byte for byte."""
+"""Hot requests, hot tasks and FastAPI's routes give the same answers, byte for byte."""
 
 import logging
 from collections import Counter
@@ -223,7 +223,6 @@ async def test_refusals_are_the_same_on_both_lanes(tmp_path: Path) -> None:
         both(service) as (quick, thorough),
     ):
         await quick.put("/v1/topics/events", json={})
-        await quick.get(OFFSETS)  # the fast lane knows the path now
         ticket = service.admission.admit("another")
         busy = [await client.get(OFFSETS, headers=TRACE) for client in (quick, thorough)]
         ticket.close()
@@ -232,20 +231,6 @@ async def test_refusals_are_the_same_on_both_lanes(tmp_path: Path) -> None:
     for first, second in (busy, late):
         assert first.status_code == 503
         assert (first.headers.raw, first.content) == (second.headers.raw, second.content)
-
-
-async def test_what_is_remembered_of_paths_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Thousands of partitions do not grow the memory of paths without end."""
-    monkeypatch.setattr("app.server.fast_lane.MAX_PLACES", 2)
-    monkeypatch.setattr("app.operations.service.MAX_PLACES", 2)
-    async with open_service(tmp_path) as service, client_of(fast(service)) as client:
-        await client.put("/v1/topics/events", json={"partitions": 5})
-        for partition in range(5):
-            path = f"/v1/topics/events/partitions/{partition}/offsets"
-            assert (await client.get(path)).status_code == 200
-            assert len(service.targets) <= 2
 
 
 def test_wrong_topic_defaults_stop_the_service(tmp_path: Path) -> None:

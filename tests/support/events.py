@@ -9,8 +9,7 @@ from typing import Any
 
 from anyio.lowlevel import checkpoint
 
-from app.api.frame import App
-from app.http.answers import Message
+from app.http.answers import App, Message
 from app.operations.read.slow_clients import CUT_OFF
 from tests.support.service import Api, fast
 

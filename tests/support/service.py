@@ -1,7 +1,7 @@
 """The service in this process: a real data directory, no sockets, both ways in."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 import httpx
 
 from app.api.application import create_api, framed
-from app.api.frame import App
+from app.http.answers import App, Receive, Scope, Send
 from app.operations.service import Service
-from app.server.fast_lane import FastLane
 from app.settings import Settings
+from app.wire.hot_operations import HotOperations
+from app.wire.hot_tasks import OPERATION, HotTasks
 from engine.clock import Clock
+from engine.errors import EngineError
 from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.types import TopicPartition
@@ -60,8 +62,21 @@ def client_of(app: App) -> httpx.AsyncClient:
 
 
 def fast(service: Service) -> App:
-    """The service as it is served: the fast lane in front."""
-    return FastLane(slow(service), service)
+    """The service as a connection calls it: `HotTasks` for what is hot, FastAPI for the rest."""
+    operations, tasks, application = HotOperations(), HotTasks(service), slow(service)
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        app = application
+        if scope["type"] == "http":
+            url = b"?".join(filter(None, (scope["raw_path"], scope["query_string"])))
+            asked = operations.find(scope["method"].encode(), url)
+            with suppress(EngineError):
+                if asked is not None:
+                    scope[OPERATION] = (asked, service.place(asked.topic, asked.partition))
+                    app = tasks
+        await app(scope, receive, send)
+
+    return dispatch
 
 
 def slow(service: Service) -> App:

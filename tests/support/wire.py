@@ -10,8 +10,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from app.operations.service import Service
-from app.server.process import compose
-from app.wire.hot_appends import HotLane
+from app.server.process import compose, hot_lane
 from app.wire.protocol import Protocol
 
 
@@ -150,7 +149,7 @@ class Listener:
         self.state = ServerState()
         self._protocol = partial(
             Protocol,
-            hot_lane=HotLane(service),
+            hot_lane=hot_lane(service),
             max_header_bytes=service.settings.max_header_bytes,
             config=config,
             server_state=self.state,

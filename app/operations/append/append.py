@@ -1,4 +1,4 @@
-"""Append: parsed parameters and body bytes in, a receipt out; for fast lane and routes alike.
+"""Append: parsed parameters and body bytes in, a receipt out; for hot requests and routes alike.
 
 Small appends run on the event loop: a write into the page cache is cheaper than a hop to a thread
 and back. Large and compressed ones are taken apart on a worker, and what the log cannot do at once

@@ -73,7 +73,7 @@ def test_the_document_is_made_once(service: Service) -> None:
 
 
 async def test_the_application_runs_on_its_own(service: Service) -> None:
-    """Without a fast lane and a server, FastAPI's lifespan opens and closes the service."""
+    """Without a server, FastAPI's lifespan opens and closes the service."""
     api = create_api(service)
     async with api.router.lifespan_context(api):
         while service.readiness() != {"status": "ready"}:

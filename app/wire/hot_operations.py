@@ -1,0 +1,93 @@
+"""Which requests are hot: appends, reads, tails and offsets of one partition, by method and URL.
+
+Only what clients usually send is recognized. FastAPI explains every other URL, malformed or merely
+unusual.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from app.codecs.calls import FAST_APPEND_CALLS, PARTITION, AppendCall, ReadCall, fast_read_call
+
+MAX_URLS: Final = 4_096
+"""URLs whose meaning is remembered, of each method."""
+
+_PATH: Final = re.compile(
+    r"/v1/topics/([^/%]+)/partitions/"
+    f"({PARTITION.pattern})"
+    r"/(records|batches|offsets|tail)"
+)
+"""The one spelling that `Link` and `Location` use."""
+
+
+class HotOperation(NamedTuple):
+    """What a method and a URL ask for."""
+
+    operation: str
+    """The operationId, as it is counted and logged."""
+    method: str
+    path: str
+    topic: str
+    partition: int
+    call: AppendCall | ReadCall | None
+    """The parameters; None for `getOffsets`, which has none."""
+
+
+class HotOperations:
+    """Finds the operation of a URL, and remembers it. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._known: Mapping[bytes, dict[bytes, HotOperation]] = {b"GET": {}, b"POST": {}}
+
+    def find(self, method: bytes, url: bytes) -> HotOperation | None:
+        """Return what is asked for; None if it is not a hot operation in its usual spelling."""
+        known = self._known.get(method)
+        if known is None:
+            return None
+        operation = known.get(url)
+        if operation is None:
+            operation = _parsed(method.decode(), url)
+            if operation is not None:
+                if len(known) >= MAX_URLS:
+                    known.clear()
+                known[url] = operation
+        return operation
+
+
+def _parsed(method: str, url: bytes) -> HotOperation | None:
+    target, _, query = url.partition(b"?")
+    path = target.decode("latin-1")
+    match = _PATH.fullmatch(path)
+    if match is None:
+        return None
+    topic, partition, kind = match[1], int(match[2]), match[3]
+    operation = _OPERATIONS.get((method, kind))
+    if operation is None:
+        return None
+    call: AppendCall | ReadCall | None = None
+    if kind == "offsets":
+        if query:
+            return None
+    else:
+        parse = FAST_APPEND_CALLS.get if method == "POST" else _reads_of(kind)
+        call = parse(query)
+        if call is None:
+            return None
+    return HotOperation(operation, method, path, topic, partition, call)
+
+
+def _reads_of(kind: str) -> Callable[[bytes], ReadCall | None]:
+    return lambda query: fast_read_call(kind, query)
+
+
+_OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("POST", "records"): "appendRecords",
+    ("POST", "batches"): "appendBatches",
+    ("GET", "records"): "readRecords",
+    ("GET", "batches"): "readBatches",
+    ("GET", "offsets"): "getOffsets",
+    ("GET", "tail"): "tailRecords",
+}
