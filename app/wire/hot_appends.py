@@ -35,7 +35,7 @@ from app.wire.hot_operations import HotOperation
 from app.wire.hot_reads import HotReads
 from app.wire.hot_request import HotRefusal, HotRequest, Lane
 from app.wire.hot_tasks import OPERATION
-from engine.errors import Overloaded
+from engine.errors import EngineError, Overloaded
 from engine.guard import WouldWait
 from engine.types import Buffer
 
@@ -112,15 +112,15 @@ class HotLane(Lane):
         """
         method = connection.parser.get_method()
         asked = self.operations.find(method, connection.url)
-        place = None if asked is None else self.place_of(asked)
-        if place is None:
+        if asked is None:
             return None
         server, scheme = connection.server, connection.scheme or "http"
         try:
+            place = self.service.place(asked.topic, asked.partition)
             self.service.sites.ensure_admitted(
                 method.decode(), scheme, connection.headers, server[0] if server else ""
             )
-        except (CrossSiteRequest, MisdirectedRequest):
+        except (EngineError, CrossSiteRequest, MisdirectedRequest):
             return None
         cast("Scope", connection.scope)[OPERATION] = (asked, place)
         return self._tasks

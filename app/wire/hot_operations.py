@@ -40,12 +40,16 @@ class HotOperations:
     """Finds the operation of a URL, and remembers it. Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._known: Mapping[bytes, dict[bytes, HotOperation]] = {b"GET": {}, b"POST": {}}
+        self._reads: dict[bytes, HotOperation] = {}
+        self._appends: dict[bytes, HotOperation] = {}
 
     def find(self, method: bytes, url: bytes) -> HotOperation | None:
         """Return what is asked for; None if it is not a hot operation in its usual spelling."""
-        known = self._known.get(method)
-        if known is None:
+        if method == b"GET":
+            known = self._reads
+        elif method == b"POST":
+            known = self._appends
+        else:
             return None
         operation = known.get(url)
         if operation is None:

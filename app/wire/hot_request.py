@@ -79,8 +79,11 @@ class Lane:
         authorized and charged once, and a refusal costs little.
         """
         service, headers = self.service, connection.headers
-        place = self.place_of(asked)
-        if place is None or connection.flow.write_paused:
+        if connection.flow.write_paused:
+            return None
+        try:
+            place = service.place(asked.topic, asked.partition)
+        except EngineError:
             return None
         peer = peer_of(connection.scope)
         caller: Principal | None = None
@@ -92,13 +95,6 @@ class Lane:
             if isinstance(error, Forbidden):  # the audit log names the principal
                 caller = service.security.identify(asked.operation, headers, peer)
             return HotRefusal(self, connection, Outsider(fields, caller), asked, error)
-
-    def place_of(self, asked: HotOperation) -> Place | None:
-        """Return the partition of an operation; None if it does not exist or is offline."""
-        try:
-            return self.service.place(asked.topic, asked.partition)
-        except EngineError:
-            return None
 
 
 class HotRequest(ABC):
