@@ -92,7 +92,7 @@ class HotLane(Lane):
         The connection answers nothing else at the moment. `head` may be what the parser was given:
         then it need not be parsed again.
         """
-        asked = self.operations.find(connection.parser.get_method(), connection.url)
+        asked = self.operations[b"%b %b" % (connection.parser.get_method(), connection.url)]
         if asked is None:
             return None
         if not isinstance(asked.call, AppendCall):
@@ -111,7 +111,7 @@ class HotLane(Lane):
         Hosts and sites that are not allowed are refused there.
         """
         method = connection.parser.get_method()
-        asked = self.operations.find(method, connection.url)
+        asked = self.operations[b"%b %b" % (method, connection.url)]
         if asked is None:
             return None
         server, scheme = connection.server, connection.scheme or "http"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from app.codecs.calls import FAST_APPEND_CALLS, PARTITION, AppendCall, ReadCall, fast_read_call
 
 MAX_URLS: Final = 4_096
-"""URLs whose meaning is remembered, of each method."""
+"""Request lines whose meaning is remembered."""
 
 _PATH: Final = re.compile(
     r"/v1/topics/([^/%]+)/partitions/"
@@ -36,28 +36,19 @@ class HotOperation(NamedTuple):
     """The parameters; None for `getOffsets`, which has none."""
 
 
-class HotOperations:
-    """Finds the operation of a URL, and remembers it. Belongs to the event loop."""
+class HotOperations(dict[bytes, HotOperation | None]):
+    """The operation of each request line, such as `b"GET /v1/topics/…"`: a hit calls no function.
 
-    def __init__(self) -> None:
-        self._reads: dict[bytes, HotOperation] = {}
-        self._appends: dict[bytes, HotOperation] = {}
+    None for what is not a hot operation in its usual spelling. Belongs to the event loop.
+    """
 
-    def find(self, method: bytes, url: bytes) -> HotOperation | None:
-        """Return what is asked for; None if it is not a hot operation in its usual spelling."""
-        if method == b"GET":
-            known = self._reads
-        elif method == b"POST":
-            known = self._appends
-        else:
-            return None
-        operation = known.get(url)
-        if operation is None:
-            operation = _parsed(method.decode(), url)
-            if operation is not None:
-                if len(known) >= MAX_URLS:
-                    known.clear()
-                known[url] = operation
+    def __missing__(self, line: bytes) -> HotOperation | None:
+        method, _, url = line.partition(b" ")
+        operation = _parsed(method.decode(), url)
+        if operation is not None:
+            if len(self) >= MAX_URLS:
+                self.clear()
+            self[line] = operation
         return operation
 
 

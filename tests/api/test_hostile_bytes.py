@@ -1,4 +1,4 @@
-"""Hostile bytes over sockets: every way in answers alike, nothing is written, the next one works."""
+"""Hostile bytes over sockets: every way in answers alike and writes nothing."""
 
 from base64 import b64encode
 from collections.abc import Iterator

@@ -69,7 +69,7 @@ def fast(service: Service) -> App:
         app = application
         if scope["type"] == "http":
             url = b"?".join(filter(None, (scope["raw_path"], scope["query_string"])))
-            asked = operations.find(scope["method"].encode(), url)
+            asked = operations[scope["method"].encode() + b" " + url]
             with suppress(EngineError):
                 if asked is not None:
                     scope[OPERATION] = (asked, service.place(asked.topic, asked.partition))

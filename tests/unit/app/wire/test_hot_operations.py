@@ -22,11 +22,11 @@ PARTITION = b"/v1/topics/events/partitions/0/"
 def test_hot_operations_are_found(method: bytes, url: bytes, operation: str) -> None:
     """Each is found with its partition and parameters, the second time as well."""
     operations = HotOperations()
-    found = operations.find(method, url)
+    found = operations[method + b" " + url]
     assert found is not None
     assert (found.operation, found.topic, found.partition) == (operation, "events", 0)
     assert (found.call is None) == (operation == "getOffsets")
-    assert operations.find(method, url) is found
+    assert operations[method + b" " + url] is found
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_hot_operations_are_found(method: bytes, url: bytes, operation: str) -> 
 )
 def test_everything_else_is_left_to_fastapi(method: bytes, url: bytes) -> None:
     """Other methods, other spellings and parameters that need an explanation are not hot."""
-    assert HotOperations().find(method, url) is None
+    assert HotOperations()[method + b" " + url] is None
 
 
 def test_few_urls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that moves on asks for a new URL each time: the oldest are forgotten."""
     monkeypatch.setattr(hot_operations, "MAX_URLS", 2)
     operations = HotOperations()
-    first, *_ = [operations.find(b"GET", PARTITION + b"records?offset=%d" % at) for at in range(3)]
-    again = operations.find(b"GET", PARTITION + b"records?offset=0")
+    first, *_ = [operations[b"GET %brecords?offset=%d" % (PARTITION, at)] for at in range(3)]
+    again = operations[b"GET %brecords?offset=0" % PARTITION]
     assert again == first
     assert again is not first
