@@ -46,8 +46,7 @@ class Protocol(CountedProtocol):
     def __init__(self, *, hot_lane: HotLane, max_header_bytes: int, **options: Any) -> None:  # noqa: ANN401  # uvicorn's
         super().__init__(**options)
         self._hot_lane = hot_lane
-        self._application = self.app
-        """Serves what is not hot; uvicorn hands each request to `app`."""
+        self._application = self.app  # uvicorn hands each request to `app`
         self._settings = hot_lane.service.settings
         self._max_header_bytes = max_header_bytes
         self._head_bytes = 0
@@ -173,10 +172,7 @@ class Protocol(CountedProtocol):
         self.on_message_complete()
 
     def _look_at_rest(self, size_bytes: int, *, has_begun: bool) -> None:
-        """See to it that what has not come yet will not be waited for without end.
-
-        `has_begun` says whether a request's head was completed by what came.
-        """
+        """Arm the timeouts for bytes that have not arrived; `has_begun`: a head was completed."""
         is_in_head = self._is_in_head or self._cycle is None
         if has_begun or self._has_body_come or not (is_in_head or self._has_head):
             self._head_bytes = 0  # it was about something else, or most of it
@@ -196,8 +192,8 @@ class Protocol(CountedProtocol):
 
     def _refuse_large_head(self) -> None:
         what = "trailers or extensions" if self._has_head else "line and headers"
-        limit = f"max_header_bytes ({self._max_header_bytes})"
-        self._refuse(MalformedRequest(f"the {what} are larger than {limit}"))
+        detail = f"the {what} are larger than max_header_bytes ({self._max_header_bytes})"
+        self._refuse(MalformedRequest(detail))
 
     def _feed(self, data: bytes) -> bool:
         """Have the bytes parsed, and return whether more of them are wanted.
