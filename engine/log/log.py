@@ -325,7 +325,7 @@ class Log(DurableLog):
             self._rebuild_index(error)
 
     def _rebuild_index(self, error: CorruptIndex) -> None:
-        """As `_mend`, with `_reshaping` held."""
+        """As `_mend`, with `_reshaping` held. Overloaded and StorageFull: it can be tried again."""
         state = self._state
         segment = state.local.segments.get(base_offset_of_index(error))
         if segment is None or segment.proofs.is_index_trusted:
@@ -333,11 +333,18 @@ class Log(DurableLog):
         _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
         work = Reindexing(segment)
         work.walk()
-        with self._lock, self._context.health.writing():
+        health = self._context.health
+        with self._lock, health.trying():  # an index that lacks entries leads nowhere wrong
             self._ensure_open()
-            segment.resting.forbid()  # until its next flush
+            segment.resting.forbid()
             work.walk()
             work.install(is_active=segment is state.local.active)
+        with self._naming:
+            self._ensure_open()
+            with health.syncing():  # below the recovery point no flush does it
+                segment.indexes.sync()
+            with self._lock:
+                state.local.rest_sealed([segment])
 
     def expire_producers(self) -> int:
         """Forget idle producers; return how many."""

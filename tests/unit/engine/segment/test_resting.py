@@ -3,12 +3,14 @@
 import errno
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from engine.errors import OffsetBelowLogStart, StoredDataCorrupt
+from engine.errors import OffsetBelowLogStart, Overloaded, StorageFull, StoredDataCorrupt
 from engine.fs.filesystem import File
+from engine.index.offset import ENTRY
 from engine.log.log import Log
 from engine.segment.file_records import FileRecords, NotCached
 from engine.segment.resting import SealedFiles
@@ -16,8 +18,9 @@ from engine.segment.segment import Segment
 from engine.segment.times import floor_by_time
 from engine.types import TimestampOffset
 from tests.support.builders import World
+from tests.support.damage import rewrite
 from tests.support.filesystem import ForgetfulDisk
-from tests.support.logs import DIRECTORY, append_values, fill_segments, read_values
+from tests.support.logs import CONFIG, DIRECTORY, append_values, fill_segments, read_values
 from tests.support.machine import Operation
 from tests.support.segments import Shelf, append, batch_at, filled
 from tests.support.time import START_MS
@@ -313,3 +316,66 @@ def test_a_file_may_be_read_longer_than_its_segment_is_known() -> None:
     assert records.is_resting
     assert next(records.headers(0, records.size_bytes))[1].base_offset == 0
     assert not records.is_resting
+
+
+def astray(log: Log, world: World) -> None:
+    """Have the first offset index lead into the middle of batches, but for its last entry.
+
+    A start looks at that one.
+    """
+    path = log.segments[0].indexes.offset_path
+    log.close()
+    world.restart(power_cut=False)
+    *wrong, last = ENTRY.iter_unpack(world.disk.read_bytes(path))
+    entries = [*((offset, position + 1) for offset, position in wrong), last]
+    rewrite(world.disk, path, b"".join(ENTRY.pack(*entry) for entry in entries))
+
+
+def reopened(world: World, count: int) -> Log:
+    return world.open_log(CONFIG, recovery_point=count, was_clean=True)
+
+
+def flushed() -> tuple[World, list[bytes]]:
+    """A log of two sealed segments that was closed, and whose first index leads astray."""
+    world = World()
+    log = world.open_log(CONFIG)
+    values = fill_segments(log, 30, 30, 1)
+    log.flush()
+    astray(log, world)
+    return world, values
+
+
+def test_a_segment_whose_index_was_rebuilt_rests_again() -> None:
+    """It lies below the recovery point: no flush would sync its index, or let its files go."""
+    world, values = flushed()
+    log = reopened(world, len(values))
+    assert read_values(log, 20) == values[20:]
+    segment = log.segments[0]
+    assert segment.proofs.is_index_trusted
+    segment.resting.rest()
+    assert segment.records.is_resting
+    assert not segment.indexes.are_open
+    world.restart(power_cut=True)
+    again = reopened(world, len(values))
+    again.segments[0].proofs.trust_index()
+    assert read_values(again, 20) == values[20:]
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [("open", errno.EMFILE), ("open_map", errno.ENOMEM), ("resize", errno.ENOMEM)],
+)
+def test_an_index_that_cannot_be_rebuilt_now_is_rebuilt_later(
+    operation: str, error: int, nth: int
+) -> None:
+    """Too few files or too little memory fail one look-up; they took the directory offline."""
+    world, values = flushed()
+    log = reopened(world, len(values))
+    log.segments[0].records.rest()
+    world.disk.fail(operation, error=error, nth=nth)
+    with suppress(Overloaded, StorageFull):
+        assert read_values(log, 20) == values[20:]
+    world.disk.forget_faults()
+    assert not world.health.is_offline
+    assert read_values(log, 20) == values[20:]
