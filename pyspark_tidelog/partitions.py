@@ -28,6 +28,23 @@ class TopicPartition(NamedTuple):
         return f"/v1/topics/{quote(self.topic)}/partitions/{self.partition}"
 
 
+def by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Return offsets as JSON has them, `{"topic": {"0": 23}}`, sorted."""
+    topics: dict[str, dict[str, int]] = {}
+    for log, offset in sorted(offsets.items()):
+        topics.setdefault(log.topic, {})[str(log.partition)] = offset
+    return topics
+
+
+def by_partition(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Parse the result of `by_topic`."""
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+    }
+
+
 class PartitionMarks(NamedTuple):
     """The offsets between which one partition can be read, at one moment."""
 

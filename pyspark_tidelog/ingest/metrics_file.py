@@ -5,37 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.ingest.job import IngestEvent, IngestIdle, IngestProgress, IngestRestart
 
-
-class Metric(NamedTuple):
-    """One line of the file."""
-
-    name: str
-    kind: str
-    help: str
-
-
+# Each metric, without the prefix `tidelog_ingest_`, and its help text.
 METRICS: Final = {
-    "rows": Metric("tidelog_ingest_rows_total", "counter", "Records that went in."),
-    "quarantined": Metric(
-        "tidelog_ingest_quarantined_rows_total", "counter", "Of these, into the quarantine."
-    ),
-    "batches": Metric("tidelog_ingest_batches_total", "counter", "Micro-batches done."),
-    "restarts": Metric("tidelog_ingest_restarts_total", "counter", "Starts after a failure."),
-    "lag": Metric("tidelog_ingest_lag_records", "gauge", "Offsets from the lake to the log's end."),
-    "seconds": Metric(
-        "tidelog_ingest_last_batch_seconds", "gauge", "Duration of the last micro-batch."
-    ),
-    "done": Metric(
-        "tidelog_ingest_last_batch_timestamp_seconds", "gauge", "When it was done, Unix time."
-    ),
-    "seen": Metric(
-        "tidelog_ingest_last_look_timestamp_seconds", "gauge", "When the log was looked at last."
-    ),
+    "rows_total": "Records written.",
+    "quarantined_rows_total": "Records written to the quarantine.",
+    "batches_total": "Micro-batches finished.",
+    "restarts_total": "Restarts after a failure.",
+    "lag_records": "Offsets between the lake and the end of the log.",
+    "last_batch_seconds": "Duration of the last micro-batch.",
+    "last_batch_timestamp_seconds": "Unix time at which the last micro-batch was finished.",
+    "last_look_timestamp_seconds": "Unix time at which the job last asked for new records.",
 }
 
 
@@ -45,39 +29,40 @@ class MetricsFile:
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self._path = path
         self._now = now
-        self._values: dict[str, float] = dict.fromkeys(
-            ("rows", "quarantined", "batches", "restarts"), 0
-        )
+        counters = (name for name in METRICS if name.endswith("_total"))
+        self._values: dict[str, float] = dict.fromkeys(counters, 0)
         self._write()
 
     def __call__(self, event: IngestEvent) -> None:
         match event:
             case IngestProgress():
-                self._values["rows"] += event.rows
-                self._values["quarantined"] += event.quarantined
-                self._values["batches"] += 1
-                self._values["seconds"] = event.duration_ms / 1000
-                self._values["done"] = self._values["seen"] = self._now()
-                self._lag(event.lag)
+                self._values["rows_total"] += event.rows
+                self._values["quarantined_rows_total"] += event.quarantined
+                self._values["batches_total"] += 1
+                self._values["last_batch_seconds"] = event.duration_ms / 1000
+                self._polled(event.lag)
+                finished = self._values["last_look_timestamp_seconds"]
+                self._values["last_batch_timestamp_seconds"] = finished
             case IngestIdle():
-                self._values["seen"] = self._now()
-                self._lag(event.lag)
+                self._polled(event.lag)
             case IngestRestart():
-                self._values["restarts"] = event.restarts
+                self._values["restarts_total"] = event.restarts
         self._write()
 
-    def _lag(self, lag: int | None) -> None:
+    def _polled(self, lag: int | None) -> None:
+        self._values["last_look_timestamp_seconds"] = self._now()
         if lag is not None:
-            self._values["lag"] = lag
+            self._values["lag_records"] = lag
 
     def _write(self) -> None:
         """Replace the file atomically."""
         lines: list[str] = []
-        for key, metric in METRICS.items():
+        for key, description in METRICS.items():
             if key in self._values:
-                lines.append(f"# HELP {metric.name} {metric.help}")
-                lines.append(f"# TYPE {metric.name} {metric.kind}")
-                lines.append(f"{metric.name} {self._values[key]:.16g}")
+                name = f"tidelog_ingest_{key}"
+                kind = "counter" if key.endswith("_total") else "gauge"
+                lines += [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
+                lines.append(f"{name} {self._values[key]:.16g}")
         staging = self._path.with_name(self._path.name + ".tmp")
         try:
             staging.write_text("\n".join(lines) + "\n")

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import DataLossError, ServiceError
-from pyspark_tidelog.partitions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition, by_partition, by_topic
 from pyspark_tidelog.records.encode import Producer
 
 NOTHING_SETTLED: Final = -1
@@ -55,20 +55,12 @@ class Attempt:
 
     def to_json(self) -> dict[str, Any]:
         """Return the attempt as a decision stores it."""
-        topics: dict[str, dict[str, int]] = {}
-        for log, offset in self.first_offsets.items():
-            topics.setdefault(log.topic, {})[str(log.partition)] = offset
-        return {"producer": list(self.producer), "first_offsets": topics}
+        return {"producer": list(self.producer), "first_offsets": by_topic(self.first_offsets)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Attempt:
         """Parse the result of `to_json`."""
-        first_offsets = {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in document["first_offsets"].items()
-            for partition, offset in partitions.items()
-        }
-        return cls(Producer(*document["producer"]), first_offsets)
+        return cls(Producer(*document["producer"]), by_partition(document["first_offsets"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.partitions import TopicPartition
+from pyspark_tidelog.partitions import TopicPartition, by_partition, by_topic
 from pyspark_tidelog.source.tasks import OffsetRange
 
 VERSION: Final = 1
@@ -46,7 +46,9 @@ class StreamOffset:
                     f"writes version {VERSION}: read it with the package that wrote it"
                 )
             return cls(
-                _unfold(document["offsets"]), _unfold(document["initial"]), document["topic_ids"]
+                by_partition(document["offsets"]),
+                by_partition(document["initial"]),
+                document["topic_ids"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise JobError(
@@ -57,8 +59,8 @@ class StreamOffset:
         """Return what Spark stores. Keys are sorted, because Spark compares offsets as text."""
         return {
             "version": VERSION,
-            "offsets": _fold(self.offsets),
-            "initial": _fold(self.initial),
+            "offsets": by_topic(self.offsets),
+            "initial": by_topic(self.initial),
             "topic_ids": dict(sorted(self.topic_ids.items())),
         }
 
@@ -78,18 +80,3 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
         if begin < end_offset:
             ranges.append(OffsetRange(log.topic, log.partition, begin, end_offset, topic_id))
     return ranges
-
-
-def _fold(offsets: Offsets) -> dict[str, dict[str, int]]:
-    folded: dict[str, dict[str, int]] = {}
-    for log, offset in sorted(offsets.items()):
-        folded.setdefault(log.topic, {})[str(log.partition)] = offset
-    return folded
-
-
-def _unfold(folded: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in folded.items()
-        for partition, offset in partitions.items()
-    }

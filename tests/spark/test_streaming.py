@@ -123,12 +123,12 @@ def test_a_topic_made_again_is_not_mixed_into_its_predecessor(
 def test_a_full_or_forbidden_sink_fails_with_the_cause(
     spark: SparkSession, tidelog: ServiceProcess, topic: str, lake: Lake
 ) -> None:
-    """The telling line of the error comes out, and the next run makes good."""
+    """The error names the cause and what to do, and the next run succeeds."""
     lake.folder.mkdir()
     (lake.folder / "_writing").write_text("in the way")
     tidelog.append(topic, numbered(5))
     with pytest.raises(
-        JobFailed, match=r"^a file lies where the lake needs a folder: move .*_writing"
+        JobFailed, match=r"^there is a file where the lake needs a folder: move .*_writing"
     ):
         run(lake.job(), spark=spark)
     (lake.folder / "_writing").unlink()
