@@ -139,7 +139,11 @@ class Settings(BaseSettings):
     """Whole lines of such a body wait so long for more; then they are committed."""
 
     stream_idle_timeout_ms: Positive = 60_000
-    """Such a body may take as long as it likes, but something has to come within this time."""
+    """Such a body may take as long as it likes, but `min_stream_bytes_per_second` have to come on
+    average of this time."""
+
+    min_stream_bytes_per_second: Positive = 1
+    """Slowest body with `stream=true`: one line a minute is enough, one byte is not."""
 
     max_idempotency_keys: Positive = 50_000
     """Answers kept for requests with an Idempotency-Key; beyond it the oldest is forgotten."""
@@ -346,6 +350,10 @@ class Settings(BaseSettings):
     """How often the files of TLS are looked at: a renewed certificate counts for connections made
     after that, without a restart."""
 
+    tls_read_timeout_ms: NotNegative = 60_000
+    """While the files of TLS cannot be used, those known so far are valid for so long; then no
+    connection is accepted. A client CA that was withdrawn meanwhile would be valid for ever."""
+
     tls_handshake_timeout_ms: Positive = 5_000
     """A connection whose TLS handshake is not over by then is closed."""
 
@@ -419,11 +427,19 @@ class Settings(BaseSettings):
         return {name: getattr(self, name) for name in _LIMITS}
 
 
+_LIMIT_PREFIXES: Final = (
+    "max_",
+    "min_body_",
+    "min_stream_",
+    "min_free_",
+    "min_segment_",
+    "default_fetch_",
+    "quota_",
+    "tail_",
+)
+
 _LIMITS: Final = tuple(
     name
     for name in Settings.model_fields
-    if name.startswith(
-        ("max_", "min_body_", "min_free_", "min_segment_", "default_fetch_", "quota_", "tail_")
-    )
-    or name.endswith("_timeout_ms")
+    if name.startswith(_LIMIT_PREFIXES) or name.endswith("_timeout_ms")
 )

@@ -161,7 +161,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
     options = tls_options(service.settings)
     certificates = None
     if options:
-        certificates = Certificates(service.settings, PosixFileSystem())
+        certificates = Certificates(service.settings, PosixFileSystem(), service.clock)
         options["ssl_context_factory"] = certificates.context
     protocol = partial(
         _protocol_of(options),

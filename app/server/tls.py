@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import uvicorn
 
 from app.settings import Settings
+from engine.clock import Clock
 from engine.errors import InvalidConfig
 from engine.fs.port import FileSystem
 
@@ -24,12 +25,18 @@ Versions: TypeAlias = tuple[str, ...]
 class Certificates:
     """The certificate in force, read anew when one of its files is another one.
 
-    Connections that are there keep theirs. Files that do not fit each other, as between the two
-    steps of a renewal, change nothing: the next look may find them whole.
+    Open connections keep theirs. Files that cannot be used, as between the two steps of a renewal,
+    change nothing for `tls_read_timeout_ms`. After that no handshake succeeds until they can be
+    used: a client CA may have been withdrawn in them.
     """
 
-    def __init__(self, settings: Settings, fs: FileSystem) -> None:
+    def __init__(self, settings: Settings, fs: FileSystem, clock: Clock) -> None:
         self._fs = fs
+        self._clock = clock
+        self._read_timeout_ms = settings.tls_read_timeout_ms
+        self._unusable_since_ms: int | None = None
+        self._is_closed = False
+        """Whether the files have not been usable for too long."""
         self._interval_s = settings.tls_check_interval_ms / 1000
         files = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         self._files = tuple(path for path in files if path is not None)
@@ -49,15 +56,30 @@ class Certificates:
     def refresh(self) -> None:
         """Put the files in force if they have changed; on any thread, one at a time."""
         versions = self._look()
-        if versions == self._versions:
+        is_new = versions != self._versions
+        if not is_new and self._unusable_since_ms is None:
             return
         self._versions = versions
         try:
             self._current = self._made()
         except (OSError, ValueError) as error:
-            _LOG.error("the TLS files have changed and cannot be used, yet: %s", error)
+            if is_new:
+                _LOG.error("the TLS files have changed and cannot be used, yet: %s", error)
+            self._close_in_time()
         else:
+            self._unusable_since_ms = None
+            self._is_closed = False
             _LOG.info("the TLS files have changed and are in force")
+
+    def _close_in_time(self) -> None:
+        """Refuse handshakes once the files have not been usable for `tls_read_timeout_ms`."""
+        now_ms = self._clock.monotonic_ms()
+        if self._unusable_since_ms is None:
+            self._unusable_since_ms = now_ms
+        is_late = now_ms - self._unusable_since_ms >= self._read_timeout_ms
+        if is_late and not self._is_closed:
+            self._is_closed = True
+            _LOG.error("no TLS connection is accepted until the TLS files can be used")
 
     async def watch(self) -> None:
         """Look for changes until cancelled."""
@@ -77,8 +99,13 @@ class Certificates:
             context.num_tickets = 0  # TLS 1.3
         return context
 
-    def _hand_on(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+    def _hand_on(
+        self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext
+    ) -> int | None:
+        if self._is_closed:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         connection.context = self._current
+        return None
 
     def _look(self) -> Versions:
         return tuple(map(self._version_of, self._files))

@@ -223,6 +223,44 @@ async def test_a_body_that_stops_coming_is_given_up(tmp_path: Path) -> None:
         assert await stored(api) == [0, 1]
 
 
+async def test_a_body_that_trickles_is_given_up(tmp_path: Path) -> None:
+    """A byte now and then does not keep a request for ever: 408 below the least rate."""
+    limits = {"stream_idle_timeout_ms": 50, "min_stream_bytes_per_second": 10_000_000}
+    async with running(tmp_path, stream_linger_ms=1, **limits) as api:
+        await api.create()
+        assert (await api.client.get("/v1/limits")).json()["limits"].items() >= limits.items()
+
+        async def trickle() -> AsyncIterator[bytes]:
+            yield lines(2)
+            while True:
+                await checkpoint()
+                yield b" "
+
+        answer = await asyncio.wait_for(send(api, trickle()), 30)
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (408, "request_timeout")
+        assert "min_stream_bytes_per_second (10000000)" in problem["detail"]
+        assert problem["committed_lines"] == 2
+        assert api.service.admission.requests == 0
+
+
+async def test_a_slow_body_that_keeps_moving_is_taken_to_its_end(tmp_path: Path) -> None:
+    """Its idle time begins again whenever enough has come, however long it takes altogether."""
+    limits = {"stream_idle_timeout_ms": 200, "min_stream_bytes_per_second": 100}
+    async with running(tmp_path, stream_linger_ms=1, **limits) as api:
+        await api.create()
+        loop = asyncio.get_running_loop()
+
+        async def steady() -> AsyncIterator[bytes]:
+            end = loop.time() + 3 * limits["stream_idle_timeout_ms"] / 1000
+            while loop.time() < end:
+                yield lines(1)
+                await checkpoint()
+
+        answer = await asyncio.wait_for(send(api, steady()), 30)
+        assert answer.status_code == 201
+
+
 async def test_a_wrong_line_is_told_though_nothing_follows_it(tmp_path: Path) -> None:
     """A pipe that goes quiet is not listened to until its time is up, and called idle (S3)."""
     async with running(tmp_path, stream_linger_ms=1) as api:

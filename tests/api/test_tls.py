@@ -24,6 +24,7 @@ from tests.support.certificates import Authority, Pair
 from tests.support.credentials import bearer, create_key
 from tests.support.server import serving
 from tests.support.service import OFFSETS, RECORDS
+from tests.support.time import ManualClock
 
 ALL = ("read:*", "append:*", "admin:*", "metrics")
 TOPIC = "/v1/topics/events"
@@ -68,7 +69,11 @@ def test_a_certificate_of_a_stranger_is_no_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     stranger = Authority(tmp_path, "stranger").vouch("spark")
     server = authority.vouch("server")
-    named = {"tls_cert": server.cert, "tls_key": server.key, "tls_client_ca": authority.path}
+    named: dict[str, Any] = {
+        "tls_cert": server.cert,
+        "tls_key": server.key,
+        "tls_client_ca": authority.path,
+    }
     trusted = context_of(authority)
     with serving(tmp_path / "data", trusted=trusted, **named) as served:
         url = f"{served.url}/livez"
@@ -202,7 +207,11 @@ def test_a_renewed_certificate_counts_without_a_restart(
     server, renewed = authority.vouch("server"), authority.vouch("renewed")
     first, second = in_der(server), in_der(renewed)
     trusted = context_of(authority)
-    named = {"tls_cert": server.cert, "tls_key": server.key, "tls_check_interval_ms": 3_600_000}
+    named: dict[str, Any] = {
+        "tls_cert": server.cert,
+        "tls_key": server.key,
+        "tls_check_interval_ms": 3_600_000,
+    }
     with (
         serving(tmp_path / "data", trusted=trusted, **named) as served,
         httpx.Client(base_url=served.url, verify=trusted) as open_before,
@@ -223,6 +232,42 @@ def test_a_renewed_certificate_counts_without_a_restart(
         certificates.refresh()
         assert shown_by(served.url, trusted) == second
         assert open_before.get("/livez").status_code == 200
+
+
+def test_files_that_cannot_be_used_for_long_let_nobody_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client CA may be withdrawn in a file that cannot be read: after a time, nobody is in."""
+    authority = Authority(tmp_path)
+    server = authority.vouch("server")
+    whole = authority.path.read_bytes()
+    clients = tmp_path / "clients.pem"
+    clients.write_bytes(whole)
+    trusted, clock = context_of(authority), ManualClock()
+    named: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
+    named |= {"tls_client_ca": clients, "tls_check_interval_ms": 3_600_000}
+    named["tls_read_timeout_ms"] = 10_000
+    with serving(tmp_path / "data", trusted=trusted, clock=clock, **named) as served:
+        certificates = served.server.certificates
+        assert certificates is not None
+        clients.unlink()
+        for _ in range(2):
+            certificates.refresh()
+            assert shown_by(served.url, trusted) == in_der(server)
+            clock.advance(9_999)
+        clock.advance(1)
+        for _ in range(2):
+            certificates.refresh()
+            with pytest.raises(ssl.SSLError):
+                shown_by(served.url, trusted)
+        clients.write_bytes(b"nonsense")
+        certificates.refresh()
+        with pytest.raises(ssl.SSLError):
+            shown_by(served.url, trusted)
+        assert len([one for one in caplog.records if "no TLS connection" in one.message]) == 1
+        clients.write_bytes(whole)
+        certificates.refresh()
+        assert shown_by(served.url, trusted) == in_der(server)
 
 
 def test_a_renewed_authority_decides_about_clients(tmp_path: Path) -> None:
@@ -305,7 +350,11 @@ def test_the_files_of_tls_are_looked_at_again_and_again(tmp_path: Path) -> None:
     server, renewed = authority.vouch("server"), authority.vouch("renewed")
     second = in_der(renewed)
     trusted = context_of(authority)
-    named = {"tls_cert": server.cert, "tls_key": server.key, "tls_check_interval_ms": 1}
+    named: dict[str, Any] = {
+        "tls_cert": server.cert,
+        "tls_key": server.key,
+        "tls_check_interval_ms": 1,
+    }
     with serving(tmp_path / "data", trusted=trusted, **named) as served:
         server.cert.write_bytes(renewed.cert.read_bytes())
         server.key.write_bytes(renewed.key.read_bytes())

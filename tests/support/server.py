@@ -13,6 +13,7 @@ import httpx
 from app.operations.service import Service
 from app.server.process import Server, server_of
 from app.settings import Settings
+from engine.clock import Clock
 
 
 @dataclass
@@ -26,10 +27,14 @@ class Served:
 
 @contextmanager
 def serving(
-    directory: Path, *, trusted: ssl.SSLContext | None = None, **settings: Any
+    directory: Path,
+    *,
+    trusted: ssl.SSLContext | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> Iterator[Served]:
     """Serve a data directory until the block ends; its logs are open when it begins."""
-    service = Service(Settings(data_directory=directory, **settings))
+    service = Service(Settings(data_directory=directory, **settings), clock=clock)
     server = server_of(service, host="127.0.0.1", port=0)
     listening = threading.Event()
     startup = server.startup

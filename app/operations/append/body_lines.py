@@ -33,7 +33,10 @@ class BodyParts:
         self._decoder = decoder_of(encoding)
         self._lines = Lines(part_bytes, settings.max_request_bytes)
         self._linger_s = settings.stream_linger_ms / 1000
-        self._idle_s = settings.stream_idle_timeout_ms / 1000
+        idle_ms = settings.stream_idle_timeout_ms
+        self._idle_s = idle_ms / 1000
+        self._least_bytes = max(1, settings.min_stream_bytes_per_second * idle_ms // 1000)
+        """What has to come within the idle time."""
         self._due_s: float | None = None
         """When the lines that are whole have waited long enough for more."""
         self._writing_bytes = 0
@@ -92,30 +95,38 @@ class BodyParts:
         failing = asyncio.ensure_future(self._has_failed.wait())
         ending = asyncio.ensure_future(self.credentials_ended.wait())
         coming: asyncio.Future[Message] | None = None
+        given_up_s, fresh_bytes = loop.time() + self._idle_s, 0
         try:
             while True:
                 if coming is None:
                     pause_s = self._exchange.caller.debt_s("bytes_in")
                     coming = asyncio.ensure_future(self._receive_after(pause_s))
-                    given_up_s = loop.time() + pause_s + self._idle_s
+                    given_up_s += pause_s
                 next_s = given_up_s if self._due_s is None else min(given_up_s, self._due_s)
                 await asyncio.wait(
                     (coming, stopping, failing, ending),
                     timeout=max(0, next_s - loop.time()),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
+                now = loop.time()
                 if coming.done():
                     message, coming = coming.result(), None
                     if message["type"] == "http.disconnect":
                         raise ClientGone
-                    yield message.get("body", b"")
+                    body = message.get("body", b"")
+                    fresh_bytes += len(body)
+                    if fresh_bytes >= self._least_bytes:
+                        given_up_s, fresh_bytes = now + self._idle_s, 0
+                    yield body
                     if not message.get("more_body"):
                         return
+                    self._ensure_going_on(is_late=now >= given_up_s)
                 elif failing.done():
                     yield b""
                 else:
-                    self._ensure_going_on(is_late=loop.time() >= given_up_s)
+                    self._ensure_going_on(is_late=now >= given_up_s)
                     yield b""
+                given_up_s += loop.time() - now  # meanwhile the client waited for its lines
         finally:
             stopping.cancel()
             failing.cancel()
@@ -130,8 +141,11 @@ class BodyParts:
         if self._exchange.service.stopping.is_set():
             raise Draining("the service is stopping")
         if is_late:
-            idle_ms = self._exchange.service.settings.stream_idle_timeout_ms
-            raise RequestTimedOut(f"nothing more of the body came within {idle_ms} ms")
+            settings = self._exchange.service.settings
+            raise RequestTimedOut(
+                f"less than min_stream_bytes_per_second ({settings.min_stream_bytes_per_second}) "
+                f"of the body arrived for {settings.stream_idle_timeout_ms} ms"
+            )
 
     async def _receive_after(self, pause_s: float) -> Message:
         """Receive what comes next once the quota has been paid for: until then the client waits."""
