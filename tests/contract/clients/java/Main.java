@@ -3,6 +3,7 @@ import java.util.List;
 import java.util.Map;
 import org.openapitools.client.ApiClient;
 import org.openapitools.client.ApiException;
+import org.openapitools.client.JSON;
 import org.openapitools.client.api.ConsumeApi;
 import org.openapitools.client.api.GroupsApi;
 import org.openapitools.client.api.MaintenanceApi;
@@ -23,6 +24,8 @@ public class Main {
 
     private Main(String url) {
         client.setBasePath(url).setReadTimeout(60_000);
+        // Without this Gson leaves out nulls, and a record without a value is refused.
+        JSON.setGson(JSON.getGson().newBuilder().serializeNulls().create());
         consume = new ConsumeApi(client);
         produce = new ProduceApi(client);
     }
@@ -110,8 +113,12 @@ public class Main {
             maintenance.deleteRecords(TOPIC, 0, new DeleteRecords().beforeOffset(1L)).execute(),
             new SegmentsApi(client).listSegments(TOPIC, 0).execute(), service.getLimits().execute(),
             service.getReadiness().execute(),
-            produce.appendTopicRecords(TOPIC, new RecordsIn().addRecordsItem(new RecordIn().value(4))).execute());
+            appendTombstone());
         say("decoded", answers.size());
+    }
+
+    private TopicAppendReceipt appendTombstone() throws ApiException {
+        return produce.appendTopicRecords(TOPIC, new RecordsIn().addRecordsItem(new RecordIn().key("ada").value(null))).execute();
     }
 
     private AppendReceipt append(RecordIn... records) throws ApiException {
