@@ -5,7 +5,6 @@ Kafka's `OffsetCheckpointFile`; the four files differ in name only.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from engine.types import INT32_MAX, INT64_MAX, TopicPartition
 
 
 class OffsetCheckpoint:
-    """One such file. Thread-safe; a reader sees a whole write or none of it."""
+    """One such file. One thread writes at a time; a reader sees a whole write or none of it."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self.path = path
         self._fs = fs
-        self._write_lock = threading.Lock()
 
     def read(self) -> dict[TopicPartition, int]:
         """Return what is written; empty if there is no file. CorruptCheckpoint if it is damaged."""
@@ -33,8 +31,7 @@ class OffsetCheckpoint:
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the whole content, durably."""
         rows = [(log.topic, log.partition, offset) for log, offset in offsets.items()]
-        with self._write_lock:
-            write_lines(self._fs, self.path, rows)
+        write_lines(self._fs, self.path, rows)
 
     def _bounded(self, text: str, highest: int) -> int:
         number = parse_number(text, self.path)

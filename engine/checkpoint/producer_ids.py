@@ -6,7 +6,6 @@ out, so a crash loses what is left of a block and repeats nothing.
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -23,54 +22,48 @@ _FIELD: Final = "next_producer_id"
 
 
 class ProducerIds:
-    """The producer ids of one data directory. Thread-safe; nothing is read or written until asked.
+    """The producer ids of one data directory, for one thread at a time.
 
-    Its lock is held across the write of a new block: one call in a thousand waits for the disk.
+    Nothing is read or written before the first call. One call in a thousand waits for the disk.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, *, block_size: int = BLOCK_SIZE) -> None:
         self.path = directory / PRODUCER_ID_FILE
         self._fs = fs
         self._block_size = block_size
-        self._lock = threading.Lock()
         self._next_id = 0
         self._end_id: int | None = None  # None until the file was read
 
     def ensure_readable(self) -> None:
         """Raise CorruptCheckpoint if the file is damaged."""
-        with self._lock:
-            self._load()
+        self._load()
 
     def allocate(self) -> int:
         """Return an id that was never returned before. CorruptCheckpoint if the file is damaged."""
-        with self._lock:
-            if self._next_id >= self._load():
-                self._reserve(self._next_id)
-            allocated = self._next_id
-            self._next_id += 1
-            return allocated
+        if self._next_id >= self._load():
+            self._reserve(self._next_id)
+        allocated = self._next_id
+        self._next_id += 1
+        return allocated
 
     def raise_above(self, highest_seen: int) -> None:
         """See to it that all further ids exceed one that was found in a log."""
-        with self._lock:
-            self._load()
-            self._next_id = max(self._next_id, highest_seen + 1)
+        self._load()
+        self._next_id = max(self._next_id, highest_seen + 1)
 
     @property
     def reserved_end(self) -> int:
         """The end, exclusive, of what is reserved on disk; read from the file if need be."""
-        with self._lock:
-            return self._load()
+        return self._load()
 
     def reserve_through(self, end_id: int) -> None:
         """Have the ids below `end_id` reserved on disk here too: another directory gives them out.
 
         Ids of this directory's own go on behind them.
         """
-        with self._lock:
-            if self._load() < end_id:
-                self._reserve(end_id - self._block_size)
-                self._next_id = end_id
+        if self._load() < end_id:
+            self._reserve(end_id - self._block_size)
+            self._next_id = end_id
 
     def _load(self) -> int:
         """Return the end, exclusive, of what is reserved on disk."""

@@ -7,7 +7,6 @@ the process died.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,12 +63,11 @@ class _Written(NamedTuple):
 
 
 class TopicsFile:
-    """The file of one data directory. Thread-safe; a reader sees a whole write or none of it."""
+    """The file of one data directory. One thread writes at a time."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self.path = directory / TOPICS_FILE
         self._fs = fs
-        self._write_lock = threading.Lock()
         self._written: dict[str, _Written] = {}
 
     def read(self) -> dict[str, TopicEntry]:
@@ -92,10 +90,9 @@ class TopicsFile:
     def write(self, topics: Mapping[str, TopicEntry], generation: int = 0) -> None:
         """Replace the whole content, durably; the same entries as before cost little."""
         counted = {"generation": canonical(generation)} if generation else {}
-        with self._write_lock:
-            self._written = {name: self._text_of(name, topics[name]) for name in sorted(topics)}
-            stored = ", ".join(one.text for one in self._written.values())
-            write_texts(self._fs, self.path, VERSION, {**counted, "topics": f"{{{stored}}}"})
+        self._written = {name: self._text_of(name, topics[name]) for name in sorted(topics)}
+        stored = ", ".join(one.text for one in self._written.values())
+        write_texts(self._fs, self.path, VERSION, {**counted, "topics": f"{{{stored}}}"})
 
     def _text_of(self, name: str, entry: TopicEntry) -> _Written:
         known = self._written.get(name)

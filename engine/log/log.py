@@ -260,13 +260,12 @@ class Log(DurableLog):
             raise InvalidRequestValue(f"a log cannot end at {offset}")
         self.commit()  # so that no decided transaction is waiting for the high watermark
         with self._reshaping:
-            with self._lock:
-                state = self._state
-                self._ensure_open()
-                state.tag.ensure_expected(None, expected_tag)
-                marks = state.watermarks
-            if offset >= marks.log_end_offset:
-                return marks.log_end_offset
+            state = self._state
+            self._ensure_open()
+            end_offset = state.watermarks.log_end_offset  # before the tag, which follows it
+            state.tag.ensure_expected(None, expected_tag)
+            if offset >= end_offset:
+                return end_offset
             is_above_first = state.local.segments.first_base_offset <= offset
             plan = self._plan_truncation(offset) if is_above_first else None
             with self._lock:

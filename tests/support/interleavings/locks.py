@@ -60,18 +60,19 @@ class TurnLock:
 class _Threading:
     """The module `threading` as the engine sees it."""
 
-    Lock = TurnLock
+    def __init__(self, kind: type) -> None:
+        self.Lock = kind
 
     def __getattr__(self, name: str) -> Any:
         return getattr(threading, name)
 
 
 @contextlib.contextmanager
-def engine_locks() -> Iterator[None]:
-    """Have all locks that the engine makes inside be scheduled ones."""
+def engine_locks(kind: type = TurnLock) -> Iterator[None]:
+    """Have all locks that the engine makes inside be of that kind; by default scheduled ones."""
     with contextlib.ExitStack() as stack:
         for module in _modules_with_locks():
-            stack.enter_context(mock.patch.object(module, "threading", _Threading()))
+            stack.enter_context(mock.patch.object(module, "threading", _Threading(kind)))
         yield
 
 

@@ -15,3 +15,10 @@ class Outcome:
     error: Exception | None = None
     is_under_way: bool = False
     moments: list[Moment] = field(default_factory=list)
+
+    def note(self, moment: Moment) -> None:
+        """Note a moment; what was appended since the one before was first there uncommitted."""
+        if self.moments:
+            before = self.moments[-1]
+            before.is_appending |= moment.marks.log_end_offset > before.marks.log_end_offset
+        self.moments.append(moment)

@@ -81,7 +81,7 @@ class Schedule:
         """Note what the thread may see of the log from now on."""
         for work in self.threads[thread]:
             if work.outcome.is_under_way:
-                work.outcome.moments.append(self.history.moment())
+                work.outcome.note(self.history.moment())
 
     def judge(self) -> None:
         """Fail unless every work did what it should, and the log is what they made of it."""

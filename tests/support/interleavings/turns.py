@@ -112,7 +112,7 @@ class Turns:
         # Bound once: it is called for each line.
         self._on_event = self._line if steps.grain is Grain.STORE else self._any
 
-    def run(self, works: Sequence[Callable[[], None]]) -> list[BaseException | None]:
+    def run(self, works: Sequence[Callable[[], object]]) -> list[BaseException | None]:
         """Run the works interleaved, each on a thread; return what each has raised.
 
         Raises Deadlock and TakesTooLong; then the works have not come to their end.
@@ -137,7 +137,7 @@ class Turns:
 
     # -- on the threads ----------------------------------------------------------------------
 
-    def _main(self, number: int, work: Callable[[], None]) -> None:
+    def _main(self, number: int, work: Callable[[], object]) -> None:
         _here.turns, _here.number = self, number
         mine = self._threads[number]
         mine.turn.acquire()

@@ -36,6 +36,9 @@ from tests.support.mutants.sites import (
 )
 from tests.support.simulation.runs import failure_of
 
+GUARD_TESTS: Final = ("tests/interleavings/test_guards.py", "tests/interleavings/test_pairs.py")
+"""They look at locks; schedules from seeds are played by the trial itself."""
+
 ENGINE_TESTS: Final = ("crash", "unit/engine", "property", "conformance", "corruption", "golden")
 JOB_TESTS: Final = ("unit/pyspark_tidelog", "spark")
 
@@ -196,7 +199,8 @@ def runs_for(mutant: Mutant, number: int, rehearsal: Rehearsal, schedules: int) 
     if mutant.kind is Kind.UNLOCKED:
         threaded = [run for run in tests if found[run]]
         others = [run for run in tests if not found[run]]
-        return [*others[:UNTHREADED_TESTS], *threaded, *turns]
+        guards = [run for run in tests if run.startswith(GUARD_TESTS)]
+        return [*dict.fromkeys([*guards, *others[:UNTHREADED_TESTS], *threaded]), *turns]
     crashes = [run for run in tests if run.startswith("tests/crash/")]
     others = [run for run in tests if not run.startswith("tests/crash/")]
     return [*crashes[:100], *lives[:20], *crashes[100:], *others, *lives[20:], *turns]
@@ -262,7 +266,7 @@ def judge_all(
     keep: Callable[[Verdict], None],
 ) -> None:
     """Judge mutants one after another."""
-    folders = effort.tests or [f"tests/{folder}" for folder in _folders(mutants)]
+    folders = effort.tests or [*GUARD_TESTS, *(f"tests/{one}" for one in _folders(mutants))]
     arguments = ("-s", "-q", "-p", "no:cacheprovider", f"--timeout={LONGEST_TEST_S}")
     trials = Trials(root, mutants, effort, keep)
     pytest.main([*arguments, f"--basetemp={build / 'tmp'}", *folders], plugins=[trials])

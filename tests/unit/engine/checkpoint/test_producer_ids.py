@@ -1,6 +1,5 @@
 """Numbers for producers, never one twice."""
 
-import threading
 from contextlib import suppress
 
 import pytest
@@ -49,21 +48,6 @@ def test_ids_exceed_every_one_that_was_seen(place: Place) -> None:
     ids.raise_above(7)
     assert ids.allocate() == 4_001
     assert producer_ids(place).allocate() == 4_004
-
-
-def test_threads_never_share_an_id(place: Place) -> None:
-    """Ids asked for from many threads at once are all different."""
-    ids = producer_ids(place)
-    given: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: given.extend(ids.allocate() for _ in range(200)))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert sorted(given) == list(range(800))
 
 
 @pytest.mark.parametrize(

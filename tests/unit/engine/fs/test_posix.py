@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from engine.errors import DirectoryLocked
+from engine.fs import posix_files
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import LOCK_FILE
-from engine.fs.posix_files import RESERVE_BYTES
+from engine.fs.posix_files import RESERVE_BYTES, PosixFile
+from engine.fs.posix_lock import PosixLock
 from tests.support.disk_calls import disk_calls
 from tests.support.open_files import open_files_left
 
@@ -386,3 +388,36 @@ def test_a_map_is_synced_and_so_is_what_the_cache_forgets(
         mapped.close()
         file.forget_cached()
     assert calls.below(tmp_path) == ["sync f of 8 bytes"] * 2 + ["advise f"]
+
+
+def test_one_thread_at_a_time_syncs_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel reports a failure to the first one alone: the second one waits for its answer."""
+    with PosixFileSystem().open(tmp_path / "file", create=True) as file:
+        assert isinstance(file, PosixFile)
+        others: list[bool] = []
+
+        def sync(_: int) -> None:
+            others.append(file._syncing.acquire(blocking=False))  # noqa: SLF001 - as another thread
+
+        monkeypatch.setattr(posix_files, "_sync_data", sync)
+        file.sync()
+        assert others == [False]
+
+
+def test_one_thread_at_a_time_takes_or_releases_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock of POSIX excludes no thread of its own process."""
+    others: list[bool] = []
+
+    def watched(call: Callable[..., object]) -> Callable[..., object]:
+        def watch(*arguments: object, **options: object) -> object:
+            others.append(PosixLock._registry.acquire(blocking=False))  # noqa: SLF001 - as above
+            return call(*arguments, **options)
+
+        return watch
+
+    monkeypatch.setattr(fcntl, "lockf", watched(fcntl.lockf))
+    monkeypatch.setattr(os, "unlink", watched(os.unlink))
+    PosixFileSystem().lock(tmp_path / ".lock").release()
+    assert others == [False, False]

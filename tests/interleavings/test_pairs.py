@@ -1,0 +1,134 @@
+"""Two threads, the first of which is interrupted at each line while the other one does its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from engine.log.compaction import CleaningAborted, Compaction
+from engine.log.log import Log
+from engine.log.relocation import Standstill
+from engine.segment.segment import Segment
+from tests.support.builders import World, new_batch
+from tests.support.interleavings.pairs import each_interruption
+from tests.support.interleavings.steps import Grain, Steps
+from tests.support.logs import CONFIG, DIRECTORY, fill_segments, with_config
+
+Works = tuple[Callable[[], object], Callable[[], object]]
+
+IN_LOG = Steps(("/engine/log/",), Grain.LINE)
+IN_LOG_MODULES = Steps(("/engine/log/log.py", "/engine/log/flushing.py"), Grain.OPCODE)
+IN_RESTING = Steps(("/engine/segment/resting.py",), Grain.LINE)
+COMPACTED = with_config(cleanup_policy=("compact",))
+RENAMED = DIRECTORY.with_name("renamed-0")
+
+
+def sealed_segments(world: World, *, max_open: int = 100) -> tuple[Log, list[Segment]]:
+    """A log whose sealed segments rest."""
+    world.config = replace(world.config, max_open_sealed_segments=max_open)
+    log = world.open_log(COMPACTED)
+    for _ in range(4):
+        log.append(new_batch())
+        log.roll()
+    log.flush()
+    return log, list(log.segments[:-1])
+
+
+def use(segment: Segment) -> None:
+    """Have the log file open."""
+    segment.records.read(0, 1)
+
+
+def test_as_many_segments_stay_open_as_may_be() -> None:
+    """Two that are opened at once have as many others rest as there are too many."""
+    segments: list[Segment] = []
+
+    def make() -> Works:
+        _, segments[:] = sealed_segments(World(), max_open=1)
+        use(segments[0])
+        return partial(use, segments[1]), partial(use, segments[2])
+
+    for errors in each_interruption(IN_RESTING, make):
+        assert errors == [None, None]
+        assert sum(not segment.records.is_resting for segment in segments) == 1
+
+
+def test_a_segment_that_may_rest_no_more_stays_open() -> None:
+    """Whoever forbids it opens the files afterwards, and finds them open."""
+    segments: list[Segment] = []
+
+    def make() -> Works:
+        _, segments[:] = sealed_segments(World())
+        use(segments[0])
+
+        def forbid() -> None:
+            segments[0].resting.forbid()
+            use(segments[0])
+
+        return segments[0].resting.rest, forbid
+
+    for errors in each_interruption(IN_RESTING, make):
+        assert errors == [None, None]
+        assert not segments[0].records.is_resting
+
+
+def test_a_round_of_the_cleaner_beside_a_rename_is_given_up() -> None:
+    """What fails because the directory has another name takes nothing offline."""
+    worlds: list[World] = []
+
+    def make() -> Works:
+        world = World()
+        worlds.append(world)
+        log, _ = sealed_segments(world)
+        compaction = log.compaction()
+        return lambda: log.rename_directory(RENAMED), lambda: compaction.create_output(0)
+
+    for renamed, cleaned in each_interruption(IN_LOG, make):
+        assert renamed is None
+        assert cleaned is None or isinstance(cleaned, CleaningAborted)
+        assert not worlds[-1].health.is_offline
+
+
+def test_a_commit_beside_a_rename_syncs_the_directory_under_its_name() -> None:
+    """It looks for the directory under the name that it has."""
+    worlds: list[World] = []
+
+    def make() -> Works:
+        world = World()
+        worlds.append(world)
+        log = world.open_log(CONFIG)
+        fill_segments(log, 1, 1)
+        return log.commit, lambda: log.rename_directory(RENAMED)
+
+    for errors in each_interruption(IN_LOG_MODULES, make):
+        assert errors == [None, None]
+        assert not worlds[-1].health.is_offline
+
+
+def test_a_round_beside_the_end_of_a_move_works_in_one_directory() -> None:
+    """Its context and its files are those of one log: the old one or the new one."""
+    begun: list[Compaction] = []
+
+    def make() -> Works:
+        begun.clear()
+        log = World().open_log(CONFIG)
+        copy = World(directory=Path("/other")).open_log(CONFIG)
+
+        def complete(_: Standstill) -> Log:
+            return copy
+
+        def give_name(_: Log) -> None:
+            pass
+
+        return (
+            lambda: log.relocate(RENAMED, complete, give_name),
+            lambda: begun.append(log.compaction()),
+        )
+
+    for errors in each_interruption(IN_LOG_MODULES, make):
+        assert errors == [None, None]
+        compaction = begun[0]
+        directory = compaction.segments[0].directory.parent
+        assert compaction.context.health.directory == directory
