@@ -1,6 +1,7 @@
 """Behind a real nginx with `deploy/nginx-cache.conf`: conditions, streams, and HTTP/2 in front."""
 
 import json
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from tests.api.test_tail_served import events_of
+from tests.support.damage import one_bit_flipped
 from tests.support.nginx import NAME, client_of, nginx
 from tests.support.patience import at_most
 from tests.support.raw import until
@@ -127,6 +129,48 @@ def test_events_come_one_by_one(tmp_path: Path) -> None:
             writer.post(RECORDS, json={"records": [{"value": value}]}).raise_for_status()
             page = next(events_of(lines, "records"))
             assert [record["value"] for record in page["records"]] == [value]
+
+
+@pytest.mark.parametrize("path", [f"{RECORDS}?stream=true", f"{BATCHES}?stream=true"])
+def test_a_streamed_read_is_whole_or_broken_off(tmp_path: Path, path: str) -> None:
+    """Its client sees that the last chunk is missing, with `gzip on` too (V4)."""
+    with behind(tmp_path, GZIP) as (served, path_of_socket), client_of(path_of_socket) as client:
+        for _ in range(5):
+            records = [{"value": "x" * 1_000}] * 500
+            client.post(RECORDS, json={"records": records}).raise_for_status()
+        whole = client.get(f"{path}&max_bytes=1")
+        assert whole.content == client.get(path).content
+        assert len(whole.content) > 2_500_000
+        log = tmp_path / "events-0" / f"{0:020}.log"
+        log.write_bytes(one_bit_flipped(log.read_bytes()))
+        with pytest.raises(httpx.RemoteProtocolError):
+            client.get(f"{path}&max_bytes=1")
+        assert served.service.admission.requests == 0
+
+
+def test_a_streamed_read_ends_with_its_client(tmp_path: Path) -> None:
+    """A client that hangs up on nginx leaves no read on the service (V5)."""
+    with behind(tmp_path) as (served, path_of_socket), socket.socket(socket.AF_UNIX) as wire:
+        for _ in range(40):
+            body = {"records": [{"value": "x" * 900_000}]}
+            httpx.post(served.url + RECORDS, json=body).raise_for_status()
+        before = read_bytes(served)
+        wire.connect(str(path_of_socket))
+        head = f"GET {BATCHES}?stream=true&max_bytes=1 HTTP/1.1\r\nHost: {NAME}\r\n\r\n"
+        wire.sendall(head.encode())
+        assert wire.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        wire.close()
+        with at_most(2):
+            until(lambda: served.service.admission.requests == 0)
+        assert 0 < read_bytes(served) - before < 36_000_000
+
+
+def read_bytes(served: Served) -> float:
+    """How many bytes of batches the service has read for clients."""
+    metrics = httpx.get(f"{served.url}/metrics").text
+    return sum(
+        map(float, re.findall(r"^tidelog_\w*bytes_out_total.* (\S+)$", metrics, re.MULTILINE))
+    )
 
 
 @pytest.mark.parametrize(
