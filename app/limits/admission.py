@@ -6,29 +6,15 @@ bytes of bodies, bytes of answers, waiting readers, tails. Belongs to the event 
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import os
-import resource
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Final
 
 from app.http.problems import Draining
 from app.limits.shares import Pool, network_of
+from app.limits.system_limits import allowed_files
 from app.settings import Settings
-from engine.errors import Overloaded, PolicyViolation, Recovering
-
-FILES_OF_PARTITION: Final = 6
-"""Open files of a new partition, the first segment's, and one to spare."""
-
-SPARE_FILES: Final = 256
-"""Left to rolls, checkpoints and connections when partitions are made."""
-
-_OPEN_FILES: Final = Path("/proc/self/fd")
-"""A directory whose length is how many there are."""
+from engine.errors import Overloaded, Recovering
 
 
 class Phase(enum.Enum):
@@ -111,46 +97,6 @@ class Admission:
         holder = network_of(host)
         pool.take(holder, 1)
         return partial(pool.add, holder, -1)
-
-
-def ensure_files(partitions: int, existing: int) -> None:
-    """Raise PolicyViolation unless so many more partitions leave files to open for all else.
-
-    Logs that find no more files have no next segment, and take no appends from then on.
-    `existing` and the event loop: as in `spare_files`.
-    """
-    spare = spare_files(existing)
-    if partitions * FILES_OF_PARTITION > spare:
-        raise PolicyViolation(
-            f"{partitions} partitions more need {FILES_OF_PARTITION} open files each, and "
-            f"{max(spare, 0)} can still be opened; raise the limit of open files (ulimit -n)",
-            limit="open_files",
-        )
-
-
-def spare_files(existing: int) -> int:
-    """Return how many more files may be opened, when all existing partitions are appended to.
-
-    Negative if not even they can be: one that rests has a single file open. May have to list the
-    open files, so it is not for the event loop.
-    """
-    return allowed_files() - max(_open_files(), existing * FILES_OF_PARTITION) - SPARE_FILES
-
-
-def _open_files() -> int:
-    """Return how many files the process has open; a list of thousands takes milliseconds."""
-    with contextlib.suppress(FileNotFoundError):  # no Linux
-        told = _OPEN_FILES.stat().st_size
-        if told:  # since Linux 6.2
-            return told
-    with os.scandir("/dev/fd") as found:
-        return sum(1 for _ in found)
-
-
-def allowed_files() -> int:
-    """Return how many files the process may have open."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return files % sys.maxsize  # no limit at all is -1
 
 
 class Ticket:

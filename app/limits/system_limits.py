@@ -1,19 +1,29 @@
-"""What the system allows the process to have, and how many partitions that is enough for.
+"""Open files and memory maps: what the system allows, and how many partitions that is enough for.
 
-A log maps two indexes of the segment that it appends to. An append that cannot map its index is
-refused, as one that can open no file is.
+A log has files open and maps two indexes of the segment it appends to. It refuses an append that
+cannot open a file or map an index.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import resource
 import sys
 from pathlib import Path
 from typing import Final
 
-from app.limits.admission import allowed_files
 from engine.errors import PolicyViolation
 from engine.fs.port import MAX_SMALL_FILE_BYTES
+
+FILES_OF_PARTITION: Final = 6
+"""Open files of a new partition, the first segment's, and one to spare."""
+
+SPARE_FILES: Final = 256
+"""Left to rolls, checkpoints and connections when partitions are made."""
+
+_OPEN_FILES: Final = Path("/proc/self/fd")
+"""A directory whose length is how many there are."""
 
 MAPS_OF_PARTITION: Final = 3
 """Those of the active segment, and one for the readers of older ones."""
@@ -38,6 +48,31 @@ def system_limits() -> dict[str, int]:
     return {name: limit for name, limit in limits.items() if limit < _UNLIMITED}
 
 
+def spare_files(existing: int) -> int:
+    """Return how many more files may be opened when all existing partitions are appended to.
+
+    Negative if there are too few for these: an idle partition has a single file open. Not for the
+    event loop: it may list the open files.
+    """
+    return allowed_files() - max(_open_files(), existing * FILES_OF_PARTITION) - SPARE_FILES
+
+
+def _open_files() -> int:
+    """Return how many files the process has open; a list of thousands takes milliseconds."""
+    with contextlib.suppress(FileNotFoundError):  # no Linux
+        told = _OPEN_FILES.stat().st_size
+        if told:  # since Linux 6.2
+            return told
+    with os.scandir("/dev/fd") as found:
+        return sum(1 for _ in found)
+
+
+def allowed_files() -> int:
+    """Return how many files the process may have open."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return files % sys.maxsize  # no limit at all is -1
+
+
 def allowed_maps() -> int:
     """Return how many maps a process may have; a system that has no such limit sets none."""
     with contextlib.suppress(FileNotFoundError):
@@ -50,12 +85,24 @@ def spare_maps(partitions: int) -> int:
     return allowed_maps() - partitions * MAPS_OF_PARTITION - SPARE_MAPS
 
 
-def ensure_maps(partitions: int, existing: int) -> None:
-    """Raise PolicyViolation unless so many more partitions can map the indexes they append to."""
-    spare = spare_maps(existing)
-    if partitions * MAPS_OF_PARTITION > spare:
-        raise PolicyViolation(
-            f"{partitions} partitions more need {MAPS_OF_PARTITION} memory maps each, and "
-            f"{max(spare, 0)} can still be made; raise {MAP_LIMIT}",
-            limit="memory_maps",
-        )
+def ensure_partitions(more: int, existing: int) -> None:
+    """Raise PolicyViolation unless `more` partitions leave files and maps for everything else.
+
+    Without them a log has no next segment, and takes no more appends. Not for the event loop: it
+    may list the open files.
+    """
+    for needed, spare, limit, remedy in (
+        (
+            FILES_OF_PARTITION,
+            spare_files(existing),
+            "open_files",
+            "the open file limit (ulimit -n)",
+        ),
+        (MAPS_OF_PARTITION, spare_maps(existing), "memory_maps", MAP_LIMIT),
+    ):
+        if more * needed > spare:
+            raise PolicyViolation(
+                f"{more} more partitions need {needed} {limit.replace('_', ' ')} each, and "
+                f"{max(spare, 0)} are left; raise {remedy}",
+                limit=limit,
+            )

@@ -12,8 +12,15 @@ from app.codecs.calls import ReadCall
 from app.codecs.events import Look, Page
 from app.codecs.receipts import Place
 from app.http.disk_paths import without_directories, without_paths
-from app.limits.admission import FILES_OF_PARTITION, Admission, Phase, spare_files
-from app.limits.system_limits import MAP_LIMIT, MAPS_OF_PARTITION, allowed_maps, spare_maps
+from app.limits.admission import Admission, Phase
+from app.limits.system_limits import (
+    FILES_OF_PARTITION,
+    MAP_LIMIT,
+    MAPS_OF_PARTITION,
+    allowed_maps,
+    spare_files,
+    spare_maps,
+)
 from app.operations.append.idempotency import IdempotencyWindow
 from app.operations.read.read_result import Found
 from app.operations.read.render_memory import RenderMemory

@@ -12,8 +12,7 @@ from app.codecs.paging import decode_token, encode_token
 from app.codecs.receipts import Place, log_answer, to_json
 from app.http.answers import NO_STORE, Answer, json_answer
 from app.http.problems import CommitTimedOut
-from app.limits.admission import ensure_files
-from app.limits.system_limits import ensure_maps
+from app.limits.system_limits import ensure_partitions
 from app.operations.exchange import Exchange
 from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
@@ -89,8 +88,7 @@ def _ensure_resources(service: Service, partitions: int) -> None:
     """Refuse partitions that the system's limits leave no room for, unless the engine does."""
     if partitions <= service.settings.max_partitions_per_topic:
         existing = len(service.manager.logs())
-        ensure_files(partitions, existing)
-        ensure_maps(partitions, existing)
+        ensure_partitions(partitions, existing)
 
 
 def list_topics(

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.limits.admission import Admission, allowed_files
+from app.limits.admission import Admission
+from app.limits.system_limits import allowed_files
 from app.settings import Settings
 from engine.errors import Overloaded
 from tests.support.certificates import Authority

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.limits import admission
+from app.limits import system_limits
 
 
 @pytest.mark.parametrize("told", [b"", None], ids=["an older Linux", "another system"])
@@ -15,11 +15,11 @@ def test_open_files_are_listed_where_the_system_does_not_tell(
     """One more open file is one more in the count, and one less to spare."""
     if told is not None:
         (tmp_path / "fd").write_bytes(told)
-    monkeypatch.setattr(admission, "_OPEN_FILES", tmp_path / "fd")
-    before = admission.spare_files(0)
+    monkeypatch.setattr(system_limits, "_OPEN_FILES", tmp_path / "fd")
+    before = system_limits.spare_files(0)
     number = os.dup(0)
     try:
-        assert admission.spare_files(0) == before - 1
+        assert system_limits.spare_files(0) == before - 1
     finally:
         os.close(number)
 
@@ -29,14 +29,14 @@ def test_open_files_are_as_many_as_the_system_tells(
 ) -> None:
     """Nothing is listed: with thousands of files that took most of the time of making a topic."""
     (tmp_path / "fd").write_bytes(b"x" * 700)
-    monkeypatch.setattr(admission, "_OPEN_FILES", tmp_path / "fd")
+    monkeypatch.setattr(system_limits, "_OPEN_FILES", tmp_path / "fd")
     monkeypatch.setattr(os, "scandir", pytest.fail)
-    few = admission.spare_files(0)
+    few = system_limits.spare_files(0)
     (tmp_path / "fd").write_bytes(b"x" * 900)
-    assert admission.spare_files(0) == few - 200
+    assert system_limits.spare_files(0) == few - 200
 
 
 def test_what_this_system_tells_is_what_a_list_has() -> None:
     """Within the one file that a list takes itself."""
     listed = len(list(Path("/dev/fd").iterdir()))
-    assert listed - 1 <= admission._open_files() <= listed  # noqa: SLF001 - told by no other
+    assert listed - 1 <= system_limits._open_files() <= listed  # noqa: SLF001 - told by no other
