@@ -123,8 +123,8 @@ mutants: setup ## Each sync, rename and lock left out or moved: the tests must n
 	@$(BIN)/python -m tests.support.mutants $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: damage
-damage: setup ## Data directories with a file of each damaged at random, judged, from seeds (SEED=1 CASES=1000)
-	@$(BIN)/python -m tests.support.damaged $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+damage: setup ## Data directories with a file of each damaged at random, judged, from seeds (SEED=1 RUNS=1000)
+	@$(BIN)/python -m tests.support.damaged $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
 TARGET ?= validator
 SECONDS ?= 60

@@ -1,6 +1,6 @@
 """Random damage to whole data directories, our own and a broker's, from seeds.
 
-A failure prints its seed; `make damage SEED=… CASES=1` replays it.
+A failure prints its seed; `make damage SEED=… RUNS=1` replays it.
 """
 
 import pytest

@@ -87,6 +87,6 @@ def play(seed: int, tally: Tally) -> str | None:
     except Exception:  # noqa: BLE001 - whatever it is, it is what was looked for
         tally.failed += 1
         trace = traceback.format_exc(limit=-6)
-        return f"seed {seed}: {name} in {path}\n{trace}\nagain: make damage SEED={seed} CASES=1"
+        return f"seed {seed}: {name} in {path}\n{trace}\nagain: make damage SEED={seed} RUNS=1"
     tally.ends[kind, end] += 1
     return None

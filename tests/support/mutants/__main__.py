@@ -13,8 +13,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.support.campaign import tell
 from tests.support.mutants.sites import Kind, Mutant, all_mutants
-from tests.support.mutants.trial import Effort, Verdict, judge_all, tell
+from tests.support.mutants.trial import Effort, Verdict, judge_all
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build" / "mutants"

@@ -13,7 +13,6 @@ import json
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.campaign import tell
 from tests.support.interleavings.locks import engine_locks
 from tests.support.interleavings.runs import Variant, play
 from tests.support.mutants import reached
@@ -204,12 +204,6 @@ def runs_for(mutant: Mutant, number: int, rehearsal: Rehearsal, schedules: int) 
     crashes = [run for run in tests if run.startswith("tests/crash/")]
     others = [run for run in tests if not run.startswith("tests/crash/")]
     return [*crashes[:100], *lives[:20], *crashes[100:], *others, *lives[20:], *turns]
-
-
-def tell(*lines: str) -> None:
-    for line in lines:
-        sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def in_fork(work: Callable[[], object], seconds: float) -> Any:

@@ -1,0 +1,45 @@
+"""A campaign: one run for each seed, with progress, until one fails or all are done."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+
+def options_of(name: str, runs: int) -> argparse.ArgumentParser:
+    """The options that all campaigns have: the first seed, how many runs, whether to go on."""
+    parser = argparse.ArgumentParser(prog=name)
+    parser.add_argument("--seed", type=int, default=time.time_ns() // 1_000_000_000)
+    parser.add_argument("--runs", type=int, default=runs)
+    parser.add_argument("--keep-going", action="store_true", help="report all failures")
+    return parser
+
+
+def run_campaign(
+    options: argparse.Namespace, play: Callable[[int], object | None], *, every: int
+) -> int:
+    """Play each seed and return how many failed; `play` returns what is to be told of a failure."""
+    started = time.perf_counter()
+    failures = done = 0
+    for seed in range(options.seed, options.seed + options.runs):
+        failure = play(seed)
+        done += 1
+        if failure is not None:
+            failures += 1
+            tell(f"after {time.perf_counter() - started:.1f} s: {failure}")
+            if not options.keep_going:
+                break
+        if done % every == 0:
+            tell(f"{done:,} of {options.runs:,} runs, {time.perf_counter() - started:,.0f} s")
+    took = time.perf_counter() - started
+    tell(f"{done:,} runs from seed {options.seed}: {failures} failed, {took:,.0f} s")
+    return failures
+
+
+def tell(*lines: object) -> None:
+    """Print lines at once, for whoever watches."""
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
