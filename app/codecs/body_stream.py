@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 from app.http.answers import Body
 from app.http.problems import MalformedRequest, UnsupportedMediaType, body_too_large
@@ -30,6 +31,8 @@ _ZSTD_WINDOW_BITS: Final = 23  # 8 MiB, the most that a content coding may have 
 _ZSTD_OPTIONS: Final[Mapping[int, int]] = {
     zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_BITS
 }
+_ZSTD_HEAD_BYTES: Final = 6  # magic, descriptor, window
+_ZSTD_SINGLE_SEGMENT: Final = 0x20  # then the content is the window, and there is no such byte
 _GZIP_WINDOW_BITS: Final = 15
 _GZIP_CONTAINER: Final = 16  # added to the bits, it has zlib expect gzip's header
 _FIRST_SLICE_BYTES: Final = 512
@@ -156,6 +159,25 @@ def _zstd_frame() -> _Member:
     return zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
 
 
+def _zstd_window_bytes(head: memoryview) -> int:
+    """Return the window in the head of a frame; the largest one if that does not tell."""
+    if len(head) < _ZSTD_HEAD_BYTES or head[4] & _ZSTD_SINGLE_SEGMENT:
+        return 1 << _ZSTD_WINDOW_BITS
+    exponent, mantissa = divmod(head[5], 8)
+    return (8 + mantissa) << 7 + exponent
+
+
+class _Coding(NamedTuple):
+    name: str
+    begin: Callable[[], _Member]
+    window_bytes: Callable[[memoryview], int]
+    """How much of its content a member with this head refers to: the decompressor holds it."""
+
+
+_GZIP: Final = _Coding("gzip", _GzipMember, lambda _: 1 << _GZIP_WINDOW_BITS)
+_ZSTD: Final = _Coding("zstd", _zstd_frame, _zstd_window_bytes)
+
+
 class MembersDecoder:
     """Decodes gzip members, or zstd frames, one after the other, each of any length.
 
@@ -164,11 +186,10 @@ class MembersDecoder:
     body.
     """
 
-    def __init__(self, name: str, begin: Callable[[], _Member], window_bytes: int) -> None:
-        self._name = name
-        self._begin = begin
-        self._window_bytes = window_bytes
+    def __init__(self, coding: _Coding) -> None:
+        self._coding = coding
         self._member: _Member | None = None
+        self._window_bytes = 0
         self._content_bytes = 0
         """How much of the member's content there has been."""
         self._slice_bytes = _FIRST_SLICE_BYTES
@@ -196,8 +217,9 @@ class MembersDecoder:
 
     def _next_piece(self) -> bytes:
         if self._member is None:
-            self._member = self._begin()
-            self._content_bytes, self._slice_bytes = 0, _FIRST_SLICE_BYTES
+            self._member = self._coding.begin()
+            self._window_bytes = self._coding.window_bytes(self._data[self._position :])
+            self._slice_bytes = _FIRST_SLICE_BYTES
         member, data = self._member, memoryview(b"")
         if member.needs_input:
             data = self._data[self._position : self._position + self._slice_bytes]
@@ -205,7 +227,7 @@ class MembersDecoder:
         try:
             piece = member.decompress(data, PIECE_BYTES)
         except (zlib.error, zstd.ZstdError) as error:
-            raise MalformedRequest(f"the body is not {self._name}: {error}") from None
+            raise MalformedRequest(f"the body is not {self._coding.name}: {error}") from None
         self._position += len(data)
         self._content_bytes += len(piece)
         if member.eof:
@@ -216,22 +238,14 @@ class MembersDecoder:
 
     def close(self) -> None:
         if self._member is not None:
-            raise MalformedRequest(f"the body is not {self._name}: it ends early")
-
-
-def _gzip_decoder() -> Decoder:
-    return MembersDecoder("gzip", _GzipMember, 1 << _GZIP_WINDOW_BITS)
-
-
-def _zstd_decoder() -> Decoder:
-    return MembersDecoder("zstd", _zstd_frame, 1 << _ZSTD_WINDOW_BITS)
+            raise MalformedRequest(f"the body is not {self._coding.name}: it ends early")
 
 
 _DECODERS: Final[Mapping[bytes, Callable[[], Decoder]]] = {
     IDENTITY: PlainDecoder,
-    b"gzip": _gzip_decoder,
-    b"x-gzip": _gzip_decoder,  # the same (RFC 9110, 8.4.1.3)
-    b"zstd": _zstd_decoder,
+    b"gzip": partial(MembersDecoder, _GZIP),
+    b"x-gzip": partial(MembersDecoder, _GZIP),  # the same (RFC 9110, 8.4.1.3)
+    b"zstd": partial(MembersDecoder, _ZSTD),
 }
 
 

@@ -110,6 +110,31 @@ def test_a_window_of_8_mib_is_the_largest(window: bytes, *, is_allowed: bool) ->
         assert decoder.read() == b""
 
 
+@pytest.mark.parametrize(
+    ("options", "fed_bytes", "window_bytes"),
+    [
+        ({zstd.CompressionParameter.window_log: 18}, 1_000, 1 << 18),
+        ({zstd.CompressionParameter.window_log: 18}, 1, 1 << 23),  # the head comes in pieces
+        ({}, 1_000, 1 << 21),
+    ],
+)
+def test_the_window_of_a_frame_counts_as_held(
+    options: dict[int, int], fed_bytes: int, window_bytes: int
+) -> None:
+    """A long stream holds what its blocks may refer to, and nothing more once it has ended."""
+    encoder = zstd.ZstdCompressor(options=options)
+    body = encoder.compress(bytes(10 << 20)) + encoder.flush()
+    decoder = decoder_of(b"zstd")
+    held_bytes = 0
+    for start in range(0, len(body), fed_bytes):
+        decoder.feed(body[start : start + fed_bytes])
+        while decoder.read():
+            held_bytes = max(held_bytes, decoder.held_bytes)
+    assert window_bytes <= held_bytes <= window_bytes + fed_bytes
+    decoder.feed(b"")
+    assert decoder.held_bytes == 0
+
+
 def test_skippable_frames_hold_nothing() -> None:
     """However many there are, before, between and after frames."""
     body = SKIPPABLE * 5_000 + (COMPRESS[b"zstd"](b"x") + SKIPPABLE) * 100
