@@ -331,7 +331,11 @@ class Log(DurableLog):
             return  # another thread was faster
         _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
         work = Reindexing(segment)
-        work.walk()
+        try:
+            work.walk()
+        except ValueError:
+            self._ensure_open()  # its files were closed meanwhile
+            raise
         health = self._context.health
         with self._lock, health.trying():  # an index that lacks entries leads nowhere wrong
             self._ensure_open()

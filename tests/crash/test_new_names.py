@@ -54,6 +54,6 @@ def test_a_stop_flushes_a_log_before_it_closes_it() -> None:
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"value")
-    with suppress(TakesTooLong), at_most(5):
+    with suppress(TakesTooLong), at_most(1):
         flush_and_close(log)
     assert log.recovery_point == 1

@@ -7,11 +7,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from engine.errors import StorageOffline
+from engine.fs import names
 from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
 from engine.log.relocation import Standstill
 from engine.segment.segment import Segment
-from tests.support.builders import World, new_batch
+from tests.support.builders import EVENTS, World, new_batch
+from tests.support.damage import PARTITION, rewrite
+from tests.support.damage import fill as filled_directory
 from tests.support.interleavings.pairs import each_interruption
 from tests.support.interleavings.steps import Grain, Steps
 from tests.support.logs import CONFIG, DIRECTORY, fill_segments, with_config
@@ -22,6 +26,7 @@ IN_LOG = Steps(("/engine/log/",), Grain.LINE)
 IN_LOG_MODULES = Steps(("/engine/log/log.py", "/engine/log/flushing.py"), Grain.OPCODE)
 IN_RESTING = Steps(("/engine/segment/resting.py",), Grain.LINE)
 COMPACTED = with_config(cleanup_policy=("compact",))
+IN_REBUILD = Steps(("/engine/log/log.py",), Grain.LINE)
 RENAMED = DIRECTORY.with_name("renamed-0")
 
 
@@ -132,3 +137,20 @@ def test_a_round_beside_the_end_of_a_move_works_in_one_directory() -> None:
         compaction = begun[0]
         directory = compaction.segments[0].directory.parent
         assert compaction.context.health.directory == directory
+
+
+def test_a_rebuilt_index_is_synced_before_the_log_is_closed() -> None:
+    """Or the reader is told that the log is closed, and by no other error."""
+
+    def make() -> Works:
+        filled = filled_directory()
+        path = PARTITION / names.index_name(0)
+        content = bytearray(filled.world.fs.read_bytes(path))
+        content[7] += 1  # the position of the first entry
+        rewrite(filled.world.fs, path, bytes(content))
+        log = filled.reopen().log(EVENTS)
+        return lambda: log.read(20, max_bytes=1), log.close_handles
+
+    for read, closed in each_interruption(IN_REBUILD, make):
+        assert closed is None
+        assert read is None or isinstance(read, StorageOffline)

@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +126,24 @@ def test_a_mutant_meets_what_reaches_it_the_crash_tests_first() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_answers_or_is_ended() -> None:
     """Its answer, its error, its death, and the time it may take."""
-    assert in_fork(lambda: {"a": 1}, 60) == {"a": 1}
+    assert in_fork(lambda _: {"a": 1}, 60) == {"a": 1}
     with pytest.raises(BrokenError, match="ZeroDivisionError"):
-        in_fork(lambda: 1 // 0, 60)
+        in_fork(lambda _: 1 // 0, 60)
     with pytest.raises(BrokenError, match="the process died"):
-        in_fork(lambda: os.kill(os.getpid(), signal.SIGKILL), 60)
+        in_fork(lambda _: os.kill(os.getpid(), signal.SIGKILL), 60)
     with pytest.raises(TimeoutError):
-        in_fork(threading.Event().wait, 0.1)
+        in_fork(lambda _: threading.Event().wait(), 0.1)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_that_hangs_is_answered_for() -> None:
+    """By a thread that watches it."""
+
+    def hang(answer: Callable[[str], None]) -> None:
+        threading.Timer(0, answer, ["it does not end"]).start()
+        threading.Event().wait()
+
+    assert in_fork(hang, 60) == "it does not end"
 
 
 def test_no_reason_outlives_its_mutant() -> None:

@@ -13,9 +13,11 @@ import json
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +46,9 @@ JOB_TESTS: Final = ("unit/pyspark_tidelog", "spark")
 
 LONGEST_TEST_S: Final = 60
 """One that takes longer hangs; the verdict says so, because it may only have been slow."""
+
+GRACE_S: Final = 15
+"""How much later a test ends that does not heed its timeout, as one that waits for a thread."""
 
 UNTHREADED_TESTS: Final = 50
 """How many tests with a single thread look at a lock that is left out; they can hardly notice."""
@@ -124,7 +129,7 @@ class Trials:
         if report.failed and self._failure is None:
             self._failure = f"{report.nodeid}: {str(report.longrepr).splitlines()[-1]}"
 
-    def _rehearse(self) -> object:
+    def _rehearse(self, _: Callable[[str], None]) -> object:
         for path in {mutant.path for mutant in self._numbers}:
             tree = instrumented_tree(self._root, path, self._numbers)
             replace_code(self._root / path, tree)
@@ -145,9 +150,9 @@ class Trials:
         started = time.perf_counter()
         runs = runs_for(mutant, self._numbers[mutant], rehearsal, self._effort.schedules)
 
-        def trial() -> object:
+        def trial(answer: Callable[[str], None]) -> object:
             replace_code(self._root / mutant.path, mutated_tree(self._root, mutant))
-            return self._fails(runs)
+            return self._fails(runs, on_hang=answer)
 
         is_judged = True
         try:
@@ -157,24 +162,32 @@ class Trials:
         seconds = time.perf_counter() - started
         return Verdict(mutant, killed_by, len(runs), seconds, is_judged)
 
-    def _fails(self, runs: Sequence[str]) -> str | None:
-        """Return what failed first, if anything did."""
+    def _fails(
+        self, runs: Sequence[str], on_hang: Callable[[str], None] | None = None
+    ) -> str | None:
+        """Return what failed first, if anything did; `on_hang` is called for what does not end."""
         self._failure = None
-        for index, run in enumerate(runs):
-            if run.startswith("life "):
-                error = failure_of(int(run.removeprefix("life ")))
-                self._failure = None if error is None else f"{run}: {error!r}"
-            elif run.startswith("schedule "):
-                self._failure = _failure_of_schedule(run)
-            else:
-                following = runs[index + 1] if index + 1 < len(runs) else ""
-                item = self._items[run]
-                item.config.hook.pytest_runtest_protocol(
-                    item=item, nextitem=self._items.get(following)
-                )
-            if self._failure is not None:
-                return self._failure
+        for run, following in zip_longest(runs, runs[1:], fillvalue=""):
+            watchdog = threading.Timer(
+                LONGEST_TEST_S + GRACE_S, on_hang or tell, [f"{run}: does not end"]
+            )
+            watchdog.daemon = True
+            watchdog.start()
+            failure = self._failure_of(run, following)
+            watchdog.cancel()
+            if failure is not None:
+                return failure
         return None
+
+    def _failure_of(self, run: str, following: str) -> str | None:
+        if run.startswith("life "):
+            error = failure_of(int(run.removeprefix("life ")))
+            return None if error is None else f"{run}: {error!r}"
+        if run.startswith("schedule "):
+            return _failure_of_schedule(run)
+        item, following_item = self._items[run], self._items.get(following)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following_item)
+        return self._failure
 
 
 def _failure_of_schedule(run: str) -> str | None:
@@ -206,10 +219,11 @@ def runs_for(mutant: Mutant, number: int, rehearsal: Rehearsal, schedules: int) 
     return [*crashes[:100], *lives[:20], *crashes[100:], *others, *lives[20:], *turns]
 
 
-def in_fork(work: Callable[[], object], seconds: float) -> Any:
+def in_fork(work: Callable[[Callable[[str], None]], object], seconds: float) -> Any:
     """Return what `work` returns in a fork of this process, as JSON carries it.
 
-    Raises TimeoutError, and BrokenError if it fails or the process dies.
+    Or what it gives to the function that it is called with, which ends the fork. Raises
+    TimeoutError, and BrokenError if it fails or the process dies.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -238,18 +252,22 @@ def in_fork(work: Callable[[], object], seconds: float) -> Any:
     return told["answer"]
 
 
-def _answer(work: Callable[[], object], writing: int) -> None:
+def _answer(work: Callable[[Callable[[str], None]], object], writing: int) -> None:
     """Do the work, write what came of it, and end this process."""
+
+    def end(told: Mapping[str, object]) -> None:
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(json.dumps(told).encode())
+        os._exit(0)
+
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
     try:
-        told = {"answer": work()}
+        told = {"answer": work(lambda answer: end({"answer": answer}))}
     except BaseException as error:  # noqa: BLE001 - whatever it was, it is the answer
         told = {"broken": repr(error)}
-    with os.fdopen(writing, "wb") as pipe:
-        pipe.write(json.dumps(told).encode())
-    os._exit(0)
+    end(told)
 
 
 def judge_all(
