@@ -103,7 +103,7 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
                 f"Spark's Java at {java.path} did not start: {words[-1] if words else error}"
             ) from error
         # PySpark has no public way to pass a gateway.
-        SparkContext._ensure_initialized(gateway=gateway, conf=settings)  # noqa: SLF001 -- as said
+        SparkContext._ensure_initialized(gateway=gateway, conf=settings)  # noqa: SLF001 -- the only way
         with warnings.catch_warnings():
             # PySpark warns about the newest pandas, which nothing here uses.
             warnings.simplefilter("ignore", FutureWarning)

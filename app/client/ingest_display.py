@@ -1,4 +1,4 @@
-"""What `tidelog ingest` shows while it runs; loads the connector, so it is loaded on demand."""
+"""The output of `tidelog ingest`. It imports Spark, so it is imported on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES: Final = {IngestProgress: "progress", IngestIdle: "idle", IngestRestart: 
 
 
 class IngestDisplay:
-    """Tells of a run: lines of JSON for a program, a bar on a terminal, else a line at a time."""
+    """Shows a run: JSON lines with `--json`, a bar on a terminal, otherwise plain lines."""
 
     def __init__(self, terminal: Terminal, meter: Meter, what: str) -> None:
         self._terminal = terminal
@@ -39,11 +39,11 @@ class IngestDisplay:
             case IngestIdle():
                 self._meter.say(f"{self._what}{_behind(event.lag)}")
             case _:
-                self._terminal.notice(f"{event.reason}; starting again in {event.pause_s:.0f} s")
+                self._terminal.notice(f"{event.reason}; restarting in {event.pause_s:.0f} s")
 
 
 def finished(job: IngestJob, report: IngestReport) -> str:
-    """Return the closing sentence."""
+    """Return the summary of a run."""
     ended = "stopped" if report.is_stopped else "done"
     bad = f", {report.quarantined:,} of them in quarantine" if report.quarantined else ""
     return (

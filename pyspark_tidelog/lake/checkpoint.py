@@ -132,14 +132,19 @@ def _is_open(checkpoint: Path, known: Terms, terms: Terms) -> bool:
 
 
 def _take(stack: ExitStack, folder: Path) -> None:
-    make_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LOCK_NAME).open("ab").close()
+    except OSError as error:
+        raise JobError(f"{folder} cannot be written: {error.strerror}") from error
     if not stack.enter_context(locked(folder / LOCK_NAME)):
         raise JobError(f"another job or a compaction is running on {folder}")
 
 
 def _require_own(folder: Path, checkpoint: Path, known: Identity | None) -> None:
     owner = load_identity(folder)
-    if owner is None and _has_data(folder):
+    has_data = any(not entry.name.startswith(("_", ".")) for entry in folder.iterdir())
+    if owner is None and has_data:
         raise JobError(f"{folder} holds files that no tidelog job wrote: choose another")
     if owner is not None and (known is None or owner.job_id != known.job_id):
         raise JobError(
@@ -202,17 +207,3 @@ def local_folder(option: str, text: str) -> Path:
     if not path or "://" in path:
         raise OptionError(f"{option} must be a folder of this machine, not {text!r}")
     return Path(path).expanduser().absolute()
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder and its lock file; raise JobError if it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LOCK_NAME).open("ab"):
-            pass
-    except OSError as error:
-        raise JobError(f"{folder} cannot be written: {error.strerror}") from error
-
-
-def _has_data(folder: Path) -> bool:
-    return any(not entry.name.startswith(("_", ".")) for entry in folder.iterdir())

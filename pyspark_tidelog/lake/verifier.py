@@ -9,7 +9,7 @@ the log's values are converted to columns as the job converts them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -24,7 +24,7 @@ from pyspark_tidelog.partitions import LogSnapshot, TopicPartition
 from pyspark_tidelog.records.columns import spark_schema
 from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.tasks import OffsetRange
+from pyspark_tidelog.source.tasks import OffsetRange, cut_by_offsets
 
 TURN_OFFSETS: Final = 1 << 25
 """Offsets compared in one turn, which takes 300 MB."""
@@ -90,27 +90,19 @@ class Extent(NamedTuple):
     end: int
 
 
-@dataclass(slots=True)
-class _Window:
-    """The offsets of one partition that are compared in one turn."""
+class _StoredOffsets:
+    """What the lake holds of a range of offsets that is compared in one turn."""
 
-    log: TopicPartition
-    start: int
-    end: int
-    prints: NDArray[np.uint64] = field(init=False)
-    counts: NDArray[np.uint8] = field(init=False)
-    """How often each offset is in lake or quarantine, at most 255."""
-    is_bad: NDArray[np.bool_] = field(init=False)
-
-    def open(self) -> None:
-        size = self.end - self.start
-        self.prints = np.zeros(size, np.uint64)
-        self.counts = np.zeros(size, np.uint8)
-        self.is_bad = np.zeros(size, np.bool_)
+    def __init__(self, wanted: OffsetRange) -> None:
+        self.wanted = wanted
+        self.prints = np.zeros(wanted.offsets_count, np.uint64)
+        self.counts = np.zeros(wanted.offsets_count, np.uint8)
+        """How often each offset is in lake or quarantine, at most 255."""
+        self.is_bad = np.zeros(wanted.offsets_count, np.bool_)
 
     def add(self, offsets: NDArray[np.int64], prints: NDArray[np.uint64], *, is_bad: bool) -> None:
-        inside = (offsets >= self.start) & (offsets < self.end)
-        places = offsets[inside] - self.start
+        inside = (offsets >= self.wanted.start_offset) & (offsets < self.wanted.end_offset)
+        places = offsets[inside] - self.wanted.start_offset
         self.prints[places] = prints[inside]
         self.is_bad[places] |= is_bad
         more = np.bincount(places, minlength=len(self.counts)) if len(places) else 0
@@ -136,14 +128,14 @@ class Verifier:
         those between the first and the last offset of each partition in the lake.
         """
         verdict = Verdict()
-        found = self._extents(verdict)
-        windows = [*self._windows(found, expected, verdict)]
-        while windows:
-            turn = [windows.pop(0)]
-            size = turn[0].end - turn[0].start
-            while windows and size + windows[0].end - windows[0].start <= self.turn_offsets:
-                size += windows[0].end - windows[0].start
-                turn.append(windows.pop(0))
+        turn: list[OffsetRange] = []
+        for wanted in self._ranges(self._extents(verdict), expected or {}, verdict):
+            size = sum(one.offsets_count for one in turn) + wanted.offsets_count
+            if turn and size > self.turn_offsets:
+                self._turn(turn, verdict)
+                turn = []
+            turn.append(wanted)
+        if turn:
             self._turn(turn, verdict)
         return verdict
 
@@ -165,60 +157,54 @@ class Verifier:
                 )
         return extents
 
-    def _windows(
+    def _ranges(
         self,
         found: Mapping[TopicPartition, Extent],
-        expected: Mapping[TopicPartition, Extent] | None,
+        expected: Mapping[TopicPartition, Extent],
         verdict: Verdict,
-    ) -> Iterator[_Window]:
+    ) -> Iterator[OffsetRange]:
+        """Yield the ranges to compare, each small enough for one turn."""
         for log, marks in sorted(self.snapshot.marks.items()):
-            extents = [x for x in (found.get(log), (expected or {}).get(log)) if x is not None]
+            extents = [x for x in (found.get(log), expected.get(log)) if x is not None]
             start = min((x.start for x in extents), default=marks.end_offset)
             end = max((x.end for x in extents), default=marks.log_start_offset)
             start, end = max(start, marks.log_start_offset), min(end, marks.high_watermark)
             verdict.behind += max(marks.end_offset - max(end, marks.log_start_offset), 0)
-            for first in range(start, end, self.turn_offsets):
-                yield _Window(log, first, min(first + self.turn_offsets, end))
+            topic_id = self.snapshot.topic_ids.get(log.topic, "")
+            whole = OffsetRange(log.topic, log.partition, start, end, topic_id)
+            yield from cut_by_offsets([whole], max_records=self.turn_offsets)
 
-    def _turn(self, windows: Sequence[_Window], verdict: Verdict) -> None:
-        of_log: dict[TopicPartition, list[_Window]] = {}
-        for window in windows:
-            window.open()
-            of_log.setdefault(window.log, []).append(window)
+    def _turn(self, ranges: Sequence[OffsetRange], verdict: Verdict) -> None:
+        of_log: dict[TopicPartition, list[_StoredOffsets]] = {}
+        for wanted in ranges:
+            of_log.setdefault(wanted.log, []).append(_StoredOffsets(wanted))
         for stored in self._stored():
             columns = [*self._place_columns(stored), *self._content_columns(stored)]
             for batch in stored.batches(columns):
                 prints = _prints(batch.select(self._content_columns(stored)))
                 for log, offsets, chosen in _logs_in(batch):
-                    for window in of_log.get(log, ()):
-                        window.add(offsets, prints[chosen], is_bad=stored is self.bad_rows)
-        for window in windows:
-            self._compare(window, verdict)
-            del window.prints, window.counts, window.is_bad
+                    for held in of_log.get(log, ()):
+                        held.add(offsets, prints[chosen], is_bad=stored is self.bad_rows)
+        for held in chain.from_iterable(of_log.values()):
+            self._compare(held, verdict)
 
-    def _compare(self, window: _Window, verdict: Verdict) -> None:
-        is_in_log = np.zeros(window.end - window.start, np.bool_)
-        for records in self._records(window):
+    def _compare(self, held: _StoredOffsets, verdict: Verdict) -> None:
+        log, start = held.wanted.log, held.wanted.start_offset
+        is_in_log = np.zeros(held.wanted.offsets_count, np.bool_)
+        columns = spark_schema(include_headers=self.layout.has_headers).fieldNames()
+        for records in read_range(self.options, columns, held.wanted):
             offsets = np.asarray(records.column("offset"))
-            places = offsets - window.start
+            places = offsets - start
             is_in_log[places] = True
-            counts, is_bad = window.counts[places], window.is_bad[places]
-            is_same = window.prints[places] == self._expected(records, is_bad)
-            verdict.note("missing", window.log, offsets[counts == 0])
-            verdict.note("repeated", window.log, offsets[counts > 1])
-            verdict.note("different", window.log, offsets[(counts == 1) & ~is_same])
+            counts, is_bad = held.counts[places], held.is_bad[places]
+            is_same = held.prints[places] == self._expected(records, is_bad)
+            verdict.note("missing", log, offsets[counts == 0])
+            verdict.note("repeated", log, offsets[counts > 1])
+            verdict.note("different", log, offsets[(counts == 1) & ~is_same])
             is_right = (counts == 1) & is_same
             verdict.rows += int(np.count_nonzero(is_right))
             verdict.quarantined += int(np.count_nonzero(is_right & is_bad))
-        stray = np.flatnonzero((window.counts > 0) & ~is_in_log) + window.start
-        verdict.note("unknown", window.log, stray)
-
-    def _records(self, window: _Window) -> Iterator[pa.RecordBatch]:
-        log = window.log
-        topic_id = self.snapshot.topic_ids.get(log.topic, "")
-        wanted = OffsetRange(log.topic, log.partition, window.start, window.end, topic_id)
-        columns = spark_schema(include_headers=self.layout.has_headers).fieldNames()
-        yield from read_range(self.options, columns, wanted)
+        verdict.note("unknown", log, np.flatnonzero((held.counts > 0) & ~is_in_log) + start)
 
     def _expected(self, records: pa.RecordBatch, is_bad: NDArray[np.bool_]) -> NDArray[np.uint64]:
         """Return the fingerprints that the records must have in the lake or the quarantine."""

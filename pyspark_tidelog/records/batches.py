@@ -125,7 +125,7 @@ def crc32c(data: bytes | memoryview) -> int:
     The import is late because it takes a fifth of the start of a Python process, and readers use it
     only if `checkCrcs` is set.
     """
-    import crc32c as library  # noqa: PLC0415 -- as said
+    import crc32c as library  # noqa: PLC0415 -- slow to import
 
     checksum: int = library.crc32c(data)
     return checksum

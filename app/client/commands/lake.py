@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 lake = typer.Typer(
     name="lake",
-    help="Look after what `ingest` has filled.",
+    help="Verify and compact lakes that `ingest` has written.",
     no_args_is_help=True,
     add_completion=False,
 )
 
 LakeArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="PATH", help="What --to names, without parquet: and the like.")
+    str, typer.Argument(metavar="PATH", help="The path of --to, without parquet: or the like.")
 ]
 
 
@@ -37,19 +37,20 @@ def verify_lake(
     *,
     path: LakeArgument,
     checkpoint: Annotated[
-        str | None, typer.Option(help="The job's: what it says is done has to be there.")
+        str | None,
+        typer.Option(help="The job's checkpoint: all that it has committed must be there."),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare a lake with its log: each offset once, and the same contents.
+    """Compare a lake with its log: each offset once, with the same contents.
 
     tidelog lake verify lake --checkpoint lake.state
 
-    Without the checkpoint whatever lies between the first and the last offset
-    in the lake has to be there. Rows that retention has removed from the log
-    are counted, not compared. The exit code is 0 if both agree, 3 if they
-    differ, 1 if they cannot be compared.
+    Without the checkpoint, every offset between the first and the last in the
+    lake must be there. Rows that retention has deleted from the log are
+    counted, not compared. The exit code is 0 if both agree, 3 if they differ,
+    1 if they cannot be compared.
     """
     require_spark_source(as_json=as_json)
     from pyspark_tidelog.errors import TidelogError  # noqa: PLC0415 - it loads Spark
@@ -71,20 +72,20 @@ def verify_lake(
 def compact_lake(
     *,
     path: LakeArgument,
-    target_mb: Annotated[int, typer.Option(min=1, help="Size of a file, about.")] = 128,
+    target_mb: Annotated[int, typer.Option(min=1, help="Target size of a file.")] = 128,
     vacuum_hours: Annotated[
         int | None,
-        typer.Option(min=0, help="Delta: remove what is out of use for so long."),
+        typer.Option(min=0, help="Delta: remove files that have been unused for so long."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Merge the small files of a lake; the rows stay, each once.
+    """Merge the small files of a lake.
 
     tidelog lake compact lake
     tidelog lake compact lake --vacuum-hours 168
 
-    Readers and the job may go on meanwhile; of Parquet and JSON lines the
-    newest thousand micro-batches wait until no job runs.
+    Readers and the job can run meanwhile. In Parquet and JSON lakes the newest
+    thousand micro-batches are merged only while no job runs.
     """
     require_spark_source(as_json=as_json)
     from pyspark_tidelog.errors import TidelogError  # noqa: PLC0415 - it loads Spark
