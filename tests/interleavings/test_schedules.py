@@ -25,7 +25,7 @@ MOST_RUNS = 6_000
 def ensure_clean(seed: int, runs: int) -> None:
     """Play them as `make interleavings` does: in a process where nobody counts branches."""
     told = play(CHECKOUT, "--seed", str(seed), "--runs", str(runs))
-    assert f"{runs:,} schedules from seed {seed}: 0 failed" in told, told
+    assert f"{runs:,} runs from seed {seed}: 0 failed" in told, told
 
 
 @pytest.mark.parametrize(("seed", "runs"), FIXED)

@@ -39,7 +39,7 @@ from tests.support.mutants.sites import (
 from tests.support.simulation.runs import failure_of
 
 GUARD_TESTS: Final = ("tests/interleavings/test_guards.py", "tests/interleavings/test_pairs.py")
-"""They look at locks; schedules from seeds are played by the trial itself."""
+"""They look at locks; runs from seeds are played by the trial itself."""
 
 ENGINE_TESTS: Final = ("crash", "unit/engine", "property", "conformance", "corruption", "golden")
 JOB_TESTS: Final = ("unit/pyspark_tidelog", "spark")
