@@ -197,15 +197,6 @@ def _page(
     return _Page(body, next_offset, cut_by, etag)
 
 
-class Shown(NamedTuple):
-    """Records in one media type, those of JSON as an array without the page around it."""
-
-    body: bytearray | memoryview
-    next_offset: int
-    cut_by: str
-    """As in a page."""
-
-
 def show(
     exchange: Exchange,
     place: Place,
@@ -215,8 +206,12 @@ def show(
     *,
     media_type: bytes,
     budget: DecodeBudget | None,
-) -> Shown:
-    """Return the records of what was fetched. Without a budget, on the loop, it is WouldWait."""
+) -> tuple[bytearray | memoryview, int, str]:
+    """Return records in one media type, where they end, and which bound cut them, as in a page.
+
+    Those of JSON are an array without the page around it. Without a budget, on the event loop,
+    raises WouldWait.
+    """
     settings = exchange.service.settings
     limit = settings.default_fetch_records
     view = View(
@@ -245,7 +240,7 @@ def show(
     next_offset = fetched.next_offset if stopped_at is None else stopped_at
     if cut_by == "max_records" and view.max_records != call.max_records:
         cut_by = "default_fetch_records"
-    return Shown(body, next_offset, cut_by)
+    return body, next_offset, cut_by
 
 
 async def fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tuple[int, Fetched]:
