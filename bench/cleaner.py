@@ -89,7 +89,7 @@ def _fill(
         log.append(build_batch(records, codec=codec), checked=True)
         written += per_batch * value_bytes
     log.roll()
-    log.flush()
+    log.durability.flush()
     return written
 
 

@@ -45,10 +45,10 @@ def have_bytes(folder: Path, topic: str, batch: bytes, size_bytes: int, **config
     with opened(folder) as manager:
         manager.create_topic(topic, 1, {**_KEEP, **settings})
         log = manager.log(TopicPartition(topic, 0))
-        while (missing := -(-(size_bytes - log.size_bytes) // len(batch))) > 0:
+        while (missing := -(-(size_bytes - log.reader.size_bytes) // len(batch))) > 0:
             for _ in range(min(missing, _UNFLUSHED)):
                 log.append(bytearray(batch), checked=True)
-            log.flush()
+            log.durability.flush()
 
 
 @contextmanager

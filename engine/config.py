@@ -151,7 +151,7 @@ class EngineConfig:
     """Moves to another data directory that wait at once, the one under way included."""
 
     transaction_verification: bool = False
-    """Whether a transaction needs a guard to begin, see `Log.start_verification`.
+    """Whether a transaction needs a guard to begin, see `LogProducers.start_verification`.
 
     Kafka's transaction.partition.verification.enable. Off: guards are a coordinator's to ask for.
     """

@@ -133,7 +133,9 @@ class Runtime:
         ]
 
     def _run_retention(self) -> None:
-        run_retention_pass(log for log in self.manager.logs() if not log.health.is_offline)
+        run_retention_pass(
+            log for log in self.manager.logs() if not log.durability.health.is_offline
+        )
 
     def _write_checkpoints(self) -> None:
         if not self.manager.health.is_offline:

@@ -24,7 +24,7 @@ def entry_frame_bytes(place: Place) -> int:
 
 def read_entry(place: Place, page: Buffer) -> bytes:
     """Return the entry of a partition that was read; `page` is the body of readRecords."""
-    prefix = b'{"outcome":"read","log_id":"%b",' % place.log.log_id.encode()
+    prefix = b'{"outcome":"read","log_id":"%b",' % place.log.reader.log_id.encode()
     return b"".join((prefix, memoryview(page)[1:]))
 
 
@@ -61,7 +61,7 @@ class MixedParts:
 
     def add_batches(self, place: Place, call: ReadCall, start: int, fetched: Fetched) -> None:
         """Add what readBatches answers, with the URL it would have been asked for."""
-        log_id = place.log.log_id.encode()
+        log_id = place.log.reader.log_id.encode()
         query = b"&".join(part for part in (b"offset=%d" % start, call.query) if part)
         url = b"%bbatches?%b&log_id=%b" % (place.path, query, log_id)
         headers = [(b"content-type", RECORD_BATCH), (b"content-location", url)]

@@ -73,7 +73,7 @@ def stream_receipt_body(
 def receipt_head(place: Place, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
     """Return the header lines of a receipt: where to read what was written, and the marks."""
     epoch, end_offset, crc = appended.tag
-    path, log_id = place.path, place.log.log_id.encode()
+    path, log_id = place.path, place.log.reader.log_id.encode()
     next_offset = appended.last_offset + 1
     return (
         b"content-type: application/json\r\n"
@@ -106,7 +106,7 @@ def header_list(head: bytes) -> Headers:
 def mark_headers(log: Log, marks: Watermarks, next_offset: int, epoch: int) -> Headers:
     """Return which log it is and where it is, all from one snapshot."""
     return [
-        (b"log-id", log.log_id.encode()),
+        (b"log-id", log.reader.log_id.encode()),
         (b"log-start-offset", b"%d" % marks.log_start_offset),
         (b"log-high-watermark", b"%d" % marks.high_watermark),
         (b"log-last-stable-offset", b"%d" % marks.last_stable_offset),
@@ -137,7 +137,7 @@ def log_answer(
     """Return an answer about a log; body and headers say where it is, by `marks` or as of now."""
     log = place.log
     marks = marks or log.watermarks
-    headers = mark_headers(log, marks, marks.high_watermark, log.leader_epoch)
+    headers = mark_headers(log, marks, marks.high_watermark, log.reader.leader_epoch)
     if etag is not None:
         headers.append((b"etag", etag_of(*etag)))
     return json_answer(to_json({**shown_marks(marks), **body}), status=status, headers=headers)
@@ -154,8 +154,8 @@ def offsets_body(log: Log, marks: Watermarks, leader_epoch: int) -> bytes:
             marks.last_stable_offset,
             marks.log_end_offset,
             leader_epoch,
-            log.recovery_point,
-            log.log_id.encode(),
+            log.durability.recovery_point,
+            log.reader.log_id.encode(),
         )
     )
 
@@ -163,7 +163,7 @@ def offsets_body(log: Log, marks: Watermarks, leader_epoch: int) -> bytes:
 def offsets_headers(place: Place, marks: Watermarks, tag: LogTag) -> Headers:
     """Return the headers of an offsets answer; its ETag is what If-Match takes on appends."""
     end = marks.high_watermark
-    url = b"%brecords?offset=%d&log_id=%b" % (place.path, end, place.log.log_id.encode())
+    url = b"%brecords?offset=%d&log_id=%b" % (place.path, end, place.log.reader.log_id.encode())
     return [
         (b"etag", etag_of(*tag)),
         *mark_headers(place.log, marks, end, tag.leader_epoch),
@@ -210,7 +210,7 @@ def file_path(place: Place, base_offset: int, kind: FileKind) -> bytes:
 
 def file_etag(place: Place, base_offset: int, kind: FileKind, file: SegmentFile) -> bytes:
     """Return the strong tag of a file as it is shown: other bytes have another one."""
-    log_id = place.log.log_id.encode()
+    log_id = place.log.reader.log_id.encode()
     parts = (log_id, base_offset, kind.value.encode(), file.version.encode())
     return b'"%b.%d.%b.%b"' % parts
 
@@ -222,7 +222,7 @@ def file_headers(place: Place, base_offset: int, kind: FileKind, file: SegmentFi
         (b"content-type", BINARY),
         (b"content-disposition", b'attachment; filename="%b"' % name.encode()),
         ACCEPT_RANGES,
-        *mark_headers(place.log, file.marks, file.next_offset, place.log.leader_epoch),
+        *mark_headers(place.log, file.marks, file.next_offset, place.log.reader.leader_epoch),
     ]
     has_next = file.next_offset < file.marks.high_watermark
     if has_next and kind is not FileKind.TRANSACTION_INDEX:
@@ -261,7 +261,9 @@ def _next_link(place: Place, call: ReadCall, next_offset: int, kind: bytes) -> b
         for part in call.query.split(b"&")
         if part and part.partition(b"=")[0] not in {b"offset", b"log_id"}
     ]
-    query = b"&".join([b"offset=%d" % next_offset, *kept, b"log_id=" + place.log.log_id.encode()])
+    query = b"&".join(
+        [b"offset=%d" % next_offset, *kept, b"log_id=" + place.log.reader.log_id.encode()]
+    )
     return b'<%b%b?%b>; rel="next"' % (place.path, kind, query)
 
 

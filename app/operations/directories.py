@@ -22,7 +22,7 @@ async def list_directories(service: Service) -> Answer:
     manager = service.manager
 
     def describe() -> list[dict[str, object]]:
-        logs = [(log.directory.parent, log.size_bytes) for log in manager.logs()]
+        logs = [(log.directory.parent, log.reader.size_bytes) for log in manager.logs()]
         return [
             {
                 "path": str(health.directory),

@@ -24,7 +24,7 @@ MARKS: Final = Marks.model_fields.keys()
 async def list_segments(service: Service, place: Place) -> Answer:
     """Return the segments of a log, oldest first, and where to download their files."""
     marks = place.log.watermarks
-    segments = await service.administer(place.log.segments_info)
+    segments = await service.administer(place.log.reader.segments_info)
     shown = [
         {
             "base_offset": segment.base_offset,
@@ -59,7 +59,7 @@ async def roll_segment(service: Service, place: Place) -> Answer:
 
     def roll() -> RollResult:
         result = log.roll()
-        service.commits.committed([(log, log.commit())])
+        service.commits.committed([(log, log.durability.commit())])
         return result
 
     result = await service.administer(roll)
@@ -71,7 +71,7 @@ async def flush_log(service: Service, place: Place) -> Answer:
     log = place.log
 
     def flush() -> int:
-        recovery_point = log.flush()
+        recovery_point = log.durability.flush()
         service.commits.committed([(log, log.watermarks.high_watermark)])
         return recovery_point
 
@@ -82,7 +82,7 @@ async def flush_log(service: Service, place: Place) -> Answer:
 async def run_retention(service: Service, place: Place, *, dry_run: bool) -> Answer:
     """Remove the segments that are due, or tell which they are."""
     log = place.log
-    removed = await service.administer(lambda: log.run_retention(dry_run=dry_run))
+    removed = await service.administer(lambda: log.maintenance.run_retention(dry_run=dry_run))
     shown = [{**segment._asdict(), "reason": segment.reason.value} for segment in removed]
     return log_answer(place, {"dry_run": dry_run, "removed": shown})
 
@@ -112,8 +112,8 @@ async def truncate_log(
 
     def truncate() -> None:
         # Whoever waits for the disk is answered first: afterwards the mark is lower again.
-        service.commits.committed([(log, log.commit())])
-        if log.tag == expected:
+        service.commits.committed([(log, log.durability.commit())])
+        if log.reader.tag == expected:
             _ensure_between_batches(log, to_offset)
         manager = service.runtime.manager
         log_end_offset = manager.truncate(log, to_offset, expected_tag=expected)
@@ -126,8 +126,8 @@ async def truncate_log(
         service.commits.committed([(log, log.watermarks.high_watermark)])
 
     await service.administer(truncate)
-    tag = log.tag
-    body = {"leader_epoch": tag.leader_epoch, "log_id": log.log_id}
+    tag = log.reader.tag
+    body = {"leader_epoch": tag.leader_epoch, "log_id": log.reader.log_id}
     return log_answer(place, body, etag=tag)
 
 
@@ -138,7 +138,7 @@ def _ensure_between_batches(log: Log, to_offset: int) -> None:
     for: nobody can read it.
     """
     try:
-        found = log.look_at(to_offset)
+        found = log.reader.look_at(to_offset)
     except (OffsetError, StorageError):
         return
     if found.first_offset is None:

@@ -44,7 +44,7 @@ async def list_producers(
 ) -> Answer:
     """Return one page of the producers that are not expired, in the order of their ids."""
     after = -1 if page_token is None else int(page_token)
-    producers = await service.administer(place.log.producers)
+    producers = await service.administer(place.log.producers.active)
     rest = [entry for entry in producers if entry.producer_id > after]
     page = rest[: min(page_size, service.settings.max_page_size)]
     body = {
@@ -90,7 +90,11 @@ async def end_transaction(service: Service, place: Place, wanted: EndTransaction
         first_offset = entry.transaction_first_offset
         if first_offset is None:
             marker_offset, tag = _marker_of(log, entry, wanted)
-            return service.ended_transactions.get((log.log_id, marker_offset)), marker_offset, tag
+            return (
+                service.ended_transactions.get((log.reader.log_id, marker_offset)),
+                marker_offset,
+                tag,
+            )
         marker = build_end_marker(
             _MARKERS[wanted.action],
             producer_id=wanted.producer_id,
@@ -106,7 +110,7 @@ async def end_transaction(service: Service, place: Place, wanted: EndTransaction
     async with service.ending:
         first_offset, marker_offset, tag = await service.workers.write(end)
         if first_offset is not None:
-            _remember(service.ended_transactions, (log.log_id, marker_offset), first_offset)
+            _remember(service.ended_transactions, (log.reader.log_id, marker_offset), first_offset)
     await service.on_disk(log, marker_offset + 1)
     body = {
         "topic": place.topic,
@@ -137,7 +141,7 @@ def _marker_of(log: Log, entry: ProducerEntry, wanted: EndTransaction) -> tuple[
     offset = max(offset, marks.log_start_offset)
     end = min(marks.log_end_offset, offset + MAX_SOUGHT_OFFSETS)
     while offset < end:
-        fetched = log.read(offset, max_bytes=PIECE_BYTES, isolation=FetchIsolation.LOG_END)
+        fetched = log.reader.read(offset, max_bytes=PIECE_BYTES, isolation=FetchIsolation.LOG_END)
         assert fetched is not None, "only a read of cached bytes may find nothing"
         for position, header in iter_headers(fetched.data):
             if header.is_control and header.producer_id == wanted.producer_id:
@@ -155,7 +159,7 @@ def _marker_of(log: Log, entry: ProducerEntry, wanted: EndTransaction) -> tuple[
 
 
 def _entry_of(log: Log, producer_id: int) -> ProducerEntry:
-    for entry in log.producers():
+    for entry in log.producers.active():
         if entry.producer_id == producer_id:
             return entry
     raise ProducerNotFound(

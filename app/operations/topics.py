@@ -154,12 +154,12 @@ def describe_partition(place: Place, marks: Watermarks) -> Mapping[str, object]:
         "log_end_offset": marks.log_end_offset,
         "topic": place.topic,
         "partition": place.partition,
-        "leader_epoch": log.leader_epoch,
-        "recovery_point": log.recovery_point,
-        "size_bytes": log.size_bytes,
-        "segments": log.segments_count,
-        "active_producers": len(log.producers()),
-        "log_id": log.log_id,
+        "leader_epoch": log.reader.leader_epoch,
+        "recovery_point": log.durability.recovery_point,
+        "size_bytes": log.reader.size_bytes,
+        "segments": log.reader.segments_count,
+        "active_producers": len(log.producers.active()),
+        "log_id": log.reader.log_id,
     }
 
 

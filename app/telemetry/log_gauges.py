@@ -120,7 +120,9 @@ class LogGauges:
 def _has_late_transaction(log: Log, now_ms: int) -> bool:
     if log.watermarks.first_unstable is None:
         return False  # without the log's lock, for nearly every log
-    return any(entry.is_late(now_ms, MAX_TRANSACTION_TIMEOUT_MS) for entry in log.producers())
+    return any(
+        entry.is_late(now_ms, MAX_TRANSACTION_TIMEOUT_MS) for entry in log.producers.active()
+    )
 
 
 def _families(gauges: dict[str, str], prefix: str, labels: list[str]) -> list[GaugeMetricFamily]:
@@ -133,15 +135,15 @@ def _families(gauges: dict[str, str], prefix: str, labels: list[str]) -> list[Ga
 def _figures(log: Log) -> Figures:
     marks = log.watermarks
     return Figures(
-        size_bytes=log.size_bytes,
-        segments=log.segments_count,
+        size_bytes=log.reader.size_bytes,
+        segments=log.reader.segments_count,
         start_offset=marks.log_start_offset,
         high_watermark=marks.high_watermark,
         last_stable_offset=marks.last_stable_offset,
         end_offset=marks.log_end_offset,
-        recovery_point=log.recovery_point,
-        unflushed_bytes=log.uncommitted_bytes,
-        producers=log.producers_count,
+        recovery_point=log.durability.recovery_point,
+        unflushed_bytes=log.durability.uncommitted_bytes,
+        producers=log.producers.count,
     )
 
 

@@ -30,11 +30,11 @@ def measure_appends(sizes: Sizes) -> list[Figure]:
     source = batches(_BATCH_BYTES)
     new, old = (open_log(sizes.folder / name, config) for name in ("new", "old"))
     window = max(1, min(_LONGEST_WINDOW, sizes.segments // 2))
-    while old.segments_count < sizes.segments - window // 2:
+    while old.reader.segments_count < sizes.segments - window // 2:
         old.append(next(source))
     pairs = [(_fill_segment(new, source), _fill_segment(old, source)) for _ in range(window)]
-    new.close_handles()
-    old.close_handles()
+    new.maintenance.close_handles()
+    old.maintenance.close_handles()
     first, last = (statistics.median(costs) for costs in zip(*pairs, strict=True))
     figure = Figure(
         f"append in segment {sizes.segments:,} ÷ in the first",
@@ -52,10 +52,10 @@ def measure_appends(sizes: Sizes) -> list[Figure]:
 
 def _fill_segment(log: Log, source: Iterator[bytearray]) -> float:
     """Append until the log rolls; return the mean seconds of an append."""
-    count = log.segments_count
+    count = log.reader.segments_count
     appended = 0
     spent = 0.0
-    while log.segments_count == count:
+    while log.reader.segments_count == count:
         batch = next(source)
         started = time.perf_counter()
         log.append(batch)

@@ -63,7 +63,7 @@ def fill(log: Log, size_bytes: int, batch_bytes: int) -> int:
     """Append at least so many bytes and make them readable; return the timestamp of the first."""
     source = batches(batch_bytes)
     first_ms = log.append(next(source), checked=True).timestamp
-    while log.size_bytes < size_bytes:
+    while log.reader.size_bytes < size_bytes:
         log.append(next(source), checked=True)
-    log.commit()
+    log.durability.commit()
     return first_ms

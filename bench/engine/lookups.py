@@ -39,11 +39,11 @@ class _Filled:
     def by_offset(self, batch: int) -> None:
         """Read the batch, from an offset in its middle."""
         offset = batch * _RECORDS_A_BATCH + _RECORDS_A_BATCH // 2
-        assert self.log.read(offset, max_bytes=1) is not None, "it may touch the disk"
+        assert self.log.reader.read(offset, max_bytes=1) is not None, "it may touch the disk"
 
     def by_time(self, batch: int) -> None:
         """Find the first record of the batch by its time."""
-        found = self.log.offset_for_time(self._first_ms + batch)
+        found = self.log.reader.offset_for_time(self._first_ms + batch)
         assert found is not None, "every batch has a time of its own"
         assert found.offset == batch * _RECORDS_A_BATCH, "and a millisecond each"
 
@@ -52,13 +52,15 @@ def measure_lookups(sizes: Sizes) -> list[Figure]:
     """Build both logs and compare look-ups in them, by offset and by time."""
     large = _Filled(sizes.folder / "large", sizes.large_bytes)
     small = _Filled(sizes.folder / "small", sizes.small_bytes)
-    size = f"{large.log.size_bytes / MB:,.0f} MB ÷ {small.log.size_bytes / MB:,.0f} MB"
+    size = (
+        f"{large.log.reader.size_bytes / MB:,.0f} MB ÷ {small.log.reader.size_bytes / MB:,.0f} MB"
+    )
     figures = [
         _compare(f"look-up by offset, {size}", large, small, _Filled.by_offset),
         _compare(f"look-up by time, {size}", large, small, _Filled.by_time),
     ]
-    large.log.close_handles()
-    small.log.close_handles()
+    large.log.maintenance.close_handles()
+    small.log.maintenance.close_handles()
     return figures
 
 

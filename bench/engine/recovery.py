@@ -24,8 +24,8 @@ def measure_recovery(sizes: Sizes) -> list[Figure]:
     folder = sizes.folder / "recovery"
     log = open_log(folder, LogConfig())
     fill(log, sizes.tail_bytes, _BATCH_BYTES)
-    size, end_offset = log.size_bytes, log.watermarks.log_end_offset
-    log.close_handles()
+    size, end_offset = log.reader.size_bytes, log.watermarks.log_end_offset
+    log.maintenance.close_handles()
     files = sorted(folder.rglob("*.log"))
     read_seconds, checksum_seconds = _read(files)
     busy = time.process_time()
@@ -34,7 +34,7 @@ def measure_recovery(sizes: Sizes) -> list[Figure]:
     seconds = time.perf_counter() - started
     busy = time.process_time() - busy
     assert log.watermarks.log_end_offset == end_offset, "everything was found again"
-    log.close_handles()
+    log.maintenance.close_handles()
     note = (
         f"{size / _GB:.2f} GB of 64 KiB batches in {seconds:.2f} s, {busy:.2f} s of them on a "
         f"processor; reading alone {size / _GB / read_seconds:.1f} GB/s, the checksum alone "

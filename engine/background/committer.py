@@ -186,8 +186,11 @@ class Committer:
         """Commit the logs side by side, then tell everybody at once."""
         committed: list[tuple[Log, int]] = []
         refused: list[tuple[Log, Overloaded]] = []
-        syncs = [(log, self._syncers.submit(log.commit)) for log in logs[1:]]
-        for log, commit in ((logs[0], logs[0].commit), *((log, s.result) for log, s in syncs)):
+        syncs = [(log, self._syncers.submit(log.durability.commit)) for log in logs[1:]]
+        for log, commit in (
+            (logs[0], logs[0].durability.commit),
+            *((log, s.result) for log, s in syncs),
+        ):
             try:
                 committed.append((log, commit()))
             except Overloaded as error:

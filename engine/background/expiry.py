@@ -12,7 +12,7 @@ _LOG = logging.getLogger(__name__)
 
 def expire_producers(logs: Iterable[Log]) -> int:
     """Forget the producers that have been idle for too long, in every log; return how many."""
-    expired = {log.topic_partition: log.expire_producers() for log in logs}
+    expired = {log.topic_partition: log.producers.expire() for log in logs}
     for log, count in expired.items():
         if count:
             _LOG.debug("%s: forgot %d idle producers", log, count)

@@ -129,7 +129,7 @@ class Scrubber:
     def _check(self, log: Log, damage: list[Damage]) -> int:
         checked_bytes = 0
         try:
-            for segment in log.segments_info():
+            for segment in log.reader.segments_info():
                 with suppress(SegmentNotFound):  # retention or compaction was quicker
                     checked_bytes += self._check_segment(log, segment.base_offset, damage)
         except (LogReplaced, StorageOffline, Overloaded) as error:
@@ -137,10 +137,10 @@ class Scrubber:
         return checked_bytes
 
     def _check_segment(self, log: Log, base_offset: int, damage: list[Damage]) -> int:
-        file = log.open_file(base_offset, FileKind.LOG)
+        file = log.reader.open_file(base_offset, FileKind.LOG)
         position = 0
         while position < file.size_bytes:
-            check = log.check_file(file, position, CHUNK_BYTES)
+            check = log.reader.check_file(file, position, CHUNK_BYTES)
             size_bytes = check.next_position - position
             for error in check.damage:
                 _LOG.error("%s is damaged: %s", log.topic_partition, error)

@@ -155,11 +155,11 @@ class LogCleaner:
 
     def _candidates(self, marks: CleanMarks) -> Iterator[CleanableRange]:
         for log in self._compacted_logs():
-            if log.health.is_offline:
+            if log.durability.health.is_offline:
                 continue
             try:
-                with log.health.reading():
-                    candidate = self._range(log, log.segments, marks)
+                with log.durability.health.reading():
+                    candidate = self._range(log, log.reader.segments, marks)
             except Overloaded as error:
                 _LOG.warning("%s is not looked at: %s", log.topic_partition, error)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
@@ -175,7 +175,7 @@ class LogCleaner:
         )
         stuck = [log for log in self._manager.logs() if log.topic_partition in self._uncleanable]
         for health in self._manager.directories:
-            here = [log for log in stuck if log.health is health]
+            here = [log for log in stuck if log.durability.health is health]
             size_bytes = sum(
                 sealed_bytes_from(log, first_dirty_offset(log, marks.cleaned_up_to(log)))
                 for log in here
@@ -209,9 +209,9 @@ class LogCleaner:
 
         Raises CleaningAborted if the log changed under it, whatever failed because of that.
         """
-        compaction = log.compaction()  # first: a change from here on makes it stale
+        compaction = log.maintenance.compaction()  # first: a change from here on makes it stale
         try:
-            with log.health.reading():
+            with log.durability.health.reading():
                 dirty = self._range(log, compaction.segments, marks)
                 report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
         except (CorruptIndex, StoredDataCorrupt, ValueError) as error:
@@ -246,7 +246,7 @@ class LogCleaner:
 
     def _clean_or_report(self, log: Log, marks: CleanMarks) -> CleaningReport | None:
         try:
-            log.health.ensure_online()  # before all of the log is read for nothing
+            log.durability.health.ensure_online()  # before all of the log is read for nothing
             return self._clean(log, marks)[0]
         except CleaningAborted as error:
             _LOG.info("%s was not compacted: %s", log.topic_partition, error)
@@ -266,11 +266,11 @@ class LogCleaner:
 
     def _give_up(self, log: Log, error: Exception) -> None:
         _LOG.error("%s is not compacted until restart", log.topic_partition, exc_info=error)
-        self._uncleanable[log.topic_partition] = (log.log_id, str(error))
+        self._uncleanable[log.topic_partition] = (log.reader.log_id, str(error))
 
     def _forget_departed(self) -> None:
         """Give those a chance that were made again or truncated."""
-        present = {log.topic_partition: log.log_id for log in self._manager.logs()}
+        present = {log.topic_partition: log.reader.log_id for log in self._manager.logs()}
         self._uncleanable = {
             log: (log_id, why)
             for log, (log_id, why) in self._uncleanable.items()

@@ -39,7 +39,7 @@ class CleanMarks:
         self._files = files
         self._marks: dict[TopicPartition, _Mark] = {}
         for log in logs:
-            offset = files[log.health].clean_marks.get(log.topic_partition)
+            offset = files[log.durability.health].clean_marks.get(log.topic_partition)
             if offset is not None:
                 self.note(log, first_dirty_offset(log, offset))
 
@@ -77,4 +77,4 @@ class CleanMarks:
 
 
 def _mark(log: Log, offset: int) -> _Mark:
-    return _Mark(offset, log.log_id, log.directory.parent)
+    return _Mark(offset, log.reader.log_id, log.directory.parent)

@@ -62,7 +62,7 @@ def last_batches(log: Log) -> dict[int, LastBatch]:
         entry.producer_id: LastBatch(
             entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch
         )
-        for entry in log.producers()
+        for entry in log.producers.active()
     }
 
 

@@ -87,7 +87,7 @@ def cleanable_range(
 
 def sealed_bytes_from(log: Log, offset: int) -> int:
     """Return the bytes of the sealed segments from the one that holds `offset` on."""
-    segments = log.segments
+    segments = log.reader.segments
     return sum(one.size_bytes for one in segments_from(segments, offset) if one != segments[-1])
 
 

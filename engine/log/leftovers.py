@@ -54,7 +54,7 @@ def finish_replacements(
 
 
 def _finish_removal(context: LogContext, directory: Path, leftovers: Iterable[str]) -> None:
-    """Remove the segments that were to go with an older one; see `Log.run_retention`.
+    """Remove the segments that were to go with an older one; see `Maintenance.run_retention`.
 
     They are gone durably before the file that says so.
     """

@@ -1,4 +1,4 @@
-"""The half of a log that needs no lock: where it is, and what it holds.
+"""What readers ask of a log, without its lock: where it is, and what it holds.
 
 Readers take one view: watermarks and a snapshot of the segments that belong together. Deleted
 segments stay readable for a reader that took the snapshot. Only a truncation takes bytes away from
@@ -7,25 +7,14 @@ under a reader, which then looks again once the truncation is done.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Final, TypeVar
 
-from engine.config import LogConfig
-from engine.errors import (
-    CorruptIndex,
-    LogReplaced,
-    SegmentNotFound,
-    StorageOffline,
-    StoredDataCorrupt,
-)
-from engine.fs.health import DirectoryHealth
-from engine.guard import GuardedLock, WouldWait
+from engine.errors import CorruptIndex, LogReplaced, SegmentNotFound, StoredDataCorrupt
 from engine.log import lookup
-from engine.log.context import LogContext
+from engine.log.core import LogCore
 from engine.log.files import (
     FileCheck,
     FileKind,
@@ -35,6 +24,7 @@ from engine.log.files import (
     open_file,
     read_log,
 )
+from engine.log.index_repair import rebuild_index
 from engine.log.read import ReadRequest, ensure_in_range, fetch
 from engine.log.results import Fetched, LogTag, SegmentInfo
 from engine.log.splits import Extent, Split
@@ -42,8 +32,7 @@ from engine.log.state import LogState
 from engine.log.view import LogView
 from engine.segment.file_records import NotCached
 from engine.segment.segment import Segment
-from engine.state.watermarks import Watermarks
-from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
+from engine.types import Buffer, FetchIsolation, TimestampAndOffset
 
 _Found = TypeVar("_Found")
 
@@ -62,136 +51,50 @@ class _LookAgain(Exception):
     """The log has changed under a look into it."""
 
 
-class LogReader(ABC):
+class LogReader:
     """One partition, seen by readers. Thread-safe; nothing here waits for an append or a sync."""
 
-    def __init__(
-        self,
-        context: LogContext,
-        topic_partition: TopicPartition,
-        topic_id: str,
-        state: LogState,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self._context = context
-        self._state = state
-        self._lock = GuardedLock()
-        self._is_closed = False
-        self._is_flush_due = False
-        self._is_removing = False
+    def __init__(self, core: LogCore) -> None:
+        self._core = core
 
     # -- where the log is --------------------------------------------------------------------
 
     @property
-    def watermarks(self) -> Watermarks:
-        """All four offsets, from one moment."""
-        return self._state.watermarks
-
-    @property
     def tag(self) -> LogTag:
         """What tells this state of the log's end from every other."""
-        return self._state.tag
+        return self._core.state.tag
 
     @property
     def leader_epoch(self) -> int:
         """The epoch stamped into what is appended."""
-        return self._state.leader_epoch
+        return self._core.state.leader_epoch
 
     @property
     def log_id(self) -> str:
         """Changes whenever an offset might come to mean another record."""
-        return f"{self.topic_id}.{self._state.leader_epoch}"
-
-    @property
-    def config(self) -> LogConfig:
-        """What the log works with now; see `update_config`."""
-        return self._state.local.config
-
-    @property
-    def directory(self) -> Path:
-        """Where the log lies now."""
-        return self._state.local.directory
-
-    @property
-    def health(self) -> DirectoryHealth:
-        """That of the data directory in which the log lies now."""
-        return self._context.health
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below is on disk with its indexes, and believed after a crash."""
-        return self._state.recovery_point
-
-    @property
-    def has_uncommitted(self) -> bool:
-        """Whether a commit would show readers something new."""
-        marks = self._state.watermarks
-        return marks.high.offset < marks.end.offset
-
-    @property
-    def uncommitted_bytes(self) -> int:
-        """The bytes above the high watermark, which no reader sees yet."""
-        high = self._state.watermarks.high
-        base = high.segment_base_offset
-        return sum(
-            segment.size_bytes - (high.position if segment.base_offset == base else 0)
-            for segment in self.segments
-            if segment.base_offset >= base
-        )
-
-    @property
-    def is_flush_due(self) -> bool:
-        """Whether a roll or a removal of segments waits for the flush that makes it durable."""
-        return self._is_flush_due
-
-    @property
-    def is_removing(self) -> bool:
-        """Whether the first segment has left the log and its old name may still be on the disk."""
-        return self._is_removing
-
-    @property
-    def needs_flush(self) -> bool:
-        """Whether a flush would put anything on the disk."""
-        is_behind = self._state.recovery_point < self._state.watermarks.log_end_offset
-        return is_behind or self.has_uncommitted or self._is_flush_due
-
-    def _ensure_at_hand(self) -> None:
-        """Raise WouldWait if an append has to open, make or look at a file first."""
-        state, latest = self._state, self._state.epochs.latest
-        is_noted = latest is not None and latest.epoch == state.leader_epoch
-        if not is_noted or not state.local.segments.active.is_at_hand:
-            raise WouldWait
+        return f"{self._core.topic_id}.{self._core.state.leader_epoch}"
 
     @property
     def size_bytes(self) -> int:
         """The bytes of all `.log` files."""
-        return self._state.local.segments.size_bytes
+        return self._core.state.local.segments.size_bytes
 
     @property
     def segments(self) -> tuple[Segment, ...]:
         """All segments of one moment, the active one last; those removed later stay readable."""
-        return self._state.local.segments.snapshot.segments
+        return self._core.state.local.segments.snapshot.segments
 
     @property
     def segments_count(self) -> int:
         """How many segments there are, the active one included."""
-        return len(self._state.local.segments)
+        return len(self._core.state.local.segments)
 
     @property
     def first_segment_base_offset(self) -> int:
         """The log start may lie above it, within the first segment."""
-        return self._state.local.segments.first_base_offset
+        return self._core.state.local.segments.first_base_offset
 
-    @property
-    def producers_count(self) -> int:
-        """How many producers the state remembers."""
-        return len(self._state.producers)
-
-    @property
-    def highest_producer_id(self) -> int:
-        """The greatest id that ever wrote here, as far as the state remembers; -1 if none."""
-        return self._state.producers.highest_producer_id
+    # -- what it holds -----------------------------------------------------------------------
 
     def read(
         self,
@@ -209,21 +112,22 @@ class LogReader(ABC):
         OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, Overloaded if many indexes of
         aborted transactions have to be checked first. Takes no lock.
         """
-        check_bytes = self._context.config.max_index_check_bytes
+        core = self._core
+        check_bytes = core.context.config.max_index_check_bytes
         request = ReadRequest(
             offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only, check_bytes
         )
         try:
-            fetched = self._fetch(request)
+            fetched = self.fetch(request)
         except NotCached:
             return None
         except CorruptIndex as error:
             if cached_only:
                 return None
-            self._mend(error)
-            fetched = self._fetch(request)
+            rebuild_index(core, error)
+            fetched = self.fetch(request)
         if fetched.data:
-            self._context.recorder.read(self.topic_partition, size_bytes=len(fetched.data))
+            core.context.recorder.read(core.topic_partition, size_bytes=len(fetched.data))
         return fetched
 
     def look_at(self, offset: int) -> Fetched:
@@ -232,9 +136,10 @@ class LogReader(ABC):
         Raises what `read` raises.
         """
         request = ReadRequest(offset, 1, FetchIsolation.LOG_END)
-        return self._mending(lambda: self._fetch(request))
+        return self._mending(lambda: self.fetch(request))
 
-    def _fetch(self, request: ReadRequest) -> Fetched:
+    def fetch(self, request: ReadRequest) -> Fetched:
+        """As `read`, but raise CorruptIndex and NotCached, and count nothing."""
         return self._seen(partial(fetch, request), cached_only=request.cached_only)
 
     def _seen(self, look: Callable[[LogView], _Found], *, cached_only: bool = False) -> _Found:
@@ -243,16 +148,17 @@ class LogReader(ABC):
         If the log is cut, or goes on in another directory, while it is looked at, the look is
         repeated. It waits for a cut that is under way; NotCached if it is `cached_only`.
         """
+        core = self._core
         while True:
-            state = self._state
+            state = core.state
             view = state.view()
             if view is None:
                 if cached_only:
                     raise NotCached
-                with self._lock:  # until the cut is done
+                with core.lock:  # until the cut is done
                     continue
             try:
-                with self._context.health.reading():
+                with core.context.health.reading():
                     found = self._look_once(look, state, view)
             except _LookAgain:
                 continue
@@ -260,9 +166,9 @@ class LogReader(ABC):
                 self._count_damage(error)
                 raise
             except ValueError as error:
-                if not self._is_closed:
+                if not core.is_closed:
                     raise
-                raise self._closed() from error
+                raise core.closed() from error
             if view.truncations == state.truncations:
                 return found
 
@@ -277,20 +183,16 @@ class LogReader(ABC):
             return look(view)
         except _OF_A_CHANGE as error:
             if (
-                state is not self._state
+                state is not self._core.state
                 or view.truncations != state.truncations
                 or view.segments is not state.local.segments.snapshot
             ):
                 raise _LookAgain from error
             raise
 
-    def _closed(self) -> StorageOffline:
-        name = str(self.topic_partition)
-        return StorageOffline(f"{name} is closed", log=name)
-
     def _count_damage(self, error: Exception) -> None:
         if isinstance(error, StoredDataCorrupt):
-            self._context.recorder.corrupt_data_found(self.topic_partition)
+            self._core.context.recorder.corrupt_data_found(self._core.topic_partition)
 
     def open_file(self, base_offset: int, kind: FileKind) -> SegmentFile:
         """Open a file of the segment that begins at `base_offset`, as far as it is committed.
@@ -309,7 +211,7 @@ class LogReader(ABC):
         if file.content is not None:
             return file.content[position : position + max_bytes]
         data = self._mending(lambda: self._read_file(file, position, max_bytes))
-        self._context.recorder.read(self.topic_partition, size_bytes=len(data))
+        self._core.context.recorder.read(self._core.topic_partition, size_bytes=len(data))
         return data
 
     def check_file(self, file: SegmentFile, position: int, max_bytes: int) -> FileCheck:
@@ -340,18 +242,18 @@ class LogReader(ABC):
     def _uncut(self, file: SegmentFile, look: Callable[[], _Found]) -> _Found:
         """Return what was seen of an open file, unless the log was closed or cut meanwhile."""
         try:
-            with self._context.health.reading():
+            with self._core.context.health.reading():
                 found = look()
         except ValueError as error:
-            if self._is_closed:
-                raise self._closed() from error
+            if self._core.is_closed:
+                raise self._core.closed() from error
             raise SegmentNotFound(
                 f"{file.segment.records.path} was removed, replaced or moved while it was read",
                 base_offset=file.segment.base_offset,
             ) from error
-        if file.truncations != self._state.truncations:
+        if file.truncations != self._core.state.truncations:
             raise LogReplaced(
-                "the log was cut while a file of it was read", log=str(self.topic_partition)
+                "the log was cut while a file of it was read", log=str(self._core.topic_partition)
             )
         return found
 
@@ -402,10 +304,6 @@ class LogReader(ABC):
 
         return self._mending(lambda: self._seen(look))
 
-    @abstractmethod
-    def _mend(self, error: CorruptIndex) -> None:
-        """Make the index anew that a look-up found wrong, or raise `error` if nobody here can."""
-
     def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """Return the first committed record of at least that time, if there is one."""
         return self._committed(partial(lookup.first_at_or_after, timestamp_ms))
@@ -423,7 +321,7 @@ class LogReader(ABC):
             found = look_up(
                 view.segments,
                 log_start_offset=view.marks.log_start_offset,
-                limit_bytes=self._context.config.max_decompressed_batch_bytes,
+                limit_bytes=self._core.context.config.max_decompressed_batch_bytes,
             )
             high_watermark = view.marks.high_watermark
             return found if found is not None and found.offset < high_watermark else None
@@ -434,7 +332,7 @@ class LogReader(ABC):
         try:
             return look_up()
         except CorruptIndex as error:
-            self._mend(error)
+            rebuild_index(self._core, error)
             return look_up()
 
     def segments_info(self) -> list[SegmentInfo]:

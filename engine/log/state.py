@@ -151,6 +151,13 @@ class LogState:
                     self.epochs.clear_and_flush()  # these formats know none: theirs would be wrong
         return headers
 
+    def ensure_at_hand(self) -> None:
+        """Raise WouldWait if an append has to open, make or look at a file first."""
+        latest = self.epochs.latest
+        is_noted = latest is not None and latest.epoch == self.leader_epoch
+        if not is_noted or not self.local.segments.active.is_at_hand:
+            raise WouldWait
+
     def is_roll_due(self, incoming: Incoming, headers: Sequence[BatchHeader], now_ms: int) -> bool:
         """Return whether the active segment must not take these batches."""
         config = self.local.config

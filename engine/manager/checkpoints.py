@@ -112,7 +112,7 @@ class Checkpoints:
         """
         with self._writing:
             if 0 <= offset < log.watermarks.log_end_offset:
-                kept = [one.base_offset for one in log.segments if one.base_offset <= offset]
+                kept = [one.base_offset for one in log.reader.segments if one.base_offset <= offset]
                 self._write(logs(), _Cut(log.topic_partition, offset, kept[-1] if kept else offset))
                 self._keep_marks(lambda key, mark: key != log.topic_partition or mark <= offset)
             try:
@@ -150,7 +150,7 @@ class Checkpoints:
         disk first, or a start would show them. One that a cut lowers is on disk last.
         """
         here = sorted(logs, key=lambda log: log.topic_partition)
-        recovery_points = {log.topic_partition: log.recovery_point for log in here}
+        recovery_points = {log.topic_partition: log.durability.recovery_point for log in here}
         high_watermarks = {log.topic_partition: log.watermarks.high_watermark for log in here}
         starts = _log_starts(here, cut_log=cut and cut.log)
         kept = self._read_promises
@@ -211,8 +211,8 @@ def _log_starts(
     starts: dict[TopicPartition, int] = {}
     for log in logs:
         key, start = log.topic_partition, log.watermarks.log_start_offset
-        first = log.first_segment_base_offset  # before what says whether its name is durable
-        is_told = not (log.is_removing or log.is_flush_due or key == cut_log)
+        first = log.reader.first_segment_base_offset  # before what says whether its name is durable
+        is_told = not (log.maintenance.is_removing or log.durability.is_flush_due or key == cut_log)
         if start > (first if is_told else 0):
             starts[key] = start
     return starts

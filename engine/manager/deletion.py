@@ -35,8 +35,8 @@ class Deletion:
         Whoever holds the log goes on reading until then.
         """
         target = self._unused_name(log.topic_partition, log.directory)
-        log.rename_directory(target)
-        self.remove_later(target, log.close_handles)
+        log.maintenance.rename_directory(target)
+        self.remove_later(target, log.maintenance.close_handles)
 
     def put_away(self, topic_partition: TopicPartition, path: Path) -> Path:
         """Rename a directory that is not open; return its name, for `remove_later`.

@@ -181,7 +181,7 @@ class Directories:
             self.of(log.directory).deletion.retire(log)
         except StorageOffline as error:
             self.ensure_any_online(error)
-            log.close_handles()
+            log.maintenance.close_handles()
 
     def put_away(self, logs: Iterable[OfflineLog]) -> None:
         """As `retire`, for deleted logs that could not be opened."""
@@ -342,7 +342,7 @@ class Directories:
         Every directory that is online has it reserved before it is returned. `is_whole` says
         whether these are all logs: others may know of higher ids.
         """
-        believed = (log.highest_producer_id for log in logs)
+        believed = (log.producers.highest_id for log in logs)
         highest = max((one for one in believed if one < MAX_BELIEVED_PRODUCER_ID), default=-1)
         with self._allocating:
             return self._allocate_above(highest, is_whole=is_whole and not self.offline)

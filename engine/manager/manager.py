@@ -170,7 +170,7 @@ class LogManager(Catalog):
             failures = for_each(self.logs(), flush_and_close, threads=self._config.recovery_threads)
             for log, error in failures:
                 _LOG.error("%s was not closed cleanly: %s", log.topic_partition, error)
-                log.close_handles()
+                log.maintenance.close_handles()
             unclean = {log.directory.parent for log, _ in failures}
             self._directories.leave_clean(self.logs, unclean)
             self._directories.release()
@@ -251,10 +251,10 @@ class LogManager(Catalog):
                 logs = self.logs_of(name)
                 if after.was_compacted and not before.was_compacted:
                     for log in logs:
-                        log.keep_order()
+                        log.maintenance.keep_order()
                 self._grow(after, range(before.partitions, after.partitions))
                 for log in logs:
-                    log.update_config(config)
+                    log.maintenance.update_config(config)
             return after
 
     def delete_topic(self, name: str) -> None:
@@ -412,7 +412,7 @@ class LogManager(Catalog):
         offline, and the next start completes what the topics file says.
         """
         self._directories.write_topics({**self._entries(self._topics), topic.name: topic.entry})
-        load = Counter(log.health.directory for log in self.logs())
+        load = Counter(log.durability.health.directory for log in self.logs())
         made: dict[TopicPartition, Log] = {}
         try:
             for number in numbers:

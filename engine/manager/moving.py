@@ -26,6 +26,7 @@ from engine.fs import names
 from engine.fs.atomic import replace_atomically
 from engine.log.loader import LoadRequest
 from engine.log.log import Log
+from engine.log.maintenance import Maintenance
 from engine.log.relocation import Standstill
 from engine.log.results import Fetched, ReadEnd
 from engine.manager.directory import DataDirectory
@@ -81,7 +82,7 @@ class Move:
         self._unique_id = names.unique_id_of(path.name)
         self._path = path
         self._copy: Log | None = None
-        self._log_id = log.log_id
+        self._log_id = log.reader.log_id
         self._start = 0  # nothing below is asked for
         self._is_decided = False
 
@@ -117,10 +118,10 @@ class Move:
             except OffsetError as error:  # the original lost its beginning, or its end was cut
                 _LOG.info("copying %s again: %s", self._log.topic_partition, error)
                 continue
-            if self._log.log_id != self._log_id:
+            if self._log.reader.log_id != self._log_id:
                 _LOG.info("copying %s again: it was truncated", self._log.topic_partition)
                 continue
-            copy.flush()
+            copy.durability.flush()
             start = self._log.watermarks.log_start_offset
             copied_start = min(start, copy.watermarks.high_watermark)
             copy.delete_records(copied_start, LogStartReason.LEADER_OFFSET_INCREMENTED)
@@ -133,14 +134,14 @@ class Move:
     def _progress(self, copy: Log) -> tuple[int, int, int]:
         copied_offset = copy.watermarks.log_end_offset
         end_offset = max(copied_offset, self._log.watermarks.log_end_offset)
-        return copy.first_segment_base_offset, copied_offset, end_offset
+        return copy.reader.first_segment_base_offset, copied_offset, end_offset
 
     def finish(self) -> None:
         """Let the log go on in the copy; its old directory is removed later."""
         retired = self._source.path / names.delete_directory_name(
             self._log.topic_partition, self._unique_id
         )
-        release = self._log.relocate(retired, self._complete, self._give_name)
+        release = self._log.maintenance.relocate(retired, self._complete, self._give_name)
         self._target.arriving = ()
         self._copy = None  # it is the log now
         self._source.deletion.remove_later(retired, release)
@@ -150,13 +151,13 @@ class Move:
 
     def _begin(self) -> Log:
         log = self._log
-        self._log_id = log.log_id
+        self._log_id = log.reader.log_id
         self._let_go()
         self._target.partitions.empty(self._path)
         self._target.partitions.make_directory(self._topic, self._path)
         first_offset = self._first_offset()
         # A batch fits where it was: segment.bytes may have been lowered since.
-        largest = max(segment.size_bytes for segment in log.segments)
+        largest = max(segment.size_bytes for segment in log.reader.segments)
         config = replace(log.config, segment_bytes=max(log.config.segment_bytes, largest))
         is_gapless = self._topic.is_gapless(config)
         request = LoadRequest(
@@ -174,7 +175,9 @@ class Move:
         return min([start, *(header.base_offset for _, header in iter_headers(first.data))])
 
     def _read(self, offset: int, max_bytes: int) -> Fetched:
-        fetched = self._log.read(offset, max_bytes=max_bytes, isolation=FetchIsolation.LOG_END)
+        fetched = self._log.reader.read(
+            offset, max_bytes=max_bytes, isolation=FetchIsolation.LOG_END
+        )
         assert fetched is not None, "it may wait for the disk"
         return fetched
 
@@ -188,22 +191,22 @@ class Move:
 
     def _let_go(self) -> None:
         if self._copy is not None:
-            self._copy.close_handles()
+            self._copy.maintenance.close_handles()
             self._copy = None
 
     # -- while the log stands still --------------------------------------------------------------
 
-    def _complete(self, still: Standstill) -> Log:
+    def _complete(self, still: Standstill) -> Maintenance:
         """Copy the rest, and what the log knows beyond its batches: epochs and producers."""
         copy = self._copy
         assert copy is not None, "copied before"
-        if self._log.log_id != self._log_id:
+        if self._log.reader.log_id != self._log_id:
             raise Recovering(f"{self._log.topic_partition} was truncated while it was moved")
         while self._copy_chunk(copy, still.read):
             pass
         if copy.watermarks.log_end_offset < still.end_offset:
             copy.roll(still.end_offset)  # a truncation has ended the log behind its last batch
-        copy.flush()
+        copy.durability.flush()
         copy.close()
         fs = self._target.context.fs
         with self._target.health.trying():
@@ -214,7 +217,7 @@ class Move:
             write_epochs(fs, self._path / names.LEADER_EPOCH_CHECKPOINT, still.epochs)
         self._copy = there = self._open_complete(still)
         self._is_decided = True  # from here on only a start can tell which one is the log
-        return there
+        return there.maintenance
 
     def _open_complete(self, still: Standstill) -> Log:
         """Open the copy as what a clean stop left; for want of space or files nothing has moved."""
@@ -228,7 +231,7 @@ class Move:
         with context.health.appending():
             return Log.open(context, self._log.topic_partition, self._log.topic_id, request)
 
-    def _give_name(self, there: Log) -> None:
+    def _give_name(self, there: Maintenance) -> None:
         """Have the copy lie under the partition's name, durably; the original has left it."""
         self._source.sync()  # first, or a power cut could leave two of that name
         there.rename_directory(self._target.partitions.path_of(self._log.topic_partition))

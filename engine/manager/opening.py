@@ -135,7 +135,7 @@ def open_all(
 def let_go(logs: Sequence[Log]) -> None:
     """Close files without writing: what is on disk is recovered at the next start."""
     for log in logs:
-        log.close_handles()
+        log.maintenance.close_handles()
 
 
 def for_each(
@@ -157,4 +157,4 @@ def for_each(
 def flush_and_close(log: Log) -> None:
     """Leave a log as a clean stop leaves it."""
     while not log.close(if_flushed=True):
-        log.flush()
+        log.durability.flush()

@@ -161,8 +161,8 @@ class Partitions:
             opened = Log.open(self._context, log, topic.topic_id, request)
         if not left.was_clean:
             try:
-                opened.flush()
+                opened.durability.flush()
             except BaseException:
-                opened.close_handles()
+                opened.maintenance.close_handles()
                 raise
         return opened

@@ -19,7 +19,7 @@ def remove_old_segments(logs: Iterable[Log]) -> int:
     removed_count = 0
     for log in logs:
         try:
-            removed = log.run_retention()
+            removed = log.maintenance.run_retention()
         except (Overloaded, StorageError) as error:
             _LOG.error("retention of %s failed: %s", log.topic_partition, error)
             continue

@@ -158,7 +158,7 @@ def carry_out(
     )
     manager.open()
     try:
-        recovered = {log.topic_partition: log.recovery for log in manager.logs()}
+        recovered = {log.topic_partition: log.durability.recovery for log in manager.logs()}
         return Carried(recovered, manager.offline_logs)
     finally:
         manager.close()

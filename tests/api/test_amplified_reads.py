@@ -85,7 +85,7 @@ async def test_every_page_keeps_its_limit_and_the_next_goes_on_inside_the_batch(
 
 async def test_the_links_of_immutable_pages_lead_through_a_batch(api: Api) -> None:
     """A page that ends inside a batch is cacheable, and `rel="next"` goes on there (R11)."""
-    url, count = f"{RECORDS}?offset=0&end_offset={COUNT}&log_id={api.log().log_id}", 0
+    url, count = f"{RECORDS}?offset=0&end_offset={COUNT}&log_id={api.log().reader.log_id}", 0
     while url:
         answer = await api.client.get(url)
         assert answer.headers["etag"]
@@ -287,10 +287,10 @@ async def test_a_page_that_time_has_ended_is_not_kept(tmp_path: Path) -> None:
         assert (await api.client.post(BATCHES, content=bomb * 1, headers=RAW)).status_code == 413
         for _ in range(3):
             api.log().append(bytearray(bomb))
-        api.log().commit()
+        api.log().durability.commit()
         offset, pages = 0, 0
         while offset < 90_000:
-            url = f"{RECORDS}?offset={offset}&end_offset=90000&log_id={api.log().log_id}"
+            url = f"{RECORDS}?offset={offset}&end_offset=90000&log_id={api.log().reader.log_id}"
             answer = await api.client.get(url, headers={"accept": "application/x-ndjson"})
             next_offset = int(answer.headers["log-next-offset"])
             assert next_offset > offset, "a reader never stalls"

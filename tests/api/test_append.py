@@ -113,7 +113,7 @@ async def test_acks_decide_when_an_append_is_answered(api: Api, acks: str, statu
     assert (answer.status_code, answer.json()["acks"]) == (status, acks)
     if acks == "all":
         assert answer.json()["high_watermark"] == 1
-    api.log().commit()
+    api.log().durability.commit()
     assert len(await stored(api)) == 1
 
 

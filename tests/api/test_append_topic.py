@@ -89,7 +89,7 @@ async def test_a_disk_that_never_confirms_fails_its_part(patient: Api) -> None:
     posting = asyncio.create_task(patient.client.post(PATH, json={"records": records}))
     while not posting.done():
         for other in (patient.log("spread", 1), patient.log("spread", 2)):
-            patient.service.commits.committed([(other, other.commit())])
+            patient.service.commits.committed([(other, other.durability.commit())])
         patient.service.commits.abandon([log], StorageOffline("the disk failed"))
         await checkpoint()
     answer = await asyncio.wait_for(posting, 30)

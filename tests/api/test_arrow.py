@@ -205,7 +205,7 @@ async def test_append_time_is_the_time_of_every_row(api: Api) -> None:
 async def test_it_is_kept_forever_under_a_tag_of_its_own(api: Api) -> None:
     """An immutable page of columns has another ETag than one of JSON; each is a 304 for itself."""
     await api.append(0, 1, 2)
-    url = f"{RECORDS}?offset=0&end_offset=2&log_id={api.log().log_id}"
+    url = f"{RECORDS}?offset=0&end_offset=2&log_id={api.log().reader.log_id}"
     arrow = await api.client.get(url, headers=ARROW)
     page = await api.client.get(url)
     assert "immutable" in arrow.headers["cache-control"]

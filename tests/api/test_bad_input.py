@@ -432,7 +432,7 @@ async def test_answers_in_memory_are_bounded(tmp_path: Path) -> None:
 async def test_an_unexpected_error_is_internal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of ours is 500 on either lane, says nothing about the inside, and is logged."""
     log = api.log()
-    monkeypatch.setattr(type(log), "read", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(type(log.reader), "read", lambda *_, **__: 1 / 0)
     for query in ("", "?explain=false"):
         problem = check(await api.client.get(BATCHES + query), 500, "internal_error")
         assert "division" not in problem["detail"]

@@ -49,7 +49,7 @@ def decoded(coding: str | None, body: bytes) -> bytes:
 async def bounded(api: Api, count: int = 100, path: str = RECORDS) -> str:
     """Append so many records; return the URL that reads exactly them."""
     await api.append(*[f"value {number % 7}" for number in range(count)])
-    return f"{path}?offset=0&end_offset={count}&log_id={api.log().log_id}"
+    return f"{path}?offset=0&end_offset={count}&log_id={api.log().reader.log_id}"
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def log_of(service: Service) -> Log:
 
 def bodies_in(log: Log) -> list[bytes]:
     """The batches of the log as they were sent: with an offset and an epoch of 0, and without."""
-    fetched = log.read(0, max_bytes=1 << 24, isolation=FetchIsolation.LOG_END)
+    fetched = log.reader.read(0, max_bytes=1 << 24, isolation=FetchIsolation.LOG_END)
     assert fetched is not None
     data, size = bytes(fetched.data), len(BATCH)
     return [data[at + 16 : at + size] for at in range(0, len(data), size)]
@@ -260,12 +260,12 @@ async def test_a_body_that_has_to_wait_is_appended_as_it_was_sent(service: Servi
     """A roll belongs on a worker: there the same buffer is looked at anew, and nothing is in it."""
     connection = await learned(service)
     log = log_of(service)
-    log.update_config(replace(log.config, segment_bytes=len(BATCH) + 100))
+    log.maintenance.update_config(replace(log.config, segment_bytes=len(BATCH) + 100))
     for _ in range(2):
         connection.send(APPEND[:5000])
         connection.send(APPEND[5000:])
         assert (await connection.answer()).status == 201
-    assert log.segments_count == 3
+    assert log.reader.segments_count == 3
     assert log.watermarks.log_end_offset == 3 * 90
 
 

@@ -137,7 +137,7 @@ async def test_one_budget_is_shared(api: Api) -> None:
     for partition in range(PARTITIONS):
         await put(api, partition, "x" * 1000)
         await put(api, partition, "x" * 1000)
-    one = api.log().size_bytes // 2
+    one = api.log().reader.size_bytes // 2
     found = await entries(api, each(), max_bytes=3 * one + 10)
     assert sum(len(entry["records"]) for entry in found) == 3
     assert all(entry["next_offset"] == len(entry["records"]) for entry in found)
@@ -199,7 +199,7 @@ async def test_a_fetch_waits_once_for_any_partition(api: Api) -> None:
 async def test_min_bytes_counts_all_partitions_together(api: Api) -> None:
     """One batch here and one there are enough together; what was there already counts."""
     await put(api, 0, "first!")
-    size = api.log().size_bytes
+    size = api.log().reader.size_bytes
     waiting = asyncio.create_task(entries(api, each(), max_wait_ms=60_000, min_bytes=2 * size + 1))
     await quiet(api)
     await put(api, 1, "second")
@@ -228,7 +228,7 @@ async def test_a_partition_at_its_end_offset_does_not_end_the_wait(api: Api) -> 
         {"topic": "events", "partition": 0, "end_offset": 1},
         {"topic": "events", "partition": 1},
     ]
-    size = api.log().size_bytes
+    size = api.log().reader.size_bytes
     waiting = asyncio.create_task(entries(api, wanted, max_wait_ms=60_000, min_bytes=size + 1))
     await quiet(api)
     await put(api, 1, "b")
@@ -250,16 +250,16 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
 ) -> None:
     """What is committed right after the look is found without another commit."""
     log = api.log()
-    real = log.read
+    real = log.reader.read
 
     def read_then_commit(*arguments: Any, **options: Any) -> object:
         found = real(*arguments, **options)
         if not log.watermarks.log_end_offset:
             log.append(build_batch([(1, None, b"1", ())]))
-            log.commit()  # nobody is told: the committer did not do it
+            log.durability.commit()  # nobody is told: the committer did not do it
         return found
 
-    monkeypatch.setattr(log, "read", read_then_commit)
+    monkeypatch.setattr(log.reader, "read", read_then_commit)
     found = await asyncio.wait_for(entries(api, each(), max_wait_ms=60_000), 30)
     assert [values(entry) for entry in found] == [[1], [], [], []]
 
@@ -271,12 +271,12 @@ async def test_what_is_not_cached_is_read_by_a_worker(
     for partition in range(PARTITIONS):
         await put(api, partition, partition)
     log = api.log(partition=2)
-    real = log.read
+    real = log.reader.read
 
     def cold(*arguments: Any, cached_only: bool = False, **options: Any) -> object:
         return None if cached_only else real(*arguments, **options)
 
-    monkeypatch.setattr(log, "read", cold)
+    monkeypatch.setattr(log.reader, "read", cold)
     assert [values(entry) for entry in await entries(api, each())] == [[0], [1], [2], [3]]
 
 

@@ -85,7 +85,7 @@ def end_of(service: Service) -> tuple[int, int, int]:
     """What any of the attacks would change."""
     log = service.place("events", 0).log
     marks = log.watermarks
-    return marks.log_start_offset, marks.log_end_offset, len(log.segments)
+    return marks.log_start_offset, marks.log_end_offset, len(log.reader.segments)
 
 
 def code_of(body: bytes) -> object:

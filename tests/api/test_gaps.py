@@ -70,7 +70,7 @@ async def gappy(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Gappy]:
         await append(api, keyed(("open", "1")))
         compacted = await api.client.post(f"{LOG}/compact")
         assert compacted.status_code == 200, compacted.text
-        assert api.log().segments_count == 2
+        assert api.log().reader.segments_count == 2
         end = api.log().watermarks.high_watermark
         offsets = {isolation: await visible(api, isolation) for isolation in ISOLATIONS}
         yield Gappy(api, end, offsets)

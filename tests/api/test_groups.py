@@ -89,7 +89,7 @@ async def test_the_offsets_topic_is_kafkas(api: Api) -> None:
         "segment.bytes": "104857600",
     }
     log = api.log(OFFSETS_TOPIC, abs(hash_of_lake()) % 3)
-    fetched = log.read(0, max_bytes=1000)
+    fetched = log.reader.read(0, max_bytes=1000)
     assert fetched is not None
     ((position, _),) = iter_headers(fetched.data)
     (record,) = BatchView(fetched.data, position).records()
@@ -308,10 +308,10 @@ async def test_compaction_keeps_what_is_stored(tmp_path: Path) -> None:
         await put(api, 0, CURSOR.replace("lake", "other"))
         await api.client.delete(CURSOR.replace("lake", "other"))
         log = api.log(OFFSETS_TOPIC)
-        before = log.size_bytes
+        before = log.reader.size_bytes
         log.roll()
         await api.service.administer(lambda: api.service.runtime.cleaner.clean_now(log))
-        assert log.size_bytes < before / 4
+        assert log.reader.size_bytes < before / 4
     async with running(tmp_path) as api:
         found = await api.client.get(CURSOR)
         assert (found.json()["metadata"], found.headers["etag"]) == ("19", tag)
@@ -398,7 +398,7 @@ async def test_what_is_not_on_disk_is_not_found(
         assert (await put(api, 0)).status_code == 201
         await api.append("one")
     async with running(tmp_path, commit_timeout_ms=1) as api:
-        with api.log(OFFSETS_TOPIC)._syncing:  # noqa: SLF001  # a disk that never confirms
+        with api.log(OFFSETS_TOPIC)._core.syncing:  # noqa: SLF001  # a disk that never confirms
             late = await put(api, 1)
             assert refusal(late) == (504, "append_outcome_unknown")
             await put(api, 0, "/v1/groups/new/offsets/events/0")
@@ -409,7 +409,7 @@ async def test_what_is_not_on_disk_is_not_found(
             assert refusal(await put(api, 0, headers={"if-none-match": "*"}))[0] == 412
             assert refusal(await api.client.delete(CURSOR)) == (504, "append_outcome_unknown")
             assert refusal(await api.client.delete(CURSOR))[0] == 404
-        api.log(OFFSETS_TOPIC).commit()
+        api.log(OFFSETS_TOPIC).durability.commit()
         assert refusal(await api.client.get(CURSOR)) == (404, "group_offset_not_found")
 
 

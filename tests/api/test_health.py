@@ -104,7 +104,7 @@ async def test_an_append_that_the_disk_did_not_confirm_may_be_there(
     def failing() -> int:
         raise health.fail(OSError(5, "Input/output error"))
 
-    monkeypatch.setattr(api.log(), "commit", failing)
+    monkeypatch.setattr(api.log().durability, "commit", failing)
     effects = []
     for _ in range(2):
         refused = await api.client.post(RECORDS, json={"records": [{"value": 1}]})

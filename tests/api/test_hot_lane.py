@@ -271,9 +271,9 @@ async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
     monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     monkeypatch.setattr(service.commits, "_timeout_seconds", 0.001)
     log, confirms = service.place("events", 0).log, threading.Event()
-    commit = log.commit
+    commit = log.durability.commit
     # Not `hold_the_disk`: the flusher may still be awake from the append before.
-    monkeypatch.setattr(log, "commit", lambda: commit() if confirms.wait(30) else -1)
+    monkeypatch.setattr(log.durability, "commit", lambda: commit() if confirms.wait(30) else -1)
     producer = {"producer-id": "5", "producer-epoch": "0", "producer-sequence": "0"}
     try:
         connection.send(request("POST", RECORDS, ONE, producer))

@@ -49,7 +49,7 @@ def commit(service: Service, *values: bytes) -> None:
     """Append a batch that is on disk when this returns; its readers are not told yet."""
     log = service.place("events", 0).log
     log.append(build_batch([(1, None, value, ()) for value in values]))
-    log.commit()
+    log.durability.commit()
 
 
 def told(service: Service) -> None:
@@ -114,25 +114,25 @@ async def test_who_waits_for_one_commit_shares_one_look(
 def reads_of(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Every read of the log from now on: whether it was one of cached bytes."""
     log, reads = service.place("events", 0).log, []
-    real = log.read
+    real = log.reader.read
 
     def counted(*arguments: Any, cached_only: bool = False, **options: Any) -> object:
         reads.append(cached_only)
         return real(*arguments, cached_only=cached_only, **options)
 
-    monkeypatch.setattr(log, "read", counted)
+    monkeypatch.setattr(log.reader, "read", counted)
     return reads
 
 
 def make_cold(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing of the log in memory from now on."""
     log = service.place("events", 0).log
-    real = log.read
+    real = log.reader.read
 
     def cold(*arguments: Any, cached_only: bool = False, **options: Any) -> object:
         return None if cached_only else real(*arguments, **options)
 
-    monkeypatch.setattr(log, "read", cold)
+    monkeypatch.setattr(log.reader, "read", cold)
 
 
 async def test_a_poll_waits_until_it_is_enough(service: Service) -> None:
@@ -292,7 +292,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
     """What is committed right after the reader looked is found without another commit."""
     connection = (await knowing(service)).connect()
     log = service.place("events", 0).log
-    real = log.read
+    real = log.reader.read
 
     def read_then_commit(*arguments: Any, **options: Any) -> object:
         found = real(*arguments, **options)
@@ -300,7 +300,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
             commit(service, b"1")
         return found
 
-    monkeypatch.setattr(log, "read", read_then_commit)
+    monkeypatch.setattr(log.reader, "read", read_then_commit)
     connection.send(POLL)
     assert values_of((await connection.answer()).body) == [1]
 

@@ -209,7 +209,7 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
             unknown = await post(api, path)
             assert (unknown.status_code, unknown.json()["side_effects"]) == (504, "unknown")
         assert end_of(api) == 2
-        api.log().commit()
+        api.log().durability.commit()
         service.commits.attach(asyncio.get_running_loop(), wake)
         answer = await post(api, path)
         assert answer.status_code == 201

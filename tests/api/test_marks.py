@@ -49,8 +49,8 @@ async def test_an_answer_says_where_the_log_is(api: Api, operation: str) -> None
     condition = {"if-match": etag} if operation == "truncateLog" else {}
     answer = await api.client.request(method, path, json=body, headers=condition)
     assert answer.is_success, answer.text
-    assert answer.headers["log-id"] == api.log().log_id
-    assert answer.headers["log-leader-epoch"] == str(api.log().leader_epoch)
+    assert answer.headers["log-id"] == api.log().reader.log_id
+    assert answer.headers["log-leader-epoch"] == str(api.log().reader.leader_epoch)
     assert {"log-next-offset", *MARKS.values()} <= answer.headers.keys()
     if operation not in WITHOUT_MARKS_IN_THE_BODY:
         shown = {header: str(answer.json()[name]) for name, header in MARKS.items()}

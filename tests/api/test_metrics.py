@@ -21,7 +21,7 @@ async def lines_of(api: Api) -> set[str]:
 async def test_every_log_shows_its_size_and_offsets(api: Api) -> None:
     """Bytes, segments and offsets of a partition, and the sums of its topic."""
     await api.append("a", "b")
-    size = float(api.log().size_bytes)
+    size = float(api.log().reader.size_bytes)
     assert {
         'tidelog_log_end_offset{partition="0",topic="events"} 2.0',
         'tidelog_log_high_watermark{partition="0",topic="events"} 2.0',
@@ -52,13 +52,13 @@ async def test_bytes_that_no_reader_sees_yet_are_told(tmp_path: Path) -> None:
     async with running(tmp_path, commit_interval_ms=3_600_000) as api:
         await api.create()
         await api.append("seen")
-        seen = api.log().size_bytes
+        seen = api.log().reader.size_bytes
         await api.append("unseen", path=f"{RECORDS}?acks=1")
-        waiting = float(api.log().size_bytes - seen)
+        waiting = float(api.log().reader.size_bytes - seen)
         assert waiting > 0
         name = 'tidelog_log_unflushed_bytes{partition="0",topic="events"}'
         assert {f"{name} {waiting}", f"tidelog_unflushed_bytes {waiting}"} <= await lines_of(api)
-        api.log().flush()
+        api.log().durability.flush()
         assert f"{name} 0.0" in await lines_of(api)
 
 

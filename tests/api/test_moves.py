@@ -66,7 +66,7 @@ async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
         "online",
         1,
     )
-    assert first["size_bytes"] == api.log().size_bytes > 0
+    assert first["size_bytes"] == api.log().reader.size_bytes > 0
     assert (second["status"], second["partitions"], second["size_bytes"]) == ("offline", 0, 0)
     assert second["detail"] == "[Errno 5] Input/output error: 'x-0/index'"
 

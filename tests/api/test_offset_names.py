@@ -24,7 +24,11 @@ async def cut(api: Api) -> Api:
 @pytest.mark.parametrize("path", [RECORDS, BATCHES])
 async def test_a_read_may_end_at_a_name(cut: Api, path: str, name: str, end: int) -> None:
     """It is what the name stands for now, so the answer is not immutable (O5)."""
-    query: dict[str, str | int] = {"offset": 2, "end_offset": name, "log_id": cut.log().log_id}
+    query: dict[str, str | int] = {
+        "offset": 2,
+        "end_offset": name,
+        "log_id": cut.log().reader.log_id,
+    }
     answer = await cut.client.get(path, params=query)
     assert (answer.status_code, answer.headers["log-next-offset"]) == (200, str(end))
     assert answer.headers["cache-control"] == "no-store"

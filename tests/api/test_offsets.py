@@ -18,12 +18,12 @@ async def test_all_marks_come_from_one_moment(api: Api) -> None:
         "log_end_offset": 2,
         "leader_epoch": 0,
         "recovery_point": 0,
-        "log_id": api.log().log_id,
+        "log_id": api.log().reader.log_id,
     }
     assert answer.headers["log-high-watermark"] == "2"
     assert answer.headers["etag"].startswith('"0-2-')
     url = answer.links["next"]["url"]
-    assert url == f"{RECORDS}?offset=2&log_id={api.log().log_id}"
+    assert url == f"{RECORDS}?offset=2&log_id={api.log().reader.log_id}"
     await api.append(3)
     (record,) = (await api.client.get(url)).json()["records"]
     assert record["value"] == 3
@@ -92,4 +92,4 @@ async def test_all_partitions_of_a_topic_are_told(api: Api) -> None:
     await api.append(1, path="/v1/topics/many/partitions/2/records")
     answer = (await api.client.get("/v1/topics/many/offsets")).json()
     assert [entry["log_end_offset"] for entry in answer["partitions"]] == [0, 0, 1]
-    assert answer["partitions"][2]["log_id"] == api.log("many", 2).log_id
+    assert answer["partitions"][2]["log_id"] == api.log("many", 2).reader.log_id

@@ -89,7 +89,7 @@ async def test_what_is_not_on_disk_yet_is_written(api: Api) -> None:
     )
     api.log().append(batch)
     assert await outcome(api, INT32_MAX) == ("written", 0, 0)
-    api.log().commit()
+    api.log().durability.commit()
     assert await outcome(api, INT32_MAX) == ("committed", 0, 0)
     assert await outcome(api, 0) == ("absent", None, None)
 

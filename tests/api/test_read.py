@@ -181,7 +181,7 @@ async def test_control_batches_are_passed_over(api: Api) -> None:
     )
 
     api.log().append(marker, origin=AppendOrigin.COORDINATOR)
-    api.log().commit()
+    api.log().durability.commit()
     page = await api.client.get(RECORDS)
     assert values(page) == [1]
     assert page.json()["next_offset"] == 2
@@ -241,16 +241,16 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
 ) -> None:
     """What is committed right after the reader looked is found without another commit."""
     log = api.log()
-    real = log.read
+    real = log.reader.read
 
     def read_then_commit(*arguments: object, **options: object) -> object:
         found = real(*arguments, **options)  # type: ignore[arg-type]  # passed on as it came
         if not log.watermarks.log_end_offset:
             log.append(build_batch([(1, None, b"1", ())]))
-            log.commit()  # nobody is told: the committer did not do it
+            log.durability.commit()  # nobody is told: the committer did not do it
         return found
 
-    monkeypatch.setattr(log, "read", read_then_commit)
+    monkeypatch.setattr(log.reader, "read", read_then_commit)
     poll = api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 60_000})
     assert values(await asyncio.wait_for(poll, 30)) == [1]
 
@@ -261,14 +261,14 @@ async def test_what_is_not_cached_is_read_by_a_worker(
     """A read that would touch the disk on the event loop is done again elsewhere."""
     await api.append(1)
     log = api.log()
-    real = log.read
+    real = log.reader.read
 
     def cold(*arguments: object, cached_only: bool = False, **options: object) -> object:
         if cached_only:
             return None
         return real(*arguments, **options)  # type: ignore[arg-type]  # passed on as it came
 
-    monkeypatch.setattr(log, "read", cold)
+    monkeypatch.setattr(log.reader, "read", cold)
     assert values(await api.client.get(RECORDS)) == [1]
 
 
@@ -287,7 +287,7 @@ async def test_draining_ends_long_polls(api: Api) -> None:
 async def test_what_can_never_change_may_be_kept_forever(api: Api) -> None:
     """With a log_id and a bound that ended it, a page is immutable and a 304 needs no data."""
     await api.append(0, 1, 2)
-    log_id = api.log().log_id
+    log_id = api.log().reader.log_id
     bounded = f"?offset=0&end_offset=2&log_id={log_id}"
     for path in (RECORDS, BATCHES):
         answer = await api.client.get(path + bounded)
@@ -310,7 +310,7 @@ async def test_what_can_never_change_may_be_kept_forever(api: Api) -> None:
 async def test_whatever_may_change_is_never_kept(api: Api, query: str) -> None:
     """The tail, and URLs that do not say which log they mean, are no-store and have no tag."""
     await api.append(0, 1, 2)
-    answer = await api.client.get(f"{RECORDS}?{query}".replace("{id}", api.log().log_id))
+    answer = await api.client.get(f"{RECORDS}?{query}".replace("{id}", api.log().reader.log_id))
     assert answer.headers["cache-control"] == "no-store"
     assert "etag" not in answer.headers
 
@@ -320,7 +320,7 @@ async def test_a_compacted_topic_is_never_kept(api: Api) -> None:
     await api.create("compacted", cleanup_policy="compact")
     path = "/v1/topics/compacted/partitions/0/records"
     await api.append(0, 1, path=path, key="k")
-    log_id = api.log("compacted").log_id
+    log_id = api.log("compacted").reader.log_id
     answer = await api.client.get(
         path, params={"offset": 0, "end_offset": 1, "isolation": "read_committed", "log_id": log_id}
     )
@@ -331,7 +331,7 @@ async def test_another_log_under_the_same_name_is_told(api: Api) -> None:
     """A log_id of a topic that was made again is 409 with the present one (R10)."""
     answer = await api.client.get(RECORDS, params={"log_id": "AAAAAAAAAAAAAAAAAAAAAA.0"})
     assert (answer.status_code, answer.json()["code"]) == (409, "log_replaced")
-    assert answer.json()["log_id"] == api.log().log_id
+    assert answer.json()["log_id"] == api.log().reader.log_id
 
 
 async def test_a_read_explains_itself(api: Api) -> None:

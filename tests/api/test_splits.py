@@ -57,7 +57,7 @@ async def test_a_plan_is_what_there_is(topic: Api) -> None:
     ensure_complete(made)
     ranges = [(one["start_offset"], one["end_offset"]) for one in made["partitions"]]
     assert ranges == [(0, 300), (0, 30), (0, 0)]
-    size = topic.log().size_bytes
+    size = topic.log().reader.size_bytes
     assert made["partitions"][0]["size_bytes"] == size
     assert len([one for one in made["splits"] if one["partition"] == 0]) == -(-size // 5000)
 
@@ -78,7 +78,7 @@ async def test_reading_the_splits_reads_every_batch_once(topic: Api) -> None:
         assert len(answer.content) == split["size_bytes"]
         assert "immutable" in answer.headers["cache-control"]
         pulled += answer.content
-    assert len(pulled) == topic.log().size_bytes
+    assert len(pulled) == topic.log().reader.size_bytes
     offsets = [header.base_offset for _, header in iter_headers(pulled)]
     assert offsets == list(range(0, 300, 10))
 
@@ -90,7 +90,7 @@ async def test_splits_are_shared_out_by_bytes(topic: Api) -> None:
     counts = [one["partition"] for one in made["splits"]]
     assert (counts.count(0), counts.count(1)) == (10, 1)
     sizes = [one["size_bytes"] for one in made["splits"]]
-    assert max(sizes) - min(sizes) <= topic.log().size_bytes // 30
+    assert max(sizes) - min(sizes) <= topic.log().reader.size_bytes // 30
     few = await plan(topic, target_bytes=1, max_splits=4)
     ensure_complete(few)
     assert len(few["splits"]) == 4
@@ -196,7 +196,7 @@ async def test_a_log_start_that_moves_while_it_is_planned_is_followed(
 ) -> None:
     """`earliest` is looked up again when retention has been faster (B4)."""
     log = topic.log()
-    extent_bytes = log.extent_bytes
+    extent_bytes = log.reader.extent_bytes
     moved: list[int] = []
 
     def raced(*arguments: Any) -> int:
@@ -204,7 +204,7 @@ async def test_a_log_start_that_moves_while_it_is_planned_is_followed(
             moved.append(log.delete_records(50))
         return extent_bytes(*arguments)
 
-    monkeypatch.setattr(log, "extent_bytes", raced)
+    monkeypatch.setattr(log.reader, "extent_bytes", raced)
     made = await plan(topic, partitions=[0])
     assert moved == [50]
     assert made["partitions"][0]["start_offset"] == 50

@@ -332,13 +332,13 @@ async def test_what_was_committed_stays_when_the_client_goes(api: Api) -> None:
 async def test_a_slow_disk_slows_the_client_down(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many parts wait for the disk; no more is taken, and then it goes on (S6)."""
     log, goes_on = api.log(), threading.Event()
-    real = log.commit
+    real = log.durability.commit
 
     def stalled() -> int:
         assert goes_on.wait(30)
         return real()
 
-    monkeypatch.setattr(log, "commit", stalled)
+    monkeypatch.setattr(log.durability, "commit", stalled)
     taken, count = 0, 60
 
     async def counted() -> AsyncIterator[bytes]:
@@ -384,14 +384,14 @@ async def test_a_disk_that_fails_is_told_with_what_is_safe(
 ) -> None:
     """Parts that are not confirmed do not count as committed, and may be there or not."""
     log = api.log()
-    real = log.commit
+    real = log.durability.commit
 
     def failing() -> int:
         if log.watermarks.log_end_offset > 300:
             raise StorageOffline("the disk failed")
         return real()
 
-    monkeypatch.setattr(log, "commit", failing)
+    monkeypatch.setattr(log.durability, "commit", failing)
     sending = asyncio.create_task(send(api, pieces(lines(1_000))))
     while not sending.done():  # the flusher tells of its failure once, perhaps before anyone waits
         if end_of(api) > 300:

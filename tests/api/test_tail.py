@@ -54,7 +54,7 @@ async def test_the_head_is_that_of_a_stream(api: Api) -> None:
         assert head["content-type"] == "text/event-stream"
         assert (head["cache-control"], head["x-accel-buffering"]) == ("no-store", "no")
         assert (head["log-end-offset"], head["log-next-offset"]) == ("2", "1")
-        assert f"{TAIL}?offset=1&log_id={api.log().log_id}" in head["link"]
+        assert f"{TAIL}?offset=1&log_id={api.log().reader.log_id}" in head["link"]
         assert bytes(tail.body).startswith(b"retry: 1000\nevent: offsets\nid: 1\n")
 
 
@@ -139,14 +139,14 @@ def counted_reads(api: Api) -> list[object]:
     """What is read of the log from now on."""
     reads: list[object] = []
     log = api.log()
-    real = log.read
+    real = log.reader.read
 
     def counted(*arguments: Any, **options: Any) -> object:
         found = real(*arguments, **options)
         reads.append(found)
         return found
 
-    log.read = counted  # type: ignore[method-assign, assignment]  # to count
+    log.reader.read = counted  # type: ignore[method-assign, assignment]  # to count
     return reads
 
 
@@ -181,7 +181,7 @@ async def test_read_committed_waits_for_the_end_of_a_transaction(api: Api) -> No
                 end, timestamp=2, coordinator_epoch=0, producer_id=5, producer_epoch=0
             )
             api.log().append(marker, origin=AppendOrigin.COORDINATOR)
-            api.log().commit()
+            api.log().durability.commit()
             api.service.tail.wake(api.log())
             event = await tail.next()
             if end is ControlType.COMMIT:
@@ -291,16 +291,16 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
 ) -> None:
     """What is committed right after the tail looked is told without another commit."""
     log = api.log()
-    real = log.read
+    real = log.reader.read
 
     def read_then_commit(*arguments: Any, **options: Any) -> object:
         found = real(*arguments, **options)
         if not log.watermarks.log_end_offset:
             log.append(build_batch([(1, None, b"1", ())]))
-            log.commit()  # nobody is told: the committer did not do it
+            log.durability.commit()  # nobody is told: the committer did not do it
         return found
 
-    monkeypatch.setattr(log, "read", read_then_commit)
+    monkeypatch.setattr(log.reader, "read", read_then_commit)
     async with tailing(api) as tail:
         assert (await tail.read(2))[1].values == [1]
 

@@ -63,7 +63,7 @@ async def test_a_topic_that_closes_under_a_look_is_told_as_deleted(
 
     async with tailing(api) as tail:
         await quiet(api)
-        monkeypatch.setattr(log, "read", closed)
+        monkeypatch.setattr(log.reader, "read", closed)
         monkeypatch.setattr(api.service, "forget", lambda _name: None)
         await api.client.delete(TOPIC)
         api.service.tail.wake(log)
@@ -79,7 +79,7 @@ async def test_a_disk_that_fails_ends_a_tail(api: Api, monkeypatch: pytest.Monke
 
     async with tailing(api) as tail:
         await quiet(api)
-        monkeypatch.setattr(api.log(), "read", failing)
+        monkeypatch.setattr(api.log().reader, "read", failing)
         api.service.tail.wake(api.log())
         end = (await tail.to_end())[-1]
     assert (end.data["reason"], end.data["detail"]) == ("storage_offline", "the disk failed")

@@ -50,7 +50,7 @@ def commit(service: Service, *values: bytes) -> None:
     """Append a batch that is on disk when this returns, and tell its readers."""
     log = service.place("events", 0).log
     log.append(build_batch([(1, None, value, ()) for value in values]))
-    log.commit()
+    log.durability.commit()
     service.tail.wake(log)
 
 
@@ -138,7 +138,7 @@ async def test_what_shows_no_records_is_told_by_the_task(service: Service) -> No
         ControlType.COMMIT, timestamp=2, coordinator_epoch=0, producer_id=5, producer_epoch=0
     )
     log.append(marker, origin=AppendOrigin.COORDINATOR)
-    log.commit()
+    log.durability.commit()
     service.tail.wake(log)
     await until(lambda: len(events_of(tail)) == 2)
     name, data = events_of(tail)[-1]

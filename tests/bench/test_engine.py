@@ -66,12 +66,12 @@ def test_a_filled_log_is_readable_to_its_end_and_found_by_time(tmp_path: Path) -
     """What look-ups search for is there: a batch for each millisecond, all of it committed."""
     log = open_log(tmp_path, LogConfig())
     first_ms = fill(log, 100_000, 4096)
-    assert log.size_bytes >= 100_000
+    assert log.reader.size_bytes >= 100_000
     assert log.watermarks.high_watermark == log.watermarks.log_end_offset
-    third = log.offset_for_time(first_ms + 2)
+    third = log.reader.offset_for_time(first_ms + 2)
     assert third is not None
     assert third.offset == 8
-    log.close_handles()
+    log.maintenance.close_handles()
 
 
 def test_opening_counts_the_partitions_it_opened(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def transaction_of(log: Log, producer_id: int) -> Producer:
 
 def entry_of(log: Log, producer_id: int = 1) -> ProducerEntry:
     """What the log knows of one producer, which must be there."""
-    (entry,) = [entry for entry in log.producers() if entry.producer_id == producer_id]
+    (entry,) = [entry for entry in log.producers.active() if entry.producer_id == producer_id]
     return entry
 
 
@@ -117,7 +117,7 @@ def reopen(
 ) -> Log:
     """Stop a log, orderly or by the death of its process, and open it again."""
     if clean:
-        log.flush()
+        log.durability.flush()
         log.close()
     world.restart(power_cut=False)
     return world.open_log(

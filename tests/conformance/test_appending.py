@@ -37,7 +37,7 @@ def test_offsets_are_consecutive_under_every_codec(codec: Codec) -> None:
     log = World().open_log(DENSE)
     log.append(build_batch(RECORDS, codec=codec))
     log.append(build_batch(RECORDS, codec=codec) + build_batch(RECORDS[:1], codec=codec))
-    log.commit()
+    log.durability.commit()
     assert [record.offset for record in read_records(log)] == list(range(7))
     assert [header.base_offset for header in read_headers(log)] == [0, 3, 6]
 
@@ -51,7 +51,7 @@ def test_with_create_time_a_batch_is_stored_as_it_came(codec: Codec) -> None:
     log = World().open_log(DENSE)
     sent = build_batch(RECORDS, codec=codec, producer_id=7, producer_epoch=1, base_sequence=4)
     appended = log.append(bytes(sent))
-    log.commit()
+    log.durability.commit()
     (stored,) = read_headers(log)
     assert appended.timestamp == stored.max_timestamp == START_MS + 9
     assert stored == parse_header(sent)._replace(leader_epoch=0)
@@ -64,7 +64,7 @@ def test_a_recompressed_batch_keeps_times_and_producer(wanted: str) -> None:
     log = World().open_log(with_config(compression_type=wanted))
     sent = build_batch(RECORDS, producer_id=7, producer_epoch=1, base_sequence=4)
     log.append(bytes(sent))
-    log.commit()
+    log.durability.commit()
     (stored,) = read_headers(log)
     before = parse_header(sent)
     changed = {"attributes": 0, "length": 0, "crc": 0, "leader_epoch": 0}
@@ -85,8 +85,8 @@ def test_another_level_of_the_same_codec_changes_nothing(level: int) -> None:
     sent = build_batch(records, codec=Codec.GZIP, level=5)
     log.append(bytes(sent))
     log.append(build_batch(records, codec=Codec.LZ4))
-    log.commit()
-    fetched = log.read(0, max_bytes=1 << 20)
+    log.durability.commit()
+    fetched = log.reader.read(0, max_bytes=1 << 20)
     assert fetched is not None
     first = BatchView(fetched.data)
     assert first.payload == sent[HEADER_BYTES:]
@@ -118,9 +118,9 @@ def test_with_append_time_every_record_has_the_logs_clock(
     batch = build_batch(RECORDS, codec=sent)
     world.clock.advance(77)
     assert log.append(bytes(batch)).timestamp == START_MS + 77
-    log.commit()
+    log.durability.commit()
     assert {record.timestamp for record in read_records(log)} == {START_MS + 77}
-    fetched = log.read(0, max_bytes=1 << 20)
+    fetched = log.reader.read(0, max_bytes=1 << 20)
     assert fetched is not None
     stored = BatchView(fetched.data)
     assert (stored.payload == batch[HEADER_BYTES:]) is same_payload
@@ -197,11 +197,11 @@ def test_a_directory_that_failed_takes_no_appends_and_serves_what_was_committed(
     world = World()
     log = world.open_log(DENSE)
     values = fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     fill(log, batches=1, first=2)
     world.disk.fail("sync", path_end=".log")
     with pytest.raises(StorageOffline):
-        log.commit()
+        log.durability.commit()
     with pytest.raises(StorageOffline):
         fill(log, batches=1, first=3)
     assert log.watermarks.log_end_offset == 3
@@ -209,7 +209,7 @@ def test_a_directory_that_failed_takes_no_appends_and_serves_what_was_committed(
     world.disk.fail("read", path_end=".log")
     for _ in range(2):
         with pytest.raises(StorageOffline):
-            log.read(0, max_bytes=1)
+            log.reader.read(0, max_bytes=1)
 
 
 def test_a_closed_log_takes_nothing_and_its_files_may_be_let_go_of_again() -> None:
@@ -225,8 +225,14 @@ def test_a_closed_log_takes_nothing_and_its_files_may_be_let_go_of_again() -> No
         if clean:
             log.close()
         for _ in range(2):
-            log.close_handles()
-        for use in (log.roll, log.flush, log.commit, log.close, log.run_retention):
+            log.maintenance.close_handles()
+        for use in (
+            log.roll,
+            log.durability.flush,
+            log.durability.commit,
+            log.close,
+            log.maintenance.run_retention,
+        ):
             with pytest.raises(StorageOffline, match="closed"):
                 use()
         with pytest.raises(StorageOffline, match="closed"):

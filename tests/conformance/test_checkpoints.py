@@ -29,15 +29,15 @@ def test_recovery_points_are_found_however_the_directory_is_spelt(
     world = World(fs=PosixFileSystem(), directory=Path(spelling))
     manager = world.open_manager({"events": 2})
     values = fill(manager.log(EVENTS), batches=5)
-    manager.log(EVENTS).flush()
+    manager.log(EVENTS).durability.flush()
     manager.checkpoint()
     path = tmp_path / "data" / names.RECOVERY_POINT_CHECKPOINT
     points = OffsetCheckpoint(world.fs, path).read()
-    assert points == {log.topic_partition: log.recovery_point for log in manager.logs()}
+    assert points == {log.topic_partition: log.durability.recovery_point for log in manager.logs()}
     assert points[EVENTS] == 5
     manager.close()
     again = World(fs=PosixFileSystem(), directory=tmp_path / "data").open_manager()
-    assert again.log(EVENTS).recovery_point == 5
+    assert again.log(EVENTS).durability.recovery_point == 5
     assert read_values(again.log(EVENTS)) == values
     again.close()
 
@@ -51,7 +51,7 @@ def test_a_log_start_is_written_only_above_the_first_segment() -> None:
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     fill_segments(log, 3, 3)
-    log.commit()
+    log.durability.commit()
     checkpoint = OffsetCheckpoint(world.fs, DATA / names.LOG_START_CHECKPOINT)
     manager.checkpoint()
     assert checkpoint.read() == {}
@@ -59,7 +59,7 @@ def test_a_log_start_is_written_only_above_the_first_segment() -> None:
     manager.checkpoint()
     assert checkpoint.read() == {EVENTS: 2}
     log.delete_records(3)
-    log.run_retention()
+    log.maintenance.run_retention()
     assert segment_bases(log) == [3]
     manager.checkpoint()
     assert checkpoint.read() == {EVENTS: 3}  # a power cut could bring the names back
@@ -76,12 +76,15 @@ def test_after_a_clean_stop_nothing_is_scanned_whatever_the_recovery_point() -> 
     world = World()
     log = world.open_log(DENSE)
     values = fill_segments(log, 3, 3, 3)
-    log.flush()
+    log.durability.flush()
     log.close()
     world.restart(power_cut=True)
     log = world.open_log(DENSE, was_clean=True, recovery_point=0)
-    assert (log.recovery.recovered_segments, log.recovery.scanned_bytes) == (0, 0)
-    assert log.watermarks.log_end_offset == log.recovery_point == 9
+    assert (log.durability.recovery.recovered_segments, log.durability.recovery.scanned_bytes) == (
+        0,
+        0,
+    )
+    assert log.watermarks.log_end_offset == log.durability.recovery_point == 9
     assert read_values(log) == values
 
 
@@ -97,11 +100,13 @@ def test_a_bound_without_a_place_shows_nothing(*, one_at_least: bool) -> None:
     log = world.open_uncommitted(DENSE)
     assert log.watermarks.high.is_offset_only
     for isolation in (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED):
-        fetched = log.read(0, max_bytes=1000, isolation=isolation, minimum_one_batch=one_at_least)
+        fetched = log.reader.read(
+            0, max_bytes=1000, isolation=isolation, minimum_one_batch=one_at_least
+        )
         assert fetched is not None
         assert (fetched.data, fetched.next_offset) == (b"", 0)
-    log.commit()
-    assert log.watermarks.high == (3, 0, log.size_bytes)
+    log.durability.commit()
+    assert log.watermarks.high == (3, 0, log.reader.size_bytes)
     assert read_values(log) == values
 
 

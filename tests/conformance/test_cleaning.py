@@ -74,7 +74,7 @@ def test_segments_with_empty_indexes_are_grouped_by_their_offsets() -> None:
         batch = keyed((f"k{offset}", "value"), base_offset=offset)
         compacted.log.append(batch, origin=AppendOrigin.REPLICATION)
         compacted.log.roll()
-    sealed = compacted.log.segments[:-1]
+    sealed = compacted.log.reader.segments[:-1]
     for one in sealed:
         one.indexes.offset.truncate_to_offset(0)
         one.indexes.time.truncate_to_offset(0)
@@ -94,7 +94,7 @@ def test_a_start_within_the_active_segment_leaves_nothing_to_clean() -> None:
     compacted.seal()
     for value in "cdef":
         compacted.put(("key", value))
-    compacted.log.commit()
+    compacted.log.durability.commit()
     compacted.log.delete_records(4)
     assert segment_bases(compacted.log)[-1] == 2
     assert first_dirty_offset(compacted.log, 1) == 4

@@ -25,7 +25,7 @@ def read_beside(
     try:
         while True:
             is_last_round = not writer.is_alive()
-            fetched = log.read(offset, max_bytes=5_000, isolation=isolation)
+            fetched = log.reader.read(offset, max_bytes=5_000, isolation=isolation)
             assert fetched is not None
             marks = fetched.watermarks
             bound = marks.bound(isolation).offset
@@ -52,13 +52,13 @@ def test_a_committed_reader_never_sees_what_is_undecided(segment_bytes: int) -> 
         producer = transaction_of(log, 7)
         for number in range(TRANSACTIONS):
             producer.send(1, value=b"%d a" % number)
-            log.commit()
+            log.durability.commit()
             producer.send(1, value=b"%d b" % number)
             if number % 2:
                 producer.abort()
             else:
                 producer.commit()
-            log.commit()
+            log.durability.commit()
 
     read = list(read_beside(log, write, FetchIsolation.TXN_COMMITTED))
     expected = [b"%d %s" % (n, half) for n in range(0, TRANSACTIONS, 2) for half in (b"a", b"b")]
@@ -77,10 +77,10 @@ def test_a_reader_never_passes_the_high_watermark_and_misses_nothing(segment_byt
         for number in range(BATCHES):
             log.append(values_of([b"%d" % number, b"x"]))
             if number % 3 == 0:
-                log.commit()
-        log.commit()
+                log.durability.commit()
+        log.durability.commit()
 
     read = list(read_beside(log, write, FetchIsolation.HIGH_WATERMARK))
     assert [offset for offset, _ in read] == list(range(2 * BATCHES))
     assert [value for _, value in read[::2]] == [b"%d" % number for number in range(BATCHES)]
-    assert (log.segments_count > 50) is (segment_bytes == 300)
+    assert (log.reader.segments_count > 50) is (segment_bytes == 300)

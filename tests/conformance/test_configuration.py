@@ -167,5 +167,5 @@ def test_a_new_configuration_replaces_the_old_one() -> None:
     """The log works with the new value from the next append on (LO.testUpdateConfig)."""
     log = World().open_log(LogConfig(segment_index_bytes=1200))
     new = LogConfig(segment_index_bytes=1200, segment_bytes=123_456)
-    log.update_config(new)
+    log.maintenance.update_config(new)
     assert log.config is new

@@ -41,7 +41,7 @@ def of_segments(world: World, config: LogConfig, *counts: int) -> Log:
     """A committed log with so many one-record batches in each segment."""
     log = world.open_log(config)
     fill_segments(log, *counts)
-    log.commit()
+    log.durability.commit()
     return log
 
 
@@ -91,20 +91,20 @@ def test_retention_never_takes_the_log_start_past_the_high_watermark(committed: 
     world = World()
     log = world.open_log(with_config(retention_ms=HOUR_MS, segment_bytes=400))
     fill(log, batches=committed)
-    log.commit()
+    log.durability.commit()
     fill(log, batches=100 - committed, first=committed)
     assert log.watermarks.high_watermark == committed
     world.clock.advance(HOUR_MS + 1)
     bases = segment_bases(log)
-    log.run_retention()
+    log.maintenance.run_retention()
     marks = log.watermarks
     assert marks.log_start_offset <= marks.high_watermark == committed
     if committed == 100:
-        assert (segment_bases(log), log.size_bytes) == ([100], 0)
+        assert (segment_bases(log), log.reader.size_bytes) == ([100], 0)
         assert marks.log_start_offset == 100
     else:
         assert marks.log_start_offset == max(base for base in bases if base <= committed)
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 @pytest.mark.parametrize(("kept", "bases"), [(10, [5, 10]), (15, [0, 5, 10]), (14, [0, 5, 10])])
@@ -116,9 +116,9 @@ def test_retention_by_size_removes_whole_segments_that_are_too_much(
     (UL.shouldDeleteSizeBasedSegments, UL.shouldNotDeleteSizeBasedSegmentsWhenUnderRetentionSize)
     """
     world = World()
-    record_bytes = of_segments(World(), DENSE, 1).size_bytes
+    record_bytes = of_segments(World(), DENSE, 1).reader.size_bytes
     log = of_segments(world, with_config(retention_bytes=kept * record_bytes), 5, 5, 5)
-    log.run_retention()
+    log.maintenance.run_retention()
     assert segment_bases(log) == bases
     assert log.watermarks.log_start_offset == bases[0]
 
@@ -133,7 +133,7 @@ def test_retention_by_time_removes_what_is_older(waits_ms: int, bases: list[int]
     world = World()
     log = of_segments(world, KEEPS_AN_HOUR, 5, 5, 5)
     world.clock.advance(waits_ms)
-    log.run_retention()
+    log.maintenance.run_retention()
     assert segment_bases(log) == bases
 
 
@@ -150,9 +150,9 @@ def test_compaction_alone_has_no_retention_by_time(
     """
     world = World()
     log = of_segments(world, KEEPS_AN_HOUR, 5, 5)
-    log.update_config(with_config(retention_ms=HOUR_MS, cleanup_policy=policy))
+    log.maintenance.update_config(with_config(retention_ms=HOUR_MS, cleanup_policy=policy))
     world.clock.advance(2 * HOUR_MS)
-    log.run_retention()
+    log.maintenance.run_retention()
     assert segment_bases(log) == bases
 
 
@@ -169,14 +169,14 @@ def test_segments_below_the_log_start_go_under_any_policy(
     UL.testLogDeletionAfterDeleteRecords, UL.testNoOpWhenRemoteLogStorageIsDisabled)
     """
     log = of_segments(World(), DENSE, 5, 5, 5)
-    log.update_config(with_config(cleanup_policy=policy))
+    log.maintenance.update_config(with_config(cleanup_policy=policy))
     assert log.delete_records(before) == before
-    log.run_retention()
+    log.maintenance.run_retention()
     assert segment_bases(log) == bases
     assert log.watermarks.log_start_offset == before
     assert len(read_values(log)) == 15 - before
     with pytest.raises(OffsetBelowLogStart):
-        log.read(before - 1, max_bytes=1)
+        log.reader.read(before - 1, max_bytes=1)
 
 
 def test_one_pass_removes_all_there_is_to_remove() -> None:
@@ -191,12 +191,12 @@ def test_one_pass_removes_all_there_is_to_remove() -> None:
     append_values(log, b"2", timestamp=START_MS - 2 * HOUR_MS)
     log.roll()
     append_values(log, b"3", timestamp=START_MS)
-    log.commit()
-    assert log.run_retention() == []
+    log.durability.commit()
+    assert log.maintenance.run_retention() == []
     log.delete_records(1)
-    removed = [(segment.base_offset, segment.reason) for segment in log.run_retention()]
+    removed = [(segment.base_offset, segment.reason) for segment in log.maintenance.run_retention()]
     assert removed == [(0, RemovalReason.LOG_START), (1, RemovalReason.TIME)]
-    assert log.run_retention() == []
+    assert log.maintenance.run_retention() == []
 
 
 def test_retention_leaves_the_log_end_where_it_was() -> None:
@@ -207,11 +207,11 @@ def test_retention_leaves_the_log_end_where_it_was() -> None:
     world = World()
     log = of_segments(world, KEEPS_AN_HOUR, 7, 3)
     world.clock.advance(2 * HOUR_MS)
-    assert len(log.run_retention()) == 2
+    assert len(log.maintenance.run_retention()) == 2
     assert (segment_bases(log), log.watermarks.log_end_offset) == ([10], 10)
-    assert log.run_retention() == []
+    assert log.maintenance.run_retention() == []
     append_values(log, b"new", timestamp=world.clock.now_ms())
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == [b"new"]
 
 
@@ -224,7 +224,7 @@ def test_files_are_renamed_at_once_and_removed_after_the_delay(delay_ms: int) ->
     world = World()
     log = of_segments(world, with_config(retention_bytes=0, file_delete_delay_ms=delay_ms), 2, 2)
     names_before = {n for n in world.fs.list_directory(DIRECTORY) if n.startswith("0" * 20)}
-    log.run_retention()
+    log.maintenance.run_retention()
     waiting = set(world.fs.list_directory(DIRECTORY))
     assert {name + ".deleted" for name in names_before} <= waiting
     assert not names_before & waiting
@@ -313,14 +313,14 @@ def test_background_retention_by_time_and_size_leaves_a_log_that_works() -> None
     )
     log = manager.log(EVENTS)
     fill(log, batches=100)
-    log.commit()
+    log.durability.commit()
     assert run_retention_pass([log]) > 0
     world.scheduler.advance(60_000)
-    assert 1000 < log.size_bytes < 1400
+    assert 1000 < log.reader.size_bytes < 1400
     bases = segment_bases(log)
     for suffix in (".log", ".index", ".timeindex"):
         assert offsets_of(world, suffix) == bases
     assert offsets_of(world, ".snapshot") == bases
     with pytest.raises(OffsetBelowLogStart):
-        log.read(0, max_bytes=1)
+        log.reader.read(0, max_bytes=1)
     assert append_values(log, b"new") == 100

@@ -74,10 +74,10 @@ def test_after_a_rename_epochs_are_written_where_the_log_lies() -> None:
     log = world.open_log(CONFIG)
     log.append(new_batch(leader_epoch=1), origin=AppendOrigin.REPLICATION)
     renamed = DATA / "events-0.0123456789abcdef0123456789abcdef-future"
-    log.rename_directory(renamed)
+    log.maintenance.rename_directory(renamed)
     log.append(new_batch(leader_epoch=10, base_offset=1), origin=AppendOrigin.REPLICATION)
     log.roll()
-    log.flush()
+    log.durability.flush()
     path = renamed / names.LEADER_EPOCH_CHECKPOINT
     assert read_epochs(world.fs, path)[-2:] == [EpochOffset(1, 0), EpochOffset(10, 1)]
     assert log.directory == renamed
@@ -97,7 +97,7 @@ def test_a_log_that_waits_for_removal_works_until_it_is_removed() -> None:
     manager.delete_topic("events")
     values += fill(log, batches=1, first=2)
     log.roll()
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == values
     directory = deleted_directory(world)
     assert log.directory == directory
@@ -130,9 +130,9 @@ def test_a_rename_to_the_same_name_changes_nothing(tmp_path: Path) -> None:
     log = World(fs=PosixFileSystem(), directory=tmp_path).open_log(CONFIG)
     values = fill(log, batches=2)
     directory, before = log.directory, sorted(log.directory.iterdir())
-    log.rename_directory(directory)
+    log.maintenance.rename_directory(directory)
     assert (log.directory, sorted(directory.iterdir())) == (directory, before)
     values += fill(log, batches=1, first=2)
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == values
     log.close()

@@ -253,9 +253,9 @@ def test_the_search_by_time_finds_a_record_with_its_epoch(
     newer = build_batch([(40, None, b"", []), (30, None, b"", [])], base_offset=11, leader_epoch=1)
     for batch in (older, newer):
         log.append(batch, origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     log.delete_records(start)
-    assert log.offset_for_time(timestamp) == found
+    assert log.reader.offset_for_time(timestamp) == found
 
 
 def test_a_batch_read_from_a_log_is_the_batch_that_was_appended() -> None:
@@ -267,8 +267,8 @@ def test_a_batch_read_from_a_log_is_the_batch_that_was_appended() -> None:
     log.append(new_batch())
     sent = bytes(new_batch(3, producer_id=5, producer_epoch=0, base_sequence=0))
     log.append(sent)
-    log.commit()
-    fetched = log.read(1, max_bytes=1)
+    log.durability.commit()
+    fetched = log.reader.read(1, max_bytes=1)
     assert fetched is not None
     stored = bytes(fetched.data)
     header = parse_header(stored)

@@ -50,11 +50,11 @@ def test_batches_with_given_offsets_may_repeat_sequences() -> None:
         for offset, producer in enumerate((1, 2, 1, 3, 2, 1))
     )
     log.append(data, origin=REPLICATION)
-    log.commit()
-    fetched = log.read(0, max_bytes=1 << 20)
+    log.durability.commit()
+    fetched = log.reader.read(0, max_bytes=1 << 20)
     assert fetched is not None
     assert bytes(fetched.data) == data
-    assert [entry.producer_id for entry in log.producers()] == [1, 2, 3]
+    assert [entry.producer_id for entry in log.producers.active()] == [1, 2, 3]
 
 
 def test_an_older_epoch_is_fenced() -> None:
@@ -101,7 +101,7 @@ def test_producers_are_described() -> None:
     ended.commit()
     described = [
         (e.producer_id, e.producer_epoch, e.last_sequence, e.transaction_first_offset)
-        for e in log.producers()
+        for e in log.producers.active()
     ]
     assert described == [(10, 15, 0, None), (20, 0, 1, 1), (30, 0, 0, None)]
-    assert [e.coordinator_epoch for e in log.producers()] == [-1, -1, 0]
+    assert [e.coordinator_epoch for e in log.producers.active()] == [-1, -1, 0]

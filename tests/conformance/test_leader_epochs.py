@@ -46,7 +46,7 @@ def test_the_leaders_epoch_is_stamped_into_every_batch() -> None:
     log = world.open_log(DENSE)
     log.append(new_batch(leader_epoch=72, base_offset=0), origin=AppendOrigin.REPLICATION)
     log.append(new_batch(leader_epoch=3) + new_batch(leader_epoch=99))
-    log.commit()
+    log.durability.commit()
     assert [header.leader_epoch for header in read_headers(log)] == [72, 72, 72]
     assert epochs_of(world)[-1] == (72, 0)
 
@@ -62,7 +62,7 @@ def test_given_batches_bring_their_epochs_along() -> None:
         batch = new_batch(leader_epoch=epoch, base_offset=offset)
         log.append(batch, origin=AppendOrigin.REPLICATION)
     assert epochs_of(world) == [(42, 0), (43, 2), (44, 4)]
-    assert log.leader_epoch == 44
+    assert log.reader.leader_epoch == 44
 
 
 def follow(world: World, *epochs: int) -> list[tuple[int, int]]:
@@ -73,7 +73,7 @@ def follow(world: World, *epochs: int) -> list[tuple[int, int]]:
             new_batch(leader_epoch=epoch, base_offset=offset), origin=AppendOrigin.REPLICATION
         )
         log.roll()
-    log.commit()
+    log.durability.commit()
     return epochs_of(world)
 
 
@@ -108,7 +108,7 @@ def test_the_epoch_of_the_log_outlives_a_truncation_at_its_end() -> None:
     log.truncate_to(2)
     assert epochs_of(world) == [(0, 0), (1, 2)]
     assert log.truncate_to(2) == log.truncate_to(9) == 2
-    log.flush()
+    log.durability.flush()
     assert epochs_of(world) == [(0, 0), (1, 2)]
     fill(log, batches=1)
     assert epochs_of(world) == [(0, 0), (1, 2)]
@@ -125,12 +125,12 @@ def test_deleted_segments_take_their_epochs_along() -> None:
     world.restart(power_cut=False)
     log = world.open_log(DENSE)
     log.delete_records(2)
-    log.run_retention()
-    log.flush()
+    log.maintenance.run_retention()
+    log.durability.flush()
     assert epochs_of(world) == [(0, 2), (1, 3)]
     log.delete_records(4)
-    log.run_retention()
-    log.flush()
+    log.maintenance.run_retention()
+    log.durability.flush()
     assert epochs_of(world) == [(1, 4)]
 
 
@@ -159,10 +159,10 @@ def test_expiring_every_segment_leaves_the_latest_epoch_at_the_end() -> None:
     world = World()
     log = world.open_log(DENSE)
     fill_segments(log, 2, 3)
-    log.commit()
+    log.durability.commit()
     log.delete_records(5)
-    log.run_retention()
-    log.flush()
+    log.maintenance.run_retention()
+    log.durability.flush()
     assert epochs_of(world) == [(0, 5)]
     fill(log, batches=1)
     assert log.watermarks.log_end_offset == 6

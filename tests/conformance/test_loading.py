@@ -30,8 +30,8 @@ def with_times(world: World, count: int) -> Log:
     log = world.open_log(SMALL)
     for number in range(count):
         append_values(log, b"%06d" % number, timestamp=START_MS + number * 10)
-    log.commit()
-    assert log.segments_count > 3
+    log.durability.commit()
+    assert log.reader.segments_count > 3
     return log
 
 
@@ -41,7 +41,7 @@ def ensure_readable(log: Log, count: int) -> None:
     assert read_values(log) == expected
     for offset in range(count):
         assert read_values(log, offset)[0] == expected[offset]
-        found = log.offset_for_time(START_MS + offset * 10)
+        found = log.reader.offset_for_time(START_MS + offset * 10)
         assert found is not None
         assert found[:2] == (START_MS + offset * 10, offset)
 
@@ -73,16 +73,16 @@ def test_a_reopened_log_has_its_end_its_indexes_and_its_recovery_point(*, clean:
     """
     world = World()
     log = with_times(world, 100)
-    log.flush()
+    log.durability.flush()
     log.close()
     bases = segment_bases(log)
     before = [index_entries(world, base) for base in bases]
     world.restart(power_cut=False)
     log = world.open_log(SMALL, recovery_point=60, was_clean=clean)
     assert log.watermarks.log_end_offset == 100
-    assert log.recovery_point == (100 if clean else 60)
-    log.flush()
-    assert log.recovery_point == 100
+    assert log.durability.recovery_point == (100 if clean else 60)
+    log.durability.flush()
+    assert log.durability.recovery_point == 100
     log.close()
     assert [index_entries(world, base) for base in bases] == before
 
@@ -93,7 +93,7 @@ def test_missing_indexes_are_rebuilt(removed: tuple[str, ...], *, clean: bool) -
     """Every record is found by offset and by time again (LL.testIndexRebuild)."""
     world = World()
     log = with_times(world, 60)
-    log.flush()
+    log.durability.flush()
     log.close()
     remove_files(world, *removed)
     world.restart(power_cut=False)
@@ -125,7 +125,7 @@ def test_index_files_without_a_log_file_go() -> None:
     world = World()
     log = with_times(world, 60)
     bases = segment_bases(log)
-    log.flush()
+    log.durability.flush()
     log.close()
     for bogus in (1, 3, 4000):
         for suffix in (".index", ".timeindex", ".txnindex"):
@@ -148,7 +148,7 @@ def test_a_new_segment_does_not_adopt_a_bogus_index() -> None:
     overwrite(world, f"{5:020d}.index", b"\x7f" * 80)
     log.roll()
     fill(log, batches=5, first=5)
-    log.commit()
+    log.durability.commit()
     assert read_values(log, 7) == [b"%06d" % number for number in range(7, 10)]
     log.close()
     size = world.fs.size_bytes(log_path(5)) // 5
@@ -172,9 +172,9 @@ def test_files_that_wait_for_their_removal_go_at_the_next_start() -> None:
     world = World()
     log = world.open_log(with_config(segment_bytes=400, retention_ms=1))
     fill(log, batches=30)
-    log.commit()
+    log.durability.commit()
     world.clock.advance(10)
-    assert len(log.run_retention()) > 3
+    assert len(log.maintenance.run_retention()) > 3
     assert [name for name in world.fs.list_directory(DIRECTORY) if name.endswith(".deleted")]
     log = reopen(world, log, SMALL, clean=True)
     assert [name for name in world.fs.list_directory(DIRECTORY) if name.endswith(".deleted")] == []
@@ -200,7 +200,7 @@ def test_garbage_behind_the_last_batch_is_cut(seed: int) -> None:
     log = world.open_log(SMALL)
     assert log.watermarks.log_end_offset == len(values)
     assert read_values(log) == values
-    assert log.recovery.truncated_bytes > 0
+    assert log.durability.recovery.truncated_bytes > 0
     fill(log, batches=1)
 
 
@@ -213,15 +213,15 @@ def test_of_a_damaged_segment_what_stands_before_survives(damaged: int) -> None:
     world = World()
     log = world.open_log(DENSE)
     values = fill(log, batches=12)
-    size = log.size_bytes // 12
+    size = log.reader.size_bytes // 12
     world.restart(power_cut=False)
     content = bytearray(world.fs.read_bytes(log_path()))
     content[damaged * size + size // 2 + 10] ^= 0x01
     overwrite(world, f"{0:020d}.log", bytes(content))
     log = world.open_log(DENSE)
     assert read_values(log) == values[:damaged]
-    assert log.recovery.truncated_bytes == (12 - damaged) * size
-    assert log.recovery.damage is not None
+    assert log.durability.recovery.truncated_bytes == (12 - damaged) * size
+    assert log.durability.recovery.damage is not None
 
 
 def test_an_empty_active_segment_without_index_is_no_trouble() -> None:
@@ -232,16 +232,20 @@ def test_an_empty_active_segment_without_index_is_no_trouble() -> None:
     world = World()
     log = world.open_log(DENSE)
     values = fill(log, batches=6)
-    log.flush()
+    log.durability.flush()
     log.roll()
     remove = [log_path(6, suffix=suffix) for suffix in (".index", ".timeindex")]
     world.restart(power_cut=False)
     for path in remove:
         world.fs.remove(path, missing_ok=True)
     log = world.open_log(DENSE, recovery_point=6)
-    assert (segment_bases(log), log.watermarks.log_end_offset, log.recovery_point) == ([0, 6], 6, 6)
+    assert (segment_bases(log), log.watermarks.log_end_offset, log.durability.recovery_point) == (
+        [0, 6],
+        6,
+        6,
+    )
     assert read_values(log) == values
-    log.flush()
+    log.durability.flush()
     assert offsets_of(world, ".index") == [0, 6]
 
 
@@ -251,9 +255,9 @@ def test_the_log_starts_at_the_checkpoint_or_the_first_segment(known: int, expec
     world = World()
     log = world.open_log(DENSE)
     fill_segments(log, 5, 5)
-    log.commit()
+    log.durability.commit()
     log.delete_records(5)
-    log.run_retention()
+    log.maintenance.run_retention()
     log = reopen(world, log, DENSE, clean=True, log_start_offset=known)
     assert log.watermarks.log_start_offset == expected
     assert segment_bases(log) == [5]
@@ -268,7 +272,7 @@ def test_empty_files_are_a_log(*, clean: bool) -> None:
     overwrite(world, f"{0:020d}.index", b"")
     log = world.open_log(DENSE, was_clean=clean)
     assert log.append(new_batch()).base_offset == 0
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.high_watermark == 1
 
 
@@ -282,4 +286,4 @@ def test_a_directory_without_segments_opens_with_one(*, clean: bool) -> None:
     log = world.open_log(DENSE, was_clean=clean)
     assert (segment_bases(log), log.watermarks.log_end_offset) == ([0], 0)
     assert snapshots_of(world) == []
-    log.check_invariants()
+    log.maintenance.check_invariants()

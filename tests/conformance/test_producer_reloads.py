@@ -58,7 +58,7 @@ def test_a_truncation_takes_snapshots_and_producers_back() -> None:
     assert (snapshots_of(world), entry_of(log).last_sequence) == ([1], 0)
     log.truncate_to(0)
     world.scheduler.advance(60_000)
-    assert (snapshots_of(world), log.producers()) == ([], ())
+    assert (snapshots_of(world), log.producers.active()) == ([], ())
 
 
 def test_a_truncation_without_snapshots_reads_the_data() -> None:
@@ -92,7 +92,7 @@ def test_a_full_truncation_forgets_producers_and_snapshots() -> None:
     producer.send()
     log.truncate_to(29)
     world.scheduler.advance(60_000)
-    assert log.producers() == ()
+    assert log.producers.active() == ()
     assert (log.watermarks.log_start_offset, log.watermarks.log_end_offset) == (29, 29)
     assert [offset for offset in snapshots_of(world) if offset != 29] == []
 
@@ -112,7 +112,7 @@ def test_a_truncation_reads_data_only_if_there_is_something_to_find(
         Producer(log).send()
     log.roll()
     fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     for snapshot in log.directory.glob("*.snapshot"):
         snapshot.unlink()
     with (log.directory / names.log_name(0)).open("r+b") as file:
@@ -123,7 +123,7 @@ def test_a_truncation_reads_data_only_if_there_is_something_to_find(
             log.truncate_to(end - 1)
     else:
         assert log.truncate_to(end - 1) == end - 1
-    log.close_handles()
+    log.maintenance.close_handles()
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -156,12 +156,12 @@ def test_after_a_clean_stop_without_snapshots_no_data_is_read_for_producers() ->
     world = World()
     log = world.open_log(DENSE)
     Producer(log).send(3)
-    log.flush()
+    log.durability.flush()
     log.close()
     remove_files(world, ".snapshot")
     world.restart(power_cut=False)
     reopened = world.open_log(DENSE, was_clean=True)
-    assert reopened.producers() == ()
+    assert reopened.producers.active() == ()
     assert snapshots_of(world) == [3]
 
 
@@ -177,13 +177,13 @@ def test_recovery_reads_from_the_segment_of_the_recovery_point_on(recovery_point
         Producer(log, producer_id).send(2)
         if producer_id < 3:
             log.roll()
-    log.flush()
+    log.durability.flush()
     world.restart(power_cut=False)
     remove_files(world, ".snapshot")
     log = world.open_log(DENSE, recovery_point=recovery_point)
     recovered = [base for base in (0, 2, 4) if base >= min(4, recovery_point // 2 * 2)]
-    assert log.recovery.recovered_segments == len(recovered)
-    assert [entry.producer_id for entry in log.producers()] == [1, 2, 3]
+    assert log.durability.recovery.recovered_segments == len(recovered)
+    assert [entry.producer_id for entry in log.producers.active()] == [1, 2, 3]
     assert set(snapshots_of(world)) >= {base for base in recovered if base} | {6}
 
 
@@ -203,19 +203,19 @@ def test_producers_outlive_deleted_records_while_their_snapshot_does(
     if before == 2:
         log.roll()
         Producer(log, 2, sequence=1).send()
-    log.commit()
+    log.durability.commit()
     log.delete_records(before)
-    log.run_retention()
+    log.maintenance.run_retention()
     world.scheduler.advance(60_000)
-    assert [entry.producer_id for entry in log.producers()] == [1, 2]
+    assert [entry.producer_id for entry in log.producers.active()] == [1, 2]
     if before == 2:
-        log.flush()
+        log.durability.flush()
         world.restart(power_cut=False)
         remove_files(world, ".snapshot")
         log = world.open_log(DENSE, log_start_offset=before)
     else:
         log = reopen(world, log, DENSE, clean=True, log_start_offset=before)
-    assert [entry.producer_id for entry in log.producers()] == left
+    assert [entry.producer_id for entry in log.producers.active()] == left
 
 
 def test_late_removals_spare_snapshots_that_were_written_anew() -> None:
@@ -264,7 +264,7 @@ def test_an_ended_transaction_is_not_open_again_after_a_crash() -> None:
     log = world.open_log(DENSE)
     assert log.watermarks.last_stable_offset == 3
     assert entry_of(log, 137).transaction_first_offset is None
-    fetched = log.read(0, max_bytes=1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
+    fetched = log.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
     assert fetched is not None
     assert (fetched.data, fetched.next_offset) == (b"", 3)
 
@@ -306,7 +306,7 @@ def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
     Producer(log).send()
     log = reopen(world, log, DENSE, clean=False, log_start_offset=15)
     assert (segment_bases(log), log.watermarks.log_end_offset) == ([15], 15)
-    assert log.producers() == ()
+    assert log.producers.active() == ()
     assert Producer(log).send().base_offset == 15
 
 

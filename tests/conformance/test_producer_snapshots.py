@@ -41,7 +41,7 @@ def test_each_roll_takes_a_snapshot_that_a_flush_keeps() -> None:
     log.roll()
     assert snapshots_of(world) == [1, 2]
     fill(log, batches=1)
-    assert log.flush() == 3
+    assert log.durability.flush() == 3
     assert snapshots_of(world) == [1, 2]
 
 
@@ -74,8 +74,8 @@ def test_a_snapshot_that_cannot_be_synced_holds_the_recovery_point() -> None:
     log.roll()
     world.disk.fail("sync", path_end=".snapshot")
     with pytest.raises(StorageOffline):
-        log.flush()
-    assert log.recovery_point == 0
+        log.durability.flush()
+    assert log.durability.recovery_point == 0
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_snapshots_come_back_at_a_start(
     world = World()
     log = world.open_log(DENSE)
     fill_segments(log, 1, 1, 1, 1, 1, 1)
-    log.flush()
+    log.durability.flush()
     if clean:
         log.close()
     world.restart(power_cut=False)
@@ -116,7 +116,7 @@ def test_snapshots_of_no_segment_are_removed_at_a_start(
     log = world.open_log(DENSE)
     if bases:
         fill_segments(log, *bases)
-    log.flush()
+    log.durability.flush()
     log.close()
     empty = world.fs.read_bytes(log_path(4, suffix=".snapshot")) if bases else b""
     for offset in written:
@@ -143,13 +143,13 @@ def test_snapshots_go_with_their_segments_and_producers_stay(removes: str) -> No
         Producer(log, producer_id).send()
         log.roll()
     Producer(log, 3).send()
-    log.commit()
+    log.durability.commit()
     assert snapshots_of(world) == [1, 2]
     if removes == "log start":
         log.delete_records(2)
-    log.run_retention()
+    log.maintenance.run_retention()
     world.scheduler.advance(60_000)
     assert offsets_of(world, ".log") == segment_bases(log)
     assert snapshots_of(world) == segment_bases(log)[-1:]
     assert segment_bases(log)[0] >= 2
-    assert [entry.producer_id for entry in log.producers()] == [1, 2, 3]
+    assert [entry.producer_id for entry in log.producers.active()] == [1, 2, 3]

@@ -152,7 +152,7 @@ def test_a_stored_batch_has_the_codec_of_its_topic(codec: Codec, wanted: str) ->
     log = World().open_log(LogConfig(compression_type=wanted, segment_index_bytes=1200))
     sent = build_batch(RECORDS, codec=codec)
     log.append(bytes(sent))
-    log.commit()
+    log.durability.commit()
     (header,) = read_headers(log)
     stored = {"producer": codec, "uncompressed": Codec.NONE}
     assert header.codec is (stored[wanted] if wanted in stored else Codec.of_label(wanted))
@@ -164,7 +164,7 @@ def test_only_clients_batches_are_recompressed(origin: AppendOrigin) -> None:
     """What a coordinator or another log wrote keeps its codec, whatever the topic says."""
     log = World().open_log(LogConfig(compression_type="snappy", segment_index_bytes=1200))
     log.append(build_batch(RECORDS), origin=origin)
-    log.commit()
+    log.durability.commit()
     (header,) = read_headers(log)
     assert header.attributes & CODEC_MASK == Codec.NONE
 
@@ -175,7 +175,7 @@ def test_a_marker_is_not_compressed_among_batches_that_are() -> None:
     producer = transaction_of(log, 1)
     producer.send(3)
     producer.commit()
-    log.commit()
+    log.durability.commit()
     data, marker = read_headers(log)
     assert (data.codec, data.is_control) == (Codec.SNAPPY, False)
     assert (marker.codec, marker.is_control) == (Codec.NONE, True)

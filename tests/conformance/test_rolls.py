@@ -31,7 +31,7 @@ def test_rolling_an_empty_segment_leaves_it() -> None:
         assert log.roll() == RollResult(False, 0, 0)
     assert segment_bases(log) == [0]
     values = fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == values
     assert log.roll() == RollResult(True, 0, 2)
     assert log.roll() == RollResult(False, 2, 2)
@@ -50,7 +50,7 @@ def test_an_empty_segment_with_a_full_index_is_emptied() -> None:
     assert names.log_name(0) in found
     assert not any(name.endswith(names.DELETED_SUFFIX) for name in found)
     values += fill(log, batches=2, first=1)
-    log.commit()
+    log.durability.commit()
     assert segment_bases(log) == [0, 1, 2]
     assert read_values(log) == values
 
@@ -85,10 +85,10 @@ def test_a_flush_moves_the_recovery_point_to_the_end_of_then() -> None:
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=3)
-    assert (log.recovery_point, log.watermarks.log_end_offset) == (0, 3)
-    assert log.flush() == log.recovery_point == 3
+    assert (log.durability.recovery_point, log.watermarks.log_end_offset) == (0, 3)
+    assert log.durability.flush() == log.durability.recovery_point == 3
     fill(log, batches=1)
-    assert (log.recovery_point, log.watermarks.log_end_offset) == (3, 4)
+    assert (log.durability.recovery_point, log.watermarks.log_end_offset) == (3, 4)
 
 
 def test_a_segment_in_a_relative_directory_is_removed(
@@ -125,7 +125,7 @@ def test_a_range_of_offsets_lies_in_the_segments_from_its_floor_on(
     """
     log = World().open_log(DENSE)
     fill_segments(log, 3, 3, 3, 3)
-    segments = log._state.local.segments  # noqa: SLF001 - the ranges of a log are its own
+    segments = log._core.state.local.segments  # noqa: SLF001 - the ranges of a log are its own
     assert [one.base_offset for one in segments.overlapping(start, end)] == bases
     below = segments.overlapping(start, segments.active.base_offset)
     floor = max(base for base in segment_bases(log) if base <= start)

@@ -51,7 +51,7 @@ def ensure_split(world: World, *, log_start_offset: int = 0) -> None:
         assert segment_bases(log) == [0, FAR]
         assert [record.offset for record in read_records(log)] == OFFSETS
         assert {base: world.fs.read_bytes(log_path(base)) for base in PARTS} == PARTS
-        log.check_invariants()
+        log.maintenance.check_invariants()
         world.scheduler.advance(60_000)
         found = world.fs.list_directory(DIRECTORY)
         assert [name for name in found if name.endswith((".swap", ".cleaned", ".deleted"))] == []
@@ -201,7 +201,7 @@ def test_offsets_that_jump_open_a_segment_and_recover(codec: Codec, count: int) 
     for base in bases:
         batch = new_batch(count, base_offset=base, codec=codec)
         log.append(batch, origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     for _ in range(2):
         assert segment_bases(log) == [0, jump]
         assert offsets_of(world, ".log") == [0, jump]

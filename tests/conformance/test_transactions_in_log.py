@@ -58,7 +58,7 @@ EXPECTED = [AbortedTransaction(1, 0, 29, 8), AbortedTransaction(2, 8, 74, 36)]
 
 
 def read_all(log: Log) -> bytes:
-    fetched = log.read(0, max_bytes=1 << 30, isolation=FetchIsolation.LOG_END)
+    fetched = log.reader.read(0, max_bytes=1 << 30, isolation=FetchIsolation.LOG_END)
     assert fetched is not None
     return bytes(fetched.data)
 
@@ -71,7 +71,7 @@ def test_without_transactions_everything_committed_is_stable() -> None:
     log = World().open_log(DENSE)
     fill(log, batches=3)
     Producer(log).send()
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.first_unstable is None
     assert log.watermarks.last_stable_offset == 4
 
@@ -86,13 +86,13 @@ def test_a_transaction_is_unstable_until_its_marker_is_committed(end: ControlTyp
     producer = transaction_of(log, 137)
     producer.send(3)
     producer.send(2)
-    log.commit()
+    log.durability.commit()
     unstable = log.watermarks.first_unstable
     assert unstable is not None
     assert (unstable.offset, unstable.segment_base_offset, unstable.position) == (0, 0, 0)
     producer.end(end)
     assert log.watermarks.last_stable_offset == 0
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.first_unstable is None
     assert log.watermarks.last_stable_offset == 6
 
@@ -107,14 +107,14 @@ def test_the_last_stable_offset_moves_to_the_next_open_transaction() -> None:
     one.send(3)
     two.send(2)
     fill(log, batches=1)
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 0
     one.abort()
     assert log.watermarks.last_stable_offset == 0
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 3
     two.commit()
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == log.watermarks.high_watermark == 8
 
 
@@ -131,14 +131,14 @@ def test_the_last_stable_offset_is_not_below_the_log_start(*, removes_segment: b
     producer.send(3)
     log.roll()
     producer.send(2)
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 0
     target = 8 if removes_segment else 5
     log.delete_records(target)
-    log.run_retention()
+    log.maintenance.run_retention()
     assert segment_bases(log) == ([8] if removes_segment else [0, 8])
     assert log.watermarks.last_stable_offset == log.watermarks.log_start_offset == target
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 @pytest.mark.parametrize("start", [0, 20])
@@ -150,14 +150,14 @@ def test_a_truncation_takes_the_open_transaction_along(start: int) -> None:
     log = World().open_log(DENSE, log_start_offset=start)
     fill(log, batches=10)
     transaction_of(log, 17).send(3)
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == start + 10
     log.truncate_to(8)
     assert log.watermarks.first_unstable is None
     assert log.watermarks.last_stable_offset == log.watermarks.log_end_offset == 8
-    assert log.producers() == ()
+    assert log.producers.active() == ()
     fill(log, batches=1)
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 9
 
 
@@ -174,7 +174,7 @@ def test_interleaved_aborts_are_noted_with_their_last_stable_offsets() -> None:
     interleave(log)
     assert aborted_of(world) == EXPECTED
     assert log.watermarks.last_stable_offset == 0
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 90
 
 
@@ -212,7 +212,7 @@ def test_missing_transaction_indexes_are_rebuilt(
     world = World()
     log = world.open_log(DENSE)
     interleave(log)
-    log.flush()
+    log.durability.flush()
     world.restart(power_cut=False)
     remove_files(world, *removed)
     log = world.open_log(DENSE, recovery_point=recovery_point)
@@ -235,13 +235,13 @@ def test_the_last_segment_is_recovered_with_what_the_others_know(*, with_snapsho
     other = transaction_of(log, 2)
     other.send(3)
     producer.abort()
-    log.flush()
+    log.durability.flush()
     before = aborted_of(world, 5)
     assert before == [AbortedTransaction(1, 0, 10, 7)]
     world.restart(power_cut=False)
     remove_files(world, ".txnindex", *(() if with_snapshots else (".snapshot",)))
     log = world.open_log(DENSE, recovery_point=5)
-    assert log.recovery.recovered_segments == 1
+    assert log.durability.recovery.recovered_segments == 1
     assert aborted_of(world, 5) == before
     assert log.watermarks.last_stable_offset == 7
     assert snapshots_of(world) == [5, 11]
@@ -260,8 +260,8 @@ def test_a_reader_of_the_first_segment_knows_an_abort_that_came_later() -> None:
     log.roll()
     fill(log, batches=1)
     producer.abort()
-    log.commit()
-    first_piece = log.read(0, max_bytes=1, isolation=COMMITTED)
+    log.durability.commit()
+    first_piece = log.reader.read(0, max_bytes=1, isolation=COMMITTED)
     assert first_piece is not None
     assert (first_piece.data, first_piece.next_offset) == (b"", 2)
     assert [record.offset for record in read_records(log, isolation=COMMITTED)] == [4]
@@ -282,15 +282,15 @@ def test_a_committed_reader_stops_at_the_last_stable_offset() -> None:
     aborts.abort()
     opens.send(1)
     fill(log, batches=2, first=2)
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 5
     assert [record.offset for record in read_records(log, isolation=COMMITTED)] == [2, 3]
     for offset in range(5, 9):
-        fetched = log.read(offset, max_bytes=1 << 20, isolation=COMMITTED)
+        fetched = log.reader.read(offset, max_bytes=1 << 20, isolation=COMMITTED)
         assert fetched is not None
         assert (fetched.data, fetched.next_offset) == (b"", offset)
     opens.commit()
-    log.commit()
+    log.durability.commit()
     delivered = [record.offset for record in read_records(log, isolation=COMMITTED)]
     assert delivered == [2, 3, 5, 6, 7]
 
@@ -346,7 +346,7 @@ def test_a_transaction_index_that_cannot_be_written_stops_the_log() -> None:
         producer.abort()
     assert log.watermarks.log_end_offset == 10
     assert log.watermarks.last_stable_offset == 0
-    for attempt in (producer.abort, producer.send, log.commit, log.close):
+    for attempt in (producer.abort, producer.send, log.durability.commit, log.close):
         with pytest.raises(StorageOffline):
             attempt()
     assert log.watermarks.log_end_offset == 10
@@ -356,7 +356,7 @@ def test_a_transaction_index_that_cannot_be_written_stops_the_log() -> None:
     assert log.watermarks.log_end_offset == 10
     assert aborted_of(world) == []
     Producer(log, 1, transactional=True).abort()
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 11
     assert aborted_of(world) == [AbortedTransaction(1, 0, 10, 11)]
 
@@ -377,4 +377,4 @@ def test_a_reload_finds_the_transaction_open_where_it_was() -> None:
     assert unstable.position > 0
     assert log.watermarks.last_stable_offset == 2
     with pytest.raises(OffsetBelowLogStart):
-        log.read(-1, max_bytes=1)
+        log.reader.read(-1, max_bytes=1)

@@ -12,10 +12,10 @@ def test_a_truncation_beyond_the_end_changes_nothing() -> None:
     """Neither at the end nor behind it is anything cut (UL.testTruncateTo)."""
     log = World().open_log(DENSE)
     values = fill(log, batches=10)
-    log.commit()
-    before = (log.size_bytes, log.tag)
+    log.durability.commit()
+    before = (log.reader.size_bytes, log.reader.tag)
     assert log.truncate_to(10) == log.truncate_to(11) == 10
-    assert (log.size_bytes, log.tag) == before
+    assert (log.reader.size_bytes, log.reader.tag) == before
     assert read_values(log) == values
 
 
@@ -27,15 +27,15 @@ def test_a_truncation_leaves_what_lies_below(target: int) -> None:
     """
     log = World().open_log(DENSE)
     values = fill(log, batches=10)
-    log.commit()
-    size = log.size_bytes
+    log.durability.commit()
+    size = log.reader.size_bytes
     assert log.truncate_to(target) == target
-    assert log.size_bytes == size * target // 10
+    assert log.reader.size_bytes == size * target // 10
     assert read_values(log) == values[:target]
     again = fill(log, batches=3, first=100)
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == values[:target] + again
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_a_truncation_below_the_first_segment_restarts_there() -> None:
@@ -58,12 +58,12 @@ def test_later_segments_go_with_a_truncation() -> None:
     world = World()
     log = world.open_log(DENSE)
     values = fill_segments(log, 3, 3, 3, 3)
-    assert log.flush() == 12
+    assert log.durability.flush() == 12
     log.truncate_to(7)
     assert segment_bases(log) == [0, 3, 6]
-    assert (log.watermarks.log_end_offset, log.recovery_point) == (7, 7)
+    assert (log.watermarks.log_end_offset, log.durability.recovery_point) == (7, 7)
     assert fill(log, batches=1, first=7)
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == values[:8]
     world.scheduler.advance(60_000)
     assert offsets_of(world, ".log") == [0, 3, 6]
@@ -77,15 +77,19 @@ def test_a_truncation_below_the_first_segment_leaves_an_empty_one(offset: int) -
     """
     log = World().open_log(DENSE, log_start_offset=200)
     fill_segments(log, 4, 3)
-    log.commit()
+    log.durability.commit()
     log.truncate_to(offset)
     marks = log.watermarks
     assert (marks.log_start_offset, marks.high_watermark, marks.log_end_offset) == (offset,) * 3
-    assert (segment_bases(log), log.size_bytes, log.recovery_point) == ([offset], 0, offset)
+    assert (segment_bases(log), log.reader.size_bytes, log.durability.recovery_point) == (
+        [offset],
+        0,
+        offset,
+    )
     values = fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == values
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_what_a_new_segment_replaces_waits_as_deleted() -> None:
@@ -99,9 +103,9 @@ def test_what_a_new_segment_replaces_waits_as_deleted() -> None:
     log.truncate_to(0)
     found = world.fs.list_directory(DIRECTORY)
     assert {"00000000000000000000.log", "00000000000000000005.log.deleted"} <= set(found)
-    assert log.size_bytes == 0
+    assert log.reader.size_bytes == 0
     values = fill(log, batches=1)
     world.scheduler.advance(60_000)
     assert [name for name in world.fs.list_directory(DIRECTORY) if "deleted" in name] == []
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == values

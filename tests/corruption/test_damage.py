@@ -55,7 +55,7 @@ def reads(filled: Filled, log: Log) -> Iterator[StoredDataCorrupt | None]:
         for offset in range(end):
             for max_bytes in (1, 700, 1 << 20):
                 try:
-                    fetched = log.read(offset, max_bytes=max_bytes, isolation=isolation)
+                    fetched = log.reader.read(offset, max_bytes=max_bytes, isolation=isolation)
                 except StoredDataCorrupt as damage:
                     yield damage
                     continue
@@ -76,7 +76,7 @@ def reads(filled: Filled, log: Log) -> Iterator[StoredDataCorrupt | None]:
 def ensure_times(filled: Filled, log: Log) -> None:
     """Look up every time; nothing but the first offset of at least that time will do."""
     for time in sorted(set(filled.times.values())):
-        found = log.offset_for_time(time)
+        found = log.reader.offset_for_time(time)
         assert found is not None
         assert found.offset == min(at for at in filled.times if filled.times[at] >= time)
 
@@ -87,7 +87,7 @@ def ensure_all_served(filled: Filled, manager: LogManager) -> None:
     assert log.watermarks.high_watermark == max(filled.times) + 1
     assert all(damage is None for damage in reads(filled, log))
     ensure_times(filled, log)
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def segment_file(base_offset: int, suffix: str) -> Path:
@@ -140,9 +140,9 @@ def test_a_read_that_must_not_wait_leaves_mending_to_one_that_may() -> None:
     rewrite(filled.world.fs, path, content[:4] + b"\x00\x00\x00\x05" + content[8:])
     log = filled.reopen().log(EVENTS)
     offset = int.from_bytes(content[:4], "big")
-    assert log.read(offset, max_bytes=1, cached_only=True) is None
-    assert log.read(offset, max_bytes=1) is not None
-    assert log.read(offset, max_bytes=1, cached_only=True) is not None
+    assert log.reader.read(offset, max_bytes=1, cached_only=True) is None
+    assert log.reader.read(offset, max_bytes=1) is not None
+    assert log.reader.read(offset, max_bytes=1, cached_only=True) is not None
 
 
 @EVERY_DAMAGE
@@ -155,7 +155,7 @@ def test_a_damaged_transaction_index_never_lets_an_aborted_record_out(
     filled.damage(segment_file(base_offset, ".txnindex"), damage)
     log = filled.reopen().log(EVENTS)
     truth = filled.values
-    fetched = log.read(0, max_bytes=1 << 20)
+    fetched = log.reader.read(0, max_bytes=1 << 20)
     assert fetched is not None
     data_offsets = [
         record.offset
@@ -166,7 +166,7 @@ def test_a_damaged_transaction_index_never_lets_an_aborted_record_out(
     assert data_offsets == list(truth)
     for offset in range(log.watermarks.log_end_offset):
         with contextlib.suppress(_NeedsRepairError), _repair_advised():
-            fetched = log.read(offset, max_bytes=1, isolation=FetchIsolation.TXN_COMMITTED)
+            fetched = log.reader.read(offset, max_bytes=1, isolation=FetchIsolation.TXN_COMMITTED)
             assert fetched is not None
             for batch in batches_in(fetched.data):
                 assert all(record.offset in filled.committed for record in batch.records())
@@ -193,12 +193,12 @@ def test_a_damaged_snapshot_is_replaced(offset: int, damage: Damage) -> None:
     filled = fill()
     path = PARTITION / names.snapshot_name(offset)
     before = filled.reopen()
-    known = before.log(EVENTS).producers()
+    known = before.log(EVENTS).producers.active()
     before.close()
     filled.damage(path, damage)
     manager = filled.reopen()
     ensure_all_served(filled, manager)
-    producers = manager.log(EVENTS).producers()
+    producers = manager.log(EVENTS).producers.active()
     assert [(p.producer_id, p.last_sequence) for p in producers] == [
         (p.producer_id, p.last_sequence) for p in known
     ]
@@ -212,7 +212,7 @@ def test_a_snapshot_of_another_log_is_dropped() -> None:
     filled.world.fs.remove(PARTITION / names.snapshot_name(90))
     filled.world.fs.remove(PARTITION / names.snapshot_name(60))
     manager = filled.reopen()
-    assert {p.producer_id for p in manager.log(EVENTS).producers()} == {11, 12}
+    assert {p.producer_id for p in manager.log(EVENTS).producers.active()} == {11, 12}
     ensure_all_served(filled, manager)
 
 
@@ -223,12 +223,12 @@ def test_damaged_leader_epochs_are_made_from_the_batches(damage: Damage) -> None
     path = PARTITION / names.LEADER_EPOCH_CHECKPOINT
     manager = filled.reopen()
     manager.log(EVENTS).truncate_to(85)
-    epoch = manager.log(EVENTS).leader_epoch
+    epoch = manager.log(EVENTS).reader.leader_epoch
     manager.close()
     filled.damage(path, damage)
     log = filled.reopen().log(EVENTS)
     assert epoch == 1
-    assert log.leader_epoch in {0, epoch}, "no batch carries the epoch of the truncation yet"
+    assert log.reader.leader_epoch in {0, epoch}, "no batch carries the epoch of the truncation yet"
     assert not [read for read in reads(filled, log) if read is not None]
 
 
@@ -241,7 +241,7 @@ def test_lost_leader_epochs_are_made_from_the_batches() -> None:
     manager.close()
     filled.world.fs.remove(PARTITION / names.LEADER_EPOCH_CHECKPOINT)
     log = filled.reopen().log(EVENTS)
-    assert log.leader_epoch == 1
+    assert log.reader.leader_epoch == 1
 
 
 @EVERY_DAMAGE
@@ -316,7 +316,7 @@ def test_a_log_file_that_ends_early_is_reported_at_the_start(batches_left: int) 
     content = filled.world.fs.read_bytes(path)
     ends = [at + header.size_bytes for at, header in iter_headers(content)]
     rewrite(filled.world.fs, path, content[: [0, *ends][batches_left]])
-    damage = filled.reopen().log(EVENTS).recovery.damage
+    damage = filled.reopen().log(EVENTS).durability.recovery.damage
     assert damage is not None
     assert f"offsets {30 + 5 * batches_left} to 59 are missing" in damage
 
@@ -406,7 +406,7 @@ def test_what_is_unknown_is_left_alone() -> None:
             file.append(b"mine")
     manager = filled.reopen()
     ensure_all_served(filled, manager)
-    manager.log(EVENTS).run_retention()
+    manager.log(EVENTS).maintenance.run_retention()
     manager.close()
     assert [fs.read_bytes(path) for path in unknown] == [b"mine"] * len(unknown)
 

@@ -10,6 +10,7 @@ from engine.config import LogConfig
 from engine.errors import CorruptIndex, LogOffline, StoredDataCorrupt
 from engine.fs import names
 from engine.index.transaction import ENTRY as TXN_ENTRY
+from engine.log.index_repair import rebuild_index
 from engine.records.header import HEADER_BYTES
 from engine.records.scan import iter_headers
 from engine.segment import proofs
@@ -57,10 +58,10 @@ def test_a_time_is_found_whatever_the_time_index_says(slot: int, shift: int, del
     manager = filled.reopen()
     log = manager.log(EVENTS)
     for time in set(filled.times.values()):
-        found = log.offset_for_time(time)
+        found = log.reader.offset_for_time(time)
         assert found is not None
         assert found.offset == min(at for at in filled.times if filled.times[at] >= time)
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 @pytest.mark.parametrize("fields", [(2, 7), (2, 150), (2, 10_000), (1, 800), (-4, 300), (9, -7)])
@@ -73,7 +74,7 @@ def test_an_offset_is_found_whatever_the_offset_index_says(
     log = filled.reopen().log(EVENTS)
     with caplog.at_level(logging.WARNING):
         for offset in (offset for offset in filled.values if 30 <= offset < 60):
-            fetched = log.read(offset, max_bytes=1)
+            fetched = log.reader.read(offset, max_bytes=1)
             assert fetched is not None
             (batch,) = batches_in(fetched.data)
             found = {record.offset: record.value for record in batch.records()}
@@ -93,10 +94,10 @@ def test_damage_that_an_index_leads_to_is_told_from_a_wrong_index() -> None:
     log = filled.reopen().log(EVENTS)
     last_offset = 30 + relative
     with pytest.raises(StoredDataCorrupt) as caught:
-        log.read(last_offset, max_bytes=1)
+        log.reader.read(last_offset, max_bytes=1)
     assert (caught.value.file, caught.value.position) == (path, position)
     assert caught.value.offset == last_offset
-    fetched = log.read(last_offset + 1, max_bytes=1)
+    fetched = log.reader.read(last_offset + 1, max_bytes=1)
     assert fetched is not None
     assert fetched.first_offset == last_offset + 1
 
@@ -107,7 +108,7 @@ def test_batches_of_another_segment_are_not_served() -> None:
     fs = filled.world.fs
     rewrite(fs, segment_file(30, ".log"), fs.read_bytes(segment_file(60, ".log")))
     with pytest.raises(StoredDataCorrupt, match="not of this segment"):
-        filled.reopen().log(EVENTS).read(30, max_bytes=1)
+        filled.reopen().log(EVENTS).reader.read(30, max_bytes=1)
 
 
 def test_an_entry_that_leads_to_a_batch_of_another_segment_is_not_followed() -> None:
@@ -139,8 +140,8 @@ def test_a_log_is_cut_right_in_spite_of_a_wrong_index() -> None:
     log = filled.reopen().log(EVENTS)
     log.truncate_to(70)
     assert log.watermarks.log_end_offset == 70
-    log.check_invariants()
-    fetched = log.read(65, max_bytes=1)
+    log.maintenance.check_invariants()
+    fetched = log.reader.read(65, max_bytes=1)
     assert fetched is not None
     assert fetched.first_offset == 65
 
@@ -154,7 +155,7 @@ def test_producers_are_rebuilt_in_spite_of_a_wrong_index() -> None:
         file.append(b"damaged")
     rewrite(filled.world.fs, DATA / names.LOG_START_CHECKPOINT, b"0\n1\nevents 0 45\n")
     change_entry(filled, segment_file(30, ".index"), OFFSET_ENTRY, 0, 2, 7)
-    producers = filled.reopen().log(EVENTS).producers()
+    producers = filled.reopen().log(EVENTS).producers.active()
     assert {producer.producer_id for producer in producers} == {11, 12}
 
 
@@ -249,7 +250,7 @@ def test_a_damaged_marker_is_no_fault_of_the_index() -> None:
     ensure_aborts_known(open_segment(filled, 0))
     log = filled.reopen().log(EVENTS)
     with pytest.raises(StoredDataCorrupt):
-        log.read(0, max_bytes=1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
+        log.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
 
 
 def test_epochs_are_made_as_far_as_a_damaged_log_tells(caplog: pytest.LogCaptureFixture) -> None:
@@ -261,9 +262,9 @@ def test_epochs_are_made_as_far_as_a_damaged_log_tells(caplog: pytest.LogCapture
     rewrite(filled.world.fs, path, bytes(HEADER_BYTES) + content[HEADER_BYTES:])
     with caplog.at_level(logging.WARNING):
         log = filled.reopen().log(EVENTS)
-    assert log.leader_epoch == 0
+    assert log.reader.leader_epoch == 0
     assert [r.message for r in caplog.records if "no leader epochs from here on" in r.message]
-    fetched = log.read(60, max_bytes=1)
+    fetched = log.reader.read(60, max_bytes=1)
     assert fetched is not None
     assert fetched.first_offset == 60
 
@@ -274,12 +275,12 @@ def test_a_reader_that_comes_late_finds_the_index_mended(caplog: pytest.LogCaptu
     change_entry(filled, segment_file(30, ".index"), OFFSET_ENTRY, 0, 2, 7)
     log = filled.reopen().log(EVENTS)
     with pytest.raises(CorruptIndex) as met:
-        log.segments[1].locate(33)
+        log.reader.segments[1].locate(33)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            log._mend(met.value)  # noqa: SLF001 - as two readers do that met it at once
+            rebuild_index(log._core, met.value)  # noqa: SLF001 - as two readers do that met it at once
     assert len([r for r in caplog.records if "rebuilding its indexes" in r.message]) == 1
-    found = log.segments[1].locate(33)
+    found = log.reader.segments[1].locate(33)
     assert found is not None
     assert found.base_offset <= 33 <= found.last_offset
 
@@ -294,7 +295,7 @@ def test_an_unreadable_abort_marker_is_no_fault_of_the_index() -> None:
     rewrite(filled.world.fs, path, bytes(content))
     assert ensure_sane(open_segment(filled, 30), has_transactions=True) == 60
     with pytest.raises(StoredDataCorrupt) as caught:
-        filled.reopen().log(EVENTS).read(30, max_bytes=1 << 20)
+        filled.reopen().log(EVENTS).reader.read(30, max_bytes=1 << 20)
     assert caught.value.position == position
 
 
@@ -321,8 +322,8 @@ def test_what_is_appended_while_an_index_is_mended_is_in_it(
             expected.extend(fill_log(log, batches=20, first=40))
 
     monkeypatch.setattr(Reindexing, "walk", walked)
-    assert log.read(int.from_bytes(content[:4], "big"), max_bytes=1) is not None
+    assert log.reader.read(int.from_bytes(content[:4], "big"), max_bytes=1) is not None
     assert len(walks) == 2
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == expected
-    assert log.segments[0].indexes.offset.last_entry.offset >= 55
+    assert log.reader.segments[0].indexes.offset.last_entry.offset >= 55

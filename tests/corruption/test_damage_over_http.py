@@ -60,7 +60,7 @@ async def flip_under(api: Api, directory: Path, *, is_sealed: bool) -> int:
     if is_sealed:
         api.log().roll()
     file = directory / PARTITION / log_name(0)
-    position = 2 * api.log().segments[0].size_bytes // 5
+    position = 2 * api.log().reader.segments[0].size_bytes // 5
     with file.open("r+b") as opened:
         opened.seek(position + 100)
         opened.write(b"x")

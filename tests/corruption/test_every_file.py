@@ -93,7 +93,7 @@ def test_a_compacted_segment_that_lost_every_byte_is_told(*, is_index_there: boo
     if not is_index_there:
         for suffix in names.INDEX_SUFFIXES:
             world.fs.remove(path.with_suffix(suffix), missing_ok=True)
-    damage = opened(world).log(COMPACTED).recovery.damage
+    damage = opened(world).log(COMPACTED).durability.recovery.damage
     assert damage == (f"{path} is empty, and its indexes are not" if is_index_there else None)
 
 
@@ -111,7 +111,7 @@ def test_a_compacted_segment_that_lost_its_end_is_told(*, is_index_sound: bool) 
     rewrite(world.fs, path, before.files[path][: headers[2]])
     if not is_index_sound:
         rewrite(world.fs, index, before.files[index][:-1])
-    damage = opened(world).log(TopicPartition("compact-txn", 0)).recovery.damage
+    damage = opened(world).log(TopicPartition("compact-txn", 0)).durability.recovery.damage
     told = f"{path} ends before what {index.name} points at"
     assert damage == (told if is_index_sound else None)
 

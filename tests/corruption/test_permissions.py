@@ -83,7 +83,7 @@ def fill() -> list[bytes | None]:
         log.roll()
     producer_id, epoch = manager.allocate_producer()
     log.append(new_batch(producer_id=producer_id, producer_epoch=epoch, base_sequence=0))
-    log.commit()
+    log.durability.commit()
     values = read_values(log)
     manager.close()
     return values

@@ -213,7 +213,7 @@ async def test_records_that_cannot_be_deleted_for_sure_stay(operation: str) -> N
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     values = fill(log, batches=3)
-    log.commit()
+    log.durability.commit()
     error = errno.ENOSPC if operation == "append" else errno.EIO
     world.disk.fail(operation, error=error, path_end=f"{names.LOG_START_CHECKPOINT}.tmp")
     with pytest.raises((StorageFull, StorageOffline)):
@@ -228,7 +228,7 @@ async def test_records_of_a_topic_that_is_being_deleted_leave_no_line() -> None:
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     fill(log, batches=3)
-    log.commit()
+    log.durability.commit()
     manager.delete_topic("events")
     manager.delete_records(log, 2)
     manager.create_topic("events", 1, {})

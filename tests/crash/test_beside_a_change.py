@@ -40,20 +40,20 @@ def test_a_checkpoint_beside_retention_keeps_a_deletion_of_records() -> None:
     manager = world.open_manager({EVENTS.topic: 1})
     log = manager.log(EVENTS)
     fill_segments(log, 2, 2)
-    log.flush()
+    log.durability.flush()
     manager.checkpoint()
     assert manager.delete_records(log, 2) == 2
-    first = log.segments[0].records.path
+    first = log.reader.segments[0].records.path
 
     def checkpoint_when_renamed(name: str, _: Path) -> None:
-        if name == "sync_directory" and log.segments[0].records.path != first:
+        if name == "sync_directory" and log.reader.segments[0].records.path != first:
             disk.step = None
             manager.checkpoint()
             raise PowerCut
 
     disk.step = checkpoint_when_renamed
     with pytest.raises(PowerCut):
-        log.run_retention()
+        log.maintenance.run_retention()
     world.restart(power_cut=True)
     assert world.open_manager().log(EVENTS).watermarks.log_start_offset == 2
 
@@ -70,7 +70,7 @@ def test_a_flush_of_a_copy_beside_the_end_of_its_move_takes_no_directory_offline
     for _ in range(3):
         log.append(new_batch())
         log.roll()
-    log.commit()
+    log.durability.commit()
     reached, goes_on = threading.Event(), threading.Event()
     flushing = threading.Thread(target=world.scheduler.run_due)
     finish = Move.finish
@@ -84,7 +84,7 @@ def test_a_flush_of_a_copy_beside_the_end_of_its_move_takes_no_directory_offline
     def finish_beside_a_flush(move: Move) -> None:
         copy = move._copy  # noqa: SLF001 - its own flush after a roll is what comes between
         assert copy is not None
-        copy._flush_soon()  # noqa: SLF001 - as its rolls have asked
+        copy.durability.flush_soon()
         disk.step = wait_between_the_halves
         flushing.start()
         assert reached.wait(20)
@@ -104,7 +104,7 @@ def test_a_flush_beside_a_truncation_never_writes_the_epochs_without_the_new_one
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=5)
-    log.flush()
+    log.durability.flush()
     assign = LeaderEpochCache.assign
     assigned: list[int] = []
 
@@ -120,4 +120,4 @@ def test_a_flush_beside_a_truncation_never_writes_the_epochs_without_the_new_one
         log.truncate_to(3)
     world.restart(power_cut=True)
     monkeypatch.undo()
-    assert world.open_log(CONFIG).leader_epoch == 1
+    assert world.open_log(CONFIG).reader.leader_epoch == 1

@@ -20,7 +20,7 @@ def dirty() -> Compacted:
         compacted.put(("key", str(number)), (f"k{number}", "x" * 60))
         compacted.put((f"k{number}", None) if number == 2 else ("other", str(number)))
         compacted.seal()
-    compacted.log.flush()
+    compacted.log.durability.flush()
     compacted.manager.checkpoint()
     compacted.world.disk.sync_everything()
     return compacted
@@ -42,13 +42,13 @@ def changes_of_a_round() -> int:
 
 def ensure_all_there(compacted: Compacted, expected: dict[str, str | None]) -> None:
     assert newest(compacted.pairs()) == expected
-    compacted.log.check_invariants()
+    compacted.log.maintenance.check_invariants()
     directory = compacted.files()
     assert not [name for name in directory if name.endswith((".cleaned", ".swap", ".deleted"))]
     compacted.put(("key", "after"))
     compacted.clean()
     assert newest(compacted.pairs()) == expected | {"key": "after"}
-    compacted.log.check_invariants()
+    compacted.log.maintenance.check_invariants()
 
 
 def test_the_steps_cover_the_whole_round() -> None:

@@ -28,18 +28,18 @@ def test_nothing_is_visible_before_its_commit() -> None:
     assert log.watermarks.high_watermark == 0
     assert read_values(log) == []
     assert read_values(log, isolation=FetchIsolation.LOG_END) == values
-    assert log.commit() == 3
+    assert log.durability.commit() == 3
     assert read_values(log) == values
 
 
 def test_a_log_says_whether_a_commit_is_due() -> None:
     """Something is uncommitted from an append until its commit."""
     log = World().open_log(CONFIG)
-    states = [log.has_uncommitted]
+    states = [log.durability.has_uncommitted]
     fill(log, batches=1)
-    states.append(log.has_uncommitted)
-    log.commit()
-    states.append(log.has_uncommitted)
+    states.append(log.durability.has_uncommitted)
+    log.durability.commit()
+    states.append(log.durability.has_uncommitted)
     assert states == [False, True, False]
 
 
@@ -48,8 +48,8 @@ def test_what_was_committed_survives_a_power_cut() -> None:
     world = World()
     log = world.open_log(SMALL)
     committed = fill(log, batches=30)
-    log.commit()
-    assert log.segments_count > 3
+    log.durability.commit()
+    assert log.reader.segments_count > 3
     fill(log, batches=20, first=30)
     found = read_values(reopened(world))
     assert found == committed
@@ -84,7 +84,7 @@ def test_commits_cover_what_was_appended_before_them() -> None:
 
     log.roll()
     world.disk.meanwhile = appending
-    assert log.commit() == 2
+    assert log.durability.commit() == 2
     assert late == [2]
     assert read_values(log) == [b"000000", b"000001"]
 
@@ -95,15 +95,21 @@ def test_after_a_failed_sync_nothing_more_is_committed(operation: str) -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     log.roll()
     fill(log, batches=1, first=2)
     world.disk.fail(operation)
     with pytest.raises(StorageOffline):
-        log.commit()
+        log.durability.commit()
     assert log.watermarks.high_watermark == 2
     syncs = sum(change.name == "sync" for change in world.disk.changes)
-    for refused in (log.commit, log.flush, lambda: append_values(log, b"x"), log.roll, log.close):
+    for refused in (
+        log.durability.commit,
+        log.durability.flush,
+        lambda: append_values(log, b"x"),
+        log.roll,
+        log.close,
+    ):
         with pytest.raises(StorageOffline):
             refused()
     assert sum(change.name == "sync" for change in world.disk.changes) == syncs
@@ -116,7 +122,7 @@ def test_a_failed_write_takes_the_log_offline() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     world.disk.fail("append", path_end=".log")
     for _ in range(2):
         with pytest.raises(StorageOffline):
@@ -136,7 +142,7 @@ def test_a_full_disk_refuses_and_recovers() -> None:
     assert log.watermarks.log_end_offset == 2
     world.disk.remaining_bytes = 1 << 20
     assert append_values(log, b"room") == 2
-    log.commit()
+    log.durability.commit()
     assert read_values(log)[-1] == b"room"
 
 
@@ -145,10 +151,10 @@ def test_a_failed_read_is_no_wrong_answer() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     world.disk.fail("read", error=errno.EIO)
     with pytest.raises(StorageOffline):
-        log.read(0, max_bytes=100)
+        log.reader.read(0, max_bytes=100)
     assert world.health.is_offline
 
 
@@ -168,7 +174,7 @@ def test_a_roll_survives_a_power_cut_at_every_step(step: int) -> None:
     world = World()
     log = world.open_log(CONFIG)
     committed = fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     later = fill(log, batches=1, first=2)
     try:
         with world.disk.power_cut_before(step):
@@ -178,7 +184,7 @@ def test_a_roll_survives_a_power_cut_at_every_step(step: int) -> None:
         pass
     world.restart(power_cut=True)
     again = world.open_log(CONFIG)
-    again.check_invariants()
+    again.maintenance.check_invariants()
     assert read_values(again) in (committed, committed + later)
     assert append_values(again, b"goes on") == again.watermarks.high_watermark
 
@@ -189,16 +195,16 @@ def test_an_append_that_rolls_survives_a_power_cut_at_every_step(step: int) -> N
     world = World()
     log = world.open_log(SMALL)
     committed = fill(log, batches=6)
-    log.commit()
-    assert log.segments_count == 1
+    log.durability.commit()
+    assert log.reader.segments_count == 1
     try:
         with world.disk.power_cut_before(step, torn=True):
             fill(log, batches=1, first=6)
-            log.commit()
+            log.durability.commit()
     except PowerCut:
         pass
     again = reopened(world)
-    again.check_invariants()
+    again.maintenance.check_invariants()
     assert read_values(again) in (committed, [*committed, b"000006"])
 
 
@@ -222,8 +228,8 @@ def test_what_is_appended_and_sealed_beside_a_commit_is_synced_by_the_next() -> 
             values.extend(fill(log, batches=1, first=4))
 
     world.disk.meanwhile = append_and_roll
-    assert log.commit() == 3
-    assert log.commit() == 5
+    assert log.durability.commit() == 3
+    assert log.durability.commit() == 5
     assert read_values(reopened(world)) == values
 
 
@@ -240,5 +246,5 @@ def test_a_roll_whose_sync_fails_beside_that_of_a_commit_has_nothing_shown() -> 
             assert isinstance(failure_of(log.roll), StorageOffline)
 
     world.disk.meanwhile = roll_beside
-    assert isinstance(failure_of(log.commit), StorageOffline)
+    assert isinstance(failure_of(log.durability.commit), StorageOffline)
     assert log.watermarks.high_watermark == 0

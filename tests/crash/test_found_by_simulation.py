@@ -50,7 +50,7 @@ def test_an_index_that_cannot_be_opened_is_told_to_who_appends(
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"one")
-    log.commit()
+    log.durability.commit()
     log.roll()
     world.disk.fail("open_map", error=error, path_end=names.INDEX_SUFFIXES[0])
     with pytest.raises(told):
@@ -61,7 +61,7 @@ def test_an_index_that_cannot_be_opened_is_told_to_who_appends(
 
 def reopened(world: World, log: Log) -> Log:
     """Open the log as a clean stop left it: nobody has looked at its indexes."""
-    end = log.flush()
+    end = log.durability.flush()
     log.close()
     return world.open_uncommitted(CONFIG, recovery_point=end, was_clean=True)
 
@@ -81,7 +81,7 @@ def test_nothing_undecided_is_shown_if_the_disk_fails_while_it_is_looked_for(nth
     with pytest.raises(StorageOffline):
         log.append(more)
     with pytest.raises(StorageOffline):
-        log.commit()
+        log.durability.commit()
     assert read_values(log, isolation=FetchIsolation.TXN_COMMITTED) == []
 
 
@@ -94,17 +94,17 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_not_believed() -> None:
     world = World()
     log = world.open_log(CONFIG)
     safe = fill(log, batches=3)
-    log.commit()
+    log.durability.commit()
     append_values(log, b"x" * 5 * PAGE_BYTES)  # what comes behind it makes no page of it dirty
     world.disk.fail("sync", path_end=names.LOG_SUFFIX)
     with pytest.raises(StorageOffline):
-        log.commit()
+        log.durability.commit()
     world.restart(power_cut=False)
     again = world.open_log(CONFIG)
     shown = read_values(again)
     assert shown[:3] == safe
     append_values(again, b"acknowledged")
-    again.commit()
+    again.durability.commit()
     world.restart(power_cut=True)
     assert read_values(world.open_log(CONFIG)) == [*shown, b"acknowledged"]
 
@@ -218,7 +218,7 @@ def test_a_log_that_starts_inside_a_segment_can_be_moved() -> None:
     here = log.directory.parent
     for _ in range(3):
         log.append(new_batch(3))
-    log.commit()
+    log.durability.commit()
     log.delete_records(4)
     manager.move_partition(EVENTS, B if here == A else A)
     assert log.directory.parent != here
@@ -245,7 +245,7 @@ def test_a_log_that_ends_behind_its_last_batch_can_be_moved() -> None:
     world.restart(power_cut=True)
     log = opened(world).log(EVENTS)
     assert [record.offset for record in read_records(log)] == [0, 1, 3]
-    assert log.recovery.damage is None
+    assert log.durability.recovery.damage is None
 
 
 @pytest.mark.parametrize("what", ["offset_for_time", "max_timestamp"])
@@ -259,10 +259,10 @@ def test_a_read_that_fails_amid_a_look_up_by_time_is_told(
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"one")
-    log.commit()
+    log.durability.commit()
     look_up = {
-        "offset_for_time": lambda: log.offset_for_time(0),
-        "max_timestamp": log.max_timestamp,
+        "offset_for_time": lambda: log.reader.offset_for_time(0),
+        "max_timestamp": log.reader.max_timestamp,
     }[what]
     world.disk.fail("read", error=error)
     with pytest.raises(told):
@@ -279,7 +279,7 @@ def test_a_sync_beside_one_that_fails_commits_nothing() -> None:
     log = world.open_log(CONFIG)
     append_values(log, b"one")
     told: list[BaseException | None] = []
-    beside = threading.Thread(target=lambda: told.append(failure_of(log.commit)))
+    beside = threading.Thread(target=lambda: told.append(failure_of(log.durability.commit)))
 
     def begin_beside(operation: Operation) -> None:
         if operation.name == "sync":
@@ -289,7 +289,7 @@ def test_a_sync_beside_one_that_fails_commits_nothing() -> None:
 
     world.disk.fail("sync")
     world.disk.meanwhile = begin_beside
-    told.append(failure_of(log.commit))
+    told.append(failure_of(log.durability.commit))
     beside.join()
     assert [type(one) for one in told] == [StorageOffline] * 2
     assert log.watermarks.high_watermark == 0
@@ -308,13 +308,13 @@ def test_a_roll_for_an_append_that_is_a_repetition_is_flushed_too() -> None:
     world = World()
     log = world.open_log(CONFIG)
     log.append(new_batch(producer_id=7, producer_epoch=0, base_sequence=0))
-    log.update_config(with_config(segment_bytes=100))
-    log.commit()
+    log.maintenance.update_config(with_config(segment_bytes=100))
+    log.durability.commit()
     again = new_batch(producer_id=7, producer_epoch=0, base_sequence=0)
     assert log.append(again).is_duplicate
-    assert log.segments_count == 2
+    assert log.reader.segments_count == 2
     world.scheduler.run_due()
-    assert log.recovery_point == 1
+    assert log.durability.recovery_point == 1
 
 
 def test_a_segment_that_nobody_wrote_to_has_all_its_indexes_after_a_stop() -> None:
@@ -322,11 +322,11 @@ def test_a_segment_that_nobody_wrote_to_has_all_its_indexes_after_a_stop() -> No
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"one")
-    log.flush()
+    log.durability.flush()
     world.disk.fail("create", error=errno.EMFILE, path_end=names.SNAPSHOT_SUFFIX)
     with pytest.raises(Overloaded):
         log.roll()
-    assert log.segments[-1].locate(1) is None
+    assert log.reader.segments[-1].locate(1) is None
     log.close()
     found = world.disk.list_directory(DIRECTORY)
     assert {names.log_name(1), names.index_name(1), names.time_index_name(1)} <= {*found}
@@ -363,11 +363,11 @@ def test_a_file_that_cannot_be_looked_at_is_reported_to_retention(
     log = world.open_log(with_config(retention_ms=1))
     log.append(build_batch([(NO_TIMESTAMP, b"key", b"value", ())]))
     log.roll()
-    log.commit()
+    log.durability.commit()
     world.clock.advance(10)
     world.disk.fail("look", error=error)
     with pytest.raises(told):
-        log.run_retention()
+        log.maintenance.run_retention()
     assert world.health.is_offline == (told is StorageOffline)
 
 
@@ -382,11 +382,11 @@ def test_an_index_of_what_was_cut_away_is_no_sign_of_a_loss() -> None:
     for _ in range(3):
         log.append(new_batch(2))
     log.roll()
-    log.flush()
+    log.durability.flush()
     log.truncate_to(3)
     world.restart(power_cut=True)
     log = world.open_log(config, recovery_point=3)
-    assert log.recovery.damage is None
+    assert log.durability.recovery.damage is None
     assert log.watermarks.log_end_offset == 3
     assert len(read_values(log)) == 2
 
@@ -400,11 +400,11 @@ def test_a_full_index_is_trimmed_to_the_cut_before_it_is_synced() -> None:
     log = world.open_log(config)
     for _ in range(5):  # the first one needs no entry, and four fill the index
         log.append(new_batch(2))
-    log.flush()
+    log.durability.flush()
     log.truncate_to(9)
     world.restart(power_cut=True)
     log = world.open_log(config, recovery_point=9)
-    assert log.recovery.damage is None
+    assert log.durability.recovery.damage is None
     assert log.watermarks.log_end_offset == 9
 
 
@@ -417,7 +417,7 @@ def test_a_lock_file_that_cannot_be_removed_does_not_stop_a_stop() -> None:
     manager.close()
     again = opened(world)
     assert [directory.is_offline for directory in again.directories] == [False, False]
-    assert again.log(EVENTS).recovery.was_clean
+    assert again.log(EVENTS).durability.recovery.was_clean
 
 
 def test_a_log_that_expires_as_a_whole_keeps_its_end() -> None:
@@ -429,10 +429,10 @@ def test_a_log_that_expires_as_a_whole_keeps_its_end() -> None:
     world = World()
     log = world.open_log(with_config(retention_ms=1))
     append_values(log, b"one", b"two")
-    log.flush()
+    log.durability.flush()
     world.clock.advance(10)
     before = len(world.disk.changes)
-    assert [one.next_offset for one in log.run_retention()] == [2]
+    assert [one.next_offset for one in log.maintenance.run_retention()] == [2]
     changes = world.disk.changes[before:]
     begun = changes.index(Operation("create", log_path(2)))
     synced = changes.index(Operation("sync_directory", DIRECTORY))

@@ -32,10 +32,10 @@ def tell_by_name_alone(world: World, manager: LogManager) -> Log:
     manager.create_topic("events", 1, {"segment.index.bytes": "12", "retention.ms": "1"})
     log = manager.log(EVENTS)
     append_values(log, b"one", b"two")
-    log.flush()
+    log.durability.flush()
     world.clock.advance(10)
-    log.run_retention()
-    log.flush()
+    log.maintenance.run_retention()
+    log.durability.flush()
     manager.checkpoint()
     assert segment_bases(log) == [2]
     return log
@@ -56,7 +56,7 @@ def test_a_roll_of_an_empty_segment_keeps_the_log_end(seed: int) -> None:
     log = world.open_manager().log(EVENTS)
     assert log.watermarks.log_start_offset == 2
     assert log.watermarks.log_end_offset in {2, 3}
-    assert log.recovery.damage is None
+    assert log.durability.recovery.damage is None
 
 
 def ready_to_move() -> tuple[World, LogManager, Log, Path]:
@@ -66,7 +66,7 @@ def ready_to_move() -> tuple[World, LogManager, Log, Path]:
     manager.create_topic("events", 1, {})
     log = manager.log(EVENTS)
     log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
-    log.commit()
+    log.durability.commit()
     return world, manager, log, B if log.directory.parent == A else A
 
 
@@ -159,13 +159,13 @@ def test_a_log_that_starts_behind_its_last_batch_keeps_its_end_when_it_is_moved(
     log.append(new_batch(4))
     assert manager.truncate(log, 3) == 3
     log.delete_records(2)
-    log_id = log.log_id
+    log_id = log.reader.log_id
     manager.move_partition(EVENTS, B if log.directory.parent == A else A)
     for found in (log, restarted(world).log(EVENTS)):
         assert found.watermarks.log_start_offset == 2
         assert found.watermarks.log_end_offset == 3
-        assert found.log_id == log_id
-        assert found.recovery.damage is None
+        assert found.reader.log_id == log_id
+        assert found.durability.recovery.damage is None
 
 
 @NO_SPACE
@@ -181,7 +181,7 @@ def test_a_topic_that_is_made_anew_has_nothing_of_the_one_before(name: str, erro
     manager.create_topic("events", 1, {})
     log = manager.log(EVENTS)
     fill(log, batches=5)
-    log.flush()
+    log.durability.flush()
     log.delete_records(4)
     manager.checkpoint()
     nth = 2 if name == names.TOPICS_FILE else 1  # the first of these says that it is deleted
@@ -191,7 +191,7 @@ def test_a_topic_that_is_made_anew_has_nothing_of_the_one_before(name: str, erro
     assert "events" not in manager.topics()
     manager.create_topic("events", 1, {})
     values = fill(manager.log(EVENTS), batches=2)
-    manager.log(EVENTS).commit()
+    manager.log(EVENTS).durability.commit()
     world.restart(power_cut=True)
     assert read_values(world.open_manager().log(EVENTS)) == values
 
@@ -221,7 +221,7 @@ def test_a_truncation_that_took_place_says_so(error: int) -> None:
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     values = fill(log, batches=4)
-    log.flush()
+    log.durability.flush()
     path_end = f"{names.RECOVERY_POINT_CHECKPOINT}.tmp"
     world.disk.fail("append", nth=2, error=error, path_end=path_end)
     assert manager.truncate(log, 2) == 2

@@ -51,17 +51,17 @@ def test_a_process_without_memory_refuses_one_log_and_serves_the_others(tmp_path
         used, large = (manager.log(TopicPartition(name, 0)) for name in ("used", "large"))
         append_values(used, b"one")
         append_values(large, b"one" * 2000)
-        used.commit()
+        used.durability.commit()
         with memory_left(SPARE_BYTES):
             with pytest.raises(Overloaded) as refused:
                 append_values(large, b"two")
             append_values(used, b"two")
-            used.commit()
+            used.durability.commit()
             assert read_values(used) == [b"zero", b"one", b"two"]
         assert refused.value.facts() == {"limit": "memory"}
         assert not manager.health.is_offline
         append_values(large, b"three")
-        large.commit()
+        large.durability.commit()
         assert read_values(large) == [b"zero", b"one" * 2000, b"three"]
 
 
@@ -71,7 +71,7 @@ def test_a_read_that_fails_for_now_leaves_its_directory_readable(error: int) -> 
     world = World()
     log = world.open_log(with_config(segment_bytes=200))
     values = fill(log, batches=6)
-    log.flush()  # the indexes of sealed segments rest
+    log.durability.flush()  # the indexes of sealed segments rest
     world.disk.fail("open_map", error=error)
     with pytest.raises(Overloaded):
         read_values(log)
@@ -102,7 +102,7 @@ def test_a_roll_that_fails_for_now_is_made_by_the_next_append(operation: str, er
     assert not world.disk.forget_faults(), "it was not met"
     assert not world.health.is_offline
     append_values(log, b"again")
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == [*values, *more, b"again"]
 
 
@@ -118,7 +118,7 @@ def test_a_log_start_inside_an_open_transaction_needs_no_memory_to_move() -> Non
     )
     log.roll()
     append_values(log, b"later")
-    log.flush()  # the indexes of the sealed segment rest
+    log.durability.flush()  # the indexes of the sealed segment rest
     world.disk.fail("open_map", error=errno.ENOMEM)
     assert log.delete_records(2) == 2
     assert not world.disk.forget_faults(), "it was not met"
@@ -126,5 +126,5 @@ def test_a_log_start_inside_an_open_transaction_needs_no_memory_to_move() -> Non
     assert log.watermarks.last_stable_offset == 2
     assert log.watermarks.bound(FetchIsolation.TXN_COMMITTED).is_offset_only
     append_values(log, b"last")
-    log.commit()
+    log.durability.commit()
     assert not log.watermarks.bound(FetchIsolation.TXN_COMMITTED).is_offset_only

@@ -28,13 +28,13 @@ def test_aborted_records_are_not_shown_if_their_index_cannot_be_looked_for() -> 
     log.roll()
     producer.end(ABORT)
     append_values(log, b"shown")
-    end = log.flush()
+    end = log.durability.flush()
     log.close()
     log = world.open_uncommitted(CONFIG, recovery_point=end, was_clean=True)
     assert read_values(log) == [b"never", b"shown"]
     world.disk.fail("look", path_end=names.TXN_INDEX_SUFFIX)
     with pytest.raises(StorageOffline):
-        log.read(0, max_bytes=1, isolation=COMMITTED)
+        log.reader.read(0, max_bytes=1, isolation=COMMITTED)
 
 
 def test_a_topic_is_not_made_where_nobody_can_look() -> None:
@@ -59,10 +59,10 @@ def test_a_file_that_cannot_be_looked_at_is_reported_to_a_listing(
     log = world.open_log(CONFIG)
     append_values(log, b"one")
     log.roll()
-    log.commit()
+    log.durability.commit()
     world.disk.fail("look", error=error)
     with pytest.raises(told):
-        log.segments_info()
+        log.reader.segments_info()
     assert world.health.is_offline == (told is StorageOffline)
 
 
@@ -71,4 +71,4 @@ def test_a_log_that_was_closed_lists_nothing() -> None:
     log = World().open_log(CONFIG)
     log.close()
     with pytest.raises(StorageOffline, match="is closed"):
-        log.segments_info()
+        log.reader.segments_info()

@@ -93,12 +93,12 @@ def of_a_removed_producer() -> tuple[World, LogManager, Log]:
         log.append(of_producer(sequence))
     log.roll()
     fill(log, batches=9)
-    log.commit()
+    log.durability.commit()
     log.delete_records(3)
-    log.run_retention()
+    log.maintenance.run_retention()
     assert log.directory.parent == A
-    assert log.first_segment_base_offset == 3
-    assert len(log.segments) > 3
+    assert log.reader.first_segment_base_offset == 3
+    assert len(log.reader.segments) > 3
     return world, manager, log
 
 

@@ -25,12 +25,12 @@ def test_a_log_that_ended_below_its_start_has_lost_its_old_segments() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 2, 2)
-    log.flush()
+    log.durability.flush()
     world.restart(power_cut=True)
     log = world.open_log(CONFIG, log_start_offset=9)
     assert segment_bases(log) == [9]
     append_values(log, b"value")
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=True)
     log = world.open_log(CONFIG)
     assert log.watermarks.log_start_offset == 9
@@ -42,7 +42,7 @@ def test_a_clean_stop_leaves_the_epochs_as_they_are() -> None:
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, *[b"value"] * 4)
-    log.flush()
+    log.durability.flush()
     log.delete_records(3)
     flush_and_close(log)
     epochs = read_epochs(world.fs, DIRECTORY / names.LEADER_EPOCH_CHECKPOINT)
@@ -56,4 +56,4 @@ def test_a_stop_flushes_a_log_before_it_closes_it() -> None:
     append_values(log, b"value")
     with suppress(TakesTooLong), at_most(1):
         flush_and_close(log)
-    assert log.recovery_point == 1
+    assert log.durability.recovery_point == 1

@@ -142,7 +142,7 @@ def test_what_a_truncation_cuts_is_gone_before_its_epoch_begins() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=6)
-    log.flush()
+    log.durability.flush()
     changes = changes_of(world, lambda: log.truncate_to(3))
     cut = between(changes, Operation("truncate", log_path(0)), Operation("rename", EPOCHS))
     assert Operation("sync", log_path(0)) in cut
@@ -154,7 +154,7 @@ def test_what_a_log_that_begins_anew_had_is_gone_before_its_epoch_begins() -> No
     world = World()
     log = world.open_log(CONFIG, log_start_offset=9)
     fill(log, batches=6)
-    log.flush()
+    log.durability.flush()
     changes = changes_of(world, lambda: log.truncate_to(4))
     begun = between(changes, Operation("create", log_path(4)), Operation("rename", EPOCHS))
     assert Operation("sync_directory", DIRECTORY) in begun
@@ -167,7 +167,7 @@ def test_a_log_that_begins_anew_loses_its_last_segment_first() -> None:
     for _ in range(3):
         log.append(new_batch())
         log.roll()
-    log.flush()
+    log.durability.flush()
     changes = changes_of(world, lambda: log.truncate_to(4))
     for base in (11, 10):
         last, below = (Operation("rename", log_path(number)) for number in (base, base - 1))
@@ -196,7 +196,7 @@ def cut_amid_a_truncation(offset: int, step: int, random: Random) -> Log | None:
     for count in (2, 3, 2):
         log.append(new_batch(count))
         log.roll()
-    log.flush()
+    log.durability.flush()
     try:
         with world.disk.power_cut_before(step):
             log.truncate_to(offset)
@@ -247,8 +247,8 @@ def test_a_power_cut_takes_the_end_of_a_log_and_leaves_no_hole(policy: str, left
     config = with_config(cleanup_policy=(policy,))
     log = world.open_log(config)
     log.append(new_batch())
-    log.flush()
-    recovery_point = log.recovery_point
+    log.durability.flush()
+    recovery_point = log.durability.recovery_point
     log.append(new_batch())
     log.roll()
     log.append(new_batch())
@@ -264,15 +264,15 @@ def test_a_log_that_is_to_be_compacted_has_no_hole_in_what_it_had_before() -> No
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     log.append(new_batch())
-    log.flush()
-    recovery_point = log.recovery_point
+    log.durability.flush()
+    recovery_point = log.durability.recovery_point
     for policy in ("compact", "delete"):
         log.append(new_batch())
         log.roll()
         log.append(new_batch())
         change = partial(manager.update_topic, "events", {"cleanup.policy": policy})
         changes = changes_of(world, change)
-        syncs = [*map(changes.index, ({*changes} & {*map(sync_of, log.segments)}))]
+        syncs = [*map(changes.index, ({*changes} & {*map(sync_of, log.reader.segments)}))]
         if policy == "compact":
             assert len(syncs) == 2
             assert max(syncs) < changes.index(Operation("rename", DATA / TOPICS))
@@ -299,7 +299,7 @@ def test_a_log_start_is_on_disk_before_the_recovery_point_that_it_raised() -> No
         manager = world.open_manager({"events": 1})
         log = manager.log(EVENTS)
         log.append(new_batch(4))
-        log.commit()
+        log.durability.commit()
         log.delete_records(-1)
         with world.disk.power_cut_before(change), suppress(PowerCut):
             manager.checkpoint()
@@ -322,7 +322,7 @@ def of_old_segments(count: int, *, expiring: int) -> tuple[World, Log]:
             world.clock.advance(10_000)
         log.append(new_batch(timestamp=world.clock.now_ms()))
         log.roll()
-    log.flush()
+    log.durability.flush()
     if expiring == count:
         world.clock.advance(10_000)
     return world, log
@@ -332,9 +332,9 @@ def of_old_segments(count: int, *, expiring: int) -> tuple[World, Log]:
 def test_a_removal_syncs_the_directory_as_often_for_many_segments_as_for_two(expiring: int) -> None:
     """Each segment cost a sync of its own."""
     world, log = of_old_segments(12, expiring=expiring)
-    changes = changes_of(world, log.run_retention)
+    changes = changes_of(world, log.maintenance.run_retention)
     syncs = [change for change in changes if change == ("sync_directory", DIRECTORY)]
-    assert len(log.segments) == 12 - expiring + 1
+    assert len(log.reader.segments) == 12 - expiring + 1
     assert len(syncs) == (2 if expiring == 1 else 3)
 
 
@@ -351,7 +351,7 @@ def test_a_removal_that_is_interrupted_leaves_no_hole(expiring: int, *, is_power
         world, log = of_old_segments(5, expiring=expiring)
         try:
             with world.disk.power_cut_before(step):
-                log.run_retention()
+                log.maintenance.run_retention()
             break
         except PowerCut:
             world.disk.restart(power_cut=is_powerless, random=random)
@@ -363,7 +363,7 @@ def test_a_removal_that_is_interrupted_leaves_no_hole(expiring: int, *, is_power
         offsets = [record.offset for record in read_records(found)]
         assert offsets == [*range(5)][found.watermarks.log_start_offset :], step
         assert found.watermarks.log_end_offset == 5
-        assert found.recovery.damage is None
+        assert found.durability.recovery.damage is None
         assert not any(names.is_leftover(name) for name in world.disk.list_directory(DIRECTORY))
         starts.add(found.watermarks.log_start_offset)
     assert starts == {0, expiring}
@@ -374,7 +374,7 @@ def test_a_start_finishes_a_removal_durably_before_the_names_that_say_so_go() ->
     """Otherwise a power cut brings a segment back, and nothing tells that it was to go."""
     world, log = of_old_segments(5, expiring=4)
     marked = Operation("rename", log_path(1))
-    killed_before(world, marked, log.run_retention)
+    killed_before(world, marked, log.maintenance.run_retention)
     changes = changes_of(world, lambda: world.open_log(EXPIRING))
     removed = [one for one in changes if one.name == "remove" and one.path.parent == DIRECTORY]
     marks = [one for one in removed if names.removal_end(one.path.name) is not None]

@@ -49,9 +49,9 @@ def test_a_torn_tail_is_cut_at_every_byte(codec: Codec) -> None:
     world = World()
     log = world.open_log(CONFIG)
     whole = fill(log, batches=3)
-    complete = log.size_bytes
+    complete = log.reader.size_bytes
     append_values(log, b"first", b"second", codec=codec)
-    size = log.size_bytes
+    size = log.reader.size_bytes
     content = world.disk.read_bytes(log_path())
     for end in range(complete, size):
         torn = World()
@@ -60,8 +60,8 @@ def test_a_torn_tail_is_cut_at_every_byte(codec: Codec) -> None:
             file.append(content[:end])
         again = torn.open_log(CONFIG)
         assert read_values(again) == whole
-        assert again.recovery.truncated_bytes == end - complete
-        assert again.recovery.damage is None
+        assert again.durability.recovery.truncated_bytes == end - complete
+        assert again.durability.recovery.damage is None
         assert again.watermarks.log_end_offset == 3
         assert append_values(again, b"goes on") == 3
 
@@ -106,13 +106,13 @@ def test_a_cut_removes_every_later_segment() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 3, 3, 3)
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=False)
     shorten(world, log_path(3), world.disk.size_bytes(log_path(3)) - 1)
     again = world.open_log(CONFIG)
     assert read_values(again) == values[:5]
     assert segment_bases(again) == [0, 3]
-    assert again.recovery.removed_segments == 1
+    assert again.durability.recovery.removed_segments == 1
     assert not world.disk.exists(log_path(6))
 
 
@@ -121,13 +121,13 @@ def test_a_gap_between_segments_ends_the_log() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 3, 3)
-    size_of_two = log.segments_info()[0].size_bytes * 2 // 3
+    size_of_two = log.reader.segments_info()[0].size_bytes * 2 // 3
     world.restart(power_cut=False)
     shorten(world, log_path(), size_of_two)
     again = world.open_log(CONFIG)
     assert read_values(again) == values[:2]
     assert again.watermarks.log_end_offset == 2
-    assert again.recovery.removed_segments == 1
+    assert again.durability.recovery.removed_segments == 1
 
 
 def jumped(world: World) -> Log:
@@ -143,31 +143,31 @@ def jumped(world: World) -> Log:
 def test_a_followers_jump_is_no_loss(*, power_cut: bool) -> None:
     """Nothing was between the segments, and nothing behind the gap is removed."""
     world = World()
-    jumped(world).commit()
+    jumped(world).durability.commit()
     for _ in range(2):
         world.restart(power_cut=power_cut)
         log = world.open_log(CONFIG)
         assert [record.offset for record in read_records(log)] == [0, 1, 2, 10, 11]
-        assert log.recovery.damage is None
-        log.flush()
+        assert log.durability.recovery.damage is None
+        log.durability.flush()
 
 
 def test_a_loss_before_a_followers_jump_still_ends_the_log() -> None:
     """The gap that was noted begins where the segment ended, and at no offset before."""
     world = World()
     log = jumped(world)
-    one = log.segments_info()[0].size_bytes // 3
+    one = log.reader.segments_info()[0].size_bytes // 3
     world.restart(power_cut=False)
     shorten(world, log_path(), 2 * one)
     again = world.open_log(CONFIG)
     assert [record.offset for record in read_records(again)] == [0, 1]
-    assert again.recovery.removed_segments == 1
+    assert again.durability.recovery.removed_segments == 1
 
 
 def test_gaps_that_cannot_be_read_are_no_loss() -> None:
     """Better a hole that is not noticed than records that are removed."""
     world = World()
-    jumped(world).commit()
+    jumped(world).durability.commit()
     world.restart(power_cut=False)
     with world.disk.open(DIRECTORY / SEGMENT_GAPS) as file:
         file.append(b"rubbish")
@@ -194,11 +194,11 @@ def test_a_truncation_inside_a_batch_is_no_loss() -> None:
     log.truncate_to(5)
     log.roll()
     append_values(log, b"behind")
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=True)
     again = world.open_log(CONFIG)
     assert [record.offset for record in read_records(again)] == [0, 1, 2, 5]
-    assert again.recovery.damage is None
+    assert again.durability.recovery.damage is None
 
 
 def test_gaps_of_compaction_are_left_alone() -> None:
@@ -210,7 +210,7 @@ def test_gaps_of_compaction_are_left_alone() -> None:
         log.append(build_batch([(START_MS, b"key", b"%d" % number, ())]))
         if number == 2:
             log.roll()
-    size_of_two = log.segments_info()[0].size_bytes * 2 // 3
+    size_of_two = log.reader.segments_info()[0].size_bytes * 2 // 3
     world.restart(power_cut=False)
     shorten(world, log_path(), size_of_two)
     again = world.open_log(config)
@@ -225,15 +225,15 @@ def test_below_the_recovery_point_nothing_is_scanned() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 4, 4, 4)
-    point = log.flush()
+    point = log.durability.flush()
     assert point == 12
     world.restart(power_cut=True)
     for recovery_point, recovered in ((0, 3), (4, 2), (7, 2), (8, 1), (12, 1)):
         again = world.open_log(CONFIG, recovery_point=recovery_point)
-        assert again.recovery.recovered_segments == recovered
-        assert again.recovery_point == recovery_point
+        assert again.durability.recovery.recovered_segments == recovered
+        assert again.durability.recovery_point == recovery_point
         assert read_values(again) == values
-        again.close_handles()
+        again.maintenance.close_handles()
 
 
 def recovery_changes() -> int:
@@ -265,7 +265,7 @@ def test_an_interrupted_recovery_is_repeated(step: int, *, power_cut: bool) -> N
         pass
     world.restart(power_cut=power_cut)
     again = world.open_log(CONFIG)
-    again.check_invariants()
+    again.maintenance.check_invariants()
     assert read_values(again) == [b"%06d" % number for number in range(5)]
     assert segment_bases(again) == [0, 3]
 
@@ -279,7 +279,7 @@ def test_any_mixture_of_old_and_new_sectors_leaves_a_prefix(
     config: LogConfig = with_config(segment_bytes=600)
     log = world.open_log(config)
     safe = fill(log, batches=min(committed, batches), records=3)
-    log.commit()
+    log.durability.commit()
     values = safe + fill(log, batches=batches - min(committed, batches), records=3, first=len(safe))
     world.disk.restart(random=Random(seed))
     world.restart(power_cut=False)

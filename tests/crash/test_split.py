@@ -40,7 +40,7 @@ def test_a_segment_that_reaches_too_far_is_split() -> None:
     log = world.open_log(COMPACTED)
     assert segment_bases(log) == [0, FAR, 3 * FAR]
     assert [header.base_offset for header in read_headers(log)] == OFFSETS
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_a_segment_below_the_recovery_point_that_reaches_too_far_is_split() -> None:
@@ -71,4 +71,4 @@ def test_a_split_survives_a_crash_at_every_step(step: int, *, power_cut: bool) -
     assert [header.base_offset for header in read_headers(log)] == OFFSETS
     left = world.disk.list_directory(DIRECTORY)
     assert [name for name in left if name.endswith((".cleaned", ".swap"))] == []
-    log.check_invariants()
+    log.maintenance.check_invariants()

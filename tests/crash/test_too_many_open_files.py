@@ -18,7 +18,7 @@ from bench.stock import opened as opened_on_disk
 from engine.background.retention import run_retention_pass
 from engine.errors import Overloaded, StorageFull, StorageOffline, TopicNotFound
 from engine.fs import names
-from engine.log.flushing import FLUSH_AGAIN_MS
+from engine.log.durability import FLUSH_AGAIN_MS
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, FetchIsolation, TopicPartition
 from tests.crash.test_last_steps import ready_to_move
@@ -74,7 +74,7 @@ def go_on(simulation: Simulation, random: Random) -> None:
     simulation.scheduler.advance(120_000)
     for driven in simulation.logs.values():
         driven.see_commits()
-        assert driven.log.recovery_point == driven.model.end
+        assert driven.log.durability.recovery_point == driven.model.end
     checkpoint(simulation, random)
 
 
@@ -113,10 +113,10 @@ def test_a_commit_that_may_not_open_the_directory_is_done_by_the_next() -> None:
     world.disk.remaining_files = 0
     for _ in range(2):
         with pytest.raises(Overloaded):
-            log.commit()
+            log.durability.commit()
         assert log.watermarks.high_watermark == 0
     world.disk.remaining_files = UNLIMITED
-    assert log.commit() == 2
+    assert log.durability.commit() == 2
     world.restart(power_cut=True)
     assert read_values(world.open_log(CONFIG)) == values
 
@@ -130,7 +130,7 @@ def test_a_sync_that_fails_for_whatever_reason_takes_the_directory_offline(opera
     log.roll()
     world.disk.fail(operation, error=errno.EMFILE)
     with pytest.raises(StorageOffline):
-        log.commit()
+        log.durability.commit()
     assert world.health.is_offline
 
 
@@ -152,26 +152,26 @@ def test_a_flush_that_was_refused_comes_again_by_itself(
     log = world.open_log(CONFIG)
     log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
     append_values(log, b"more")
-    log.commit()
+    log.durability.commit()
     log.delete_records(1)  # the epochs begin there from now on
     log.roll()  # a snapshot, and a segment that nobody has used
     world.disk.fail(operation, error=error, path_end=path_end)
     with pytest.raises((Overloaded, StorageFull)):
-        log.flush()
+        log.durability.flush()
     assert not world.disk.forget_faults(), "it was not met"
-    assert log.is_flush_due
+    assert log.durability.is_flush_due
     assert not world.health.is_offline
     for _ in range(3):
         world.disk.remaining_files = 0
         with pytest.raises(Overloaded):
-            log.flush()
+            log.durability.flush()
     assert world.scheduler.names == ["flush events-0"], "whoever repeats it adds no more to come"
     world.scheduler.advance(FLUSH_AGAIN_MS)
-    assert log.is_flush_due
+    assert log.durability.is_flush_due
     world.disk.remaining_files = UNLIMITED
     world.scheduler.advance(FLUSH_AGAIN_MS)
-    assert log.recovery_point == log.watermarks.log_end_offset
-    assert (log.needs_flush, world.scheduler.names) == (False, [])
+    assert log.durability.recovery_point == log.watermarks.log_end_offset
+    assert (log.durability.needs_flush, world.scheduler.names) == (False, [])
     world.restart(power_cut=True)
     assert world.open_log(CONFIG).watermarks.log_end_offset == 2
 
@@ -184,8 +184,8 @@ def test_a_log_that_went_away_is_not_flushed_any_more() -> None:
     log.roll()
     world.disk.remaining_files = 0
     with pytest.raises(Overloaded):
-        log.flush()
-    log.close_handles()
+        log.durability.flush()
+    log.maintenance.close_handles()
     changes = len(world.disk.changes)
     world.scheduler.advance(FLUSH_AGAIN_MS)
     assert (len(world.disk.changes), world.scheduler.names) == (changes, [])
@@ -225,9 +225,9 @@ def test_an_abort_marker_is_refused_with_its_index_entry(
         assert not world.disk.forget_faults(), "it was not met"
         assert bytes(abort) == as_sent
     assert log.watermarks.log_end_offset == 2
-    assert [*log.segments[0].indexes.transaction.entries()] == []
+    assert [*log.reader.segments[0].indexes.transaction.entries()] == []
     log.append(abort, origin=AppendOrigin.COORDINATOR)
-    log.flush()
+    log.durability.flush()
     committed = read_values(log, isolation=FetchIsolation.TXN_COMMITTED)
     assert committed == [b"other"]
     assert not world.health.is_offline
@@ -253,7 +253,9 @@ def test_an_index_entry_that_cannot_be_taken_back_takes_the_directory_offline() 
     world.restart(power_cut=False)
     log = world.open_log(CONFIG)
     log.append(abort, origin=AppendOrigin.COORDINATOR)
-    assert [entry.last_offset for entry in log.segments[0].indexes.transaction.entries()] == [1]
+    assert [
+        entry.last_offset for entry in log.reader.segments[0].indexes.transaction.entries()
+    ] == [1]
 
 
 def test_the_cleaner_gives_no_log_up_for_want_of_files() -> None:
@@ -283,7 +285,7 @@ def test_retention_goes_on_with_the_logs_that_need_no_file() -> None:
     logs = [world.open_log(config, log=TopicPartition("events", number)) for number in range(2)]
     for log in logs:
         fill(log, batches=3)
-        log.commit()
+        log.durability.commit()
     world.clock.advance(10_000)
     world.disk.fail("open_directory", error=errno.EMFILE)
     assert run_retention_pass(logs) == 3
@@ -321,7 +323,7 @@ def test_a_close_that_finds_no_file_lets_the_next_owner_in(files: int) -> None:
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     values = fill(log, batches=2)
-    log.flush()
+    log.durability.flush()
     world.disk.remaining_files = files
     manager.close()
     world.disk.remaining_files = UNLIMITED
@@ -340,7 +342,7 @@ def test_a_move_that_finds_no_file_to_begin_with_leaves_nothing(files: int) -> N
     world.disk.remaining_files = UNLIMITED
     manager.close()
     assert opened(world).unfinished_moves() == {}
-    assert log.health is not manager.data_directory(target)
+    assert log.durability.health is not manager.data_directory(target)
 
 
 def test_no_number_of_open_files_harms_a_real_disk(tmp_path: Path) -> None:
@@ -353,19 +355,19 @@ def test_no_number_of_open_files_harms_a_real_disk(tmp_path: Path) -> None:
             with open_files_left(files):
                 for attempt in (
                     functools.partial(append_values, log, b"%d" % files),
-                    log.commit,
+                    log.durability.commit,
                     log.roll,
-                    log.flush,
+                    log.durability.flush,
                     functools.partial(manager.create_topic, f"topic-{files}", 1, {}),
                     functools.partial(manager.delete_topic, f"topic-{files - 1}"),
                     manager.checkpoint,
                 ):
                     with suppress(Overloaded, TopicNotFound):
                         attempt()
-            assert not log.health.is_offline, files
+            assert not log.durability.health.is_offline, files
             values = read_values(log, isolation=FetchIsolation.LOG_END)
-            log.commit()
+            log.durability.commit()
         assert b"11" in values
-        assert 2 < log.segments_count < 12
+        assert 2 < log.reader.segments_count < 12
     with opened_on_disk(tmp_path) as manager:
         assert read_values(manager.log(EVENTS)) == values

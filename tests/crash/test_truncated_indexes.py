@@ -19,12 +19,12 @@ def test_no_entry_of_what_was_cut_comes_back_after_a_roll(cut: int) -> None:
     log = world.open_log(config)
     for _ in range(4):
         log.append(new_batch())
-    log.flush()
+    log.durability.flush()
     recovery_point = log.truncate_to(cut)
     log.roll()
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=True)
     log = world.open_log(config, recovery_point=recovery_point)
-    assert log.recovery.damage is None
+    assert log.durability.recovery.damage is None
     assert log.watermarks.log_end_offset == cut
     assert len(read_values(log)) == cut

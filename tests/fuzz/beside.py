@@ -40,11 +40,11 @@ def left(*, was_clean: bool) -> Left:
     fill_segments(log, 4, 3)
     decide(log)
     log.append(new_batch(3, producer_id=7, producer_epoch=0, base_sequence=0))
-    log.commit()
+    log.durability.commit()
     isolations = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED)
     records = {isolation: records_of(log, isolation) for isolation in isolations}
-    middle, end = log.segments[-1].base_offset, log.watermarks.log_end_offset
-    log.flush()
+    middle, end = log.reader.segments[-1].base_offset, log.watermarks.log_end_offset
+    log.durability.flush()
     if was_clean:
         log.close()
     disk = world.disk
@@ -79,13 +79,13 @@ def beside(data: bytes) -> None:
         except (CorruptCheckpoint, CorruptSnapshot, CorruptIndex) as error:
             ensure_named(path, error)
             return
-        log.check_invariants()
+        log.maintenance.check_invariants()
         assert log.watermarks.log_end_offset == before.end
         for isolation, records in before.records.items():
             if is_snapshot and isolation is FetchIsolation.TXN_COMMITTED:
                 continue  # what it says of producers nobody can know better
             with contextlib.suppress(CorruptIndex, StoredDataCorrupt):
                 assert records_of(log, isolation) == records
-        log.flush()
+        log.durability.flush()
         log.close()
         world.restart(power_cut=True)

@@ -312,13 +312,13 @@ def recovery(data: bytes) -> None:
         world = World(fs=disk_with(DATA / str(EVENTS) / names.log_name(0), content))
         with contextlib.suppress(EngineError):
             log = world.open_log(CONFIG)
-            log.check_invariants()
+            log.maintenance.check_invariants()
             for offset in islice(readable(log.watermarks.log_end_offset), 20):
                 for isolation in FetchIsolation:
-                    fetched = log.read(offset, max_bytes=1_000, isolation=isolation)
+                    fetched = log.reader.read(offset, max_bytes=1_000, isolation=isolation)
                     assert fetched is not None
                     assert scan_batches(fetched.data).tail is Tail.CLEAN
-            log.offset_for_time(START_MS)
+            log.reader.offset_for_time(START_MS)
             log.close()
 
 

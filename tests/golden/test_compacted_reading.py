@@ -77,10 +77,10 @@ def test_offsets_and_times_are_the_brokers(partition: str, tmp_path: Path) -> No
     assert marks.log_start_offset == expected["log_start_offset"]
     assert marks.high_watermark == expected["high_watermark"]
     assert marks.last_stable_offset == expected["last_stable_offset"]
-    latest = log.max_timestamp()
+    latest = log.reader.max_timestamp()
     assert latest is not None
     assert latest._asdict().items() >= expected["max_timestamp"].items()
-    found = {time: log.offset_for_time(int(time)) for time in expected["offsets_for_times"]}
+    found = {time: log.reader.offset_for_time(int(time)) for time in expected["offsets_for_times"]}
     offsets = {time: -1 if answer is None else answer.offset for time, answer in found.items()}
     assert offsets == expected["offsets_for_times"]
 
@@ -90,6 +90,6 @@ def test_a_compacted_log_survives_recovery(partition: str, tmp_path: Path) -> No
     """A scan of every batch finds nothing to cut, and the reader still gets the same."""
     log = opened(tmp_path, partition, was_clean=False)
     expected = golden_records(golden_archive("compacted") / partition)
-    assert log.recovery.truncated_bytes == 0
-    assert log.recovery.removed_segments == 0
+    assert log.durability.recovery.truncated_bytes == 0
+    assert log.durability.recovery.removed_segments == 0
     assert consumed(log, FetchIsolation.HIGH_WATERMARK, ALL_BYTES) == expected

@@ -76,7 +76,7 @@ def test_a_reader_gets_what_a_kafka_consumer_got(partition: str, tmp_path: Path)
     expected = golden_records(golden_archive("clean") / partition)
     assert list(consumed(log, max_bytes=ALL_BYTES)) == expected
     ensure_small_reads_agree(log, FetchIsolation.HIGH_WATERMARK)
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 @pytest.mark.parametrize("partition", CLEAN)
@@ -98,10 +98,10 @@ def test_offsets_and_times_are_the_brokers(partition: str, tmp_path: Path) -> No
     assert marks.log_start_offset == expected["log_start_offset"]
     assert marks.high_watermark == expected["high_watermark"] == marks.log_end_offset
     assert marks.last_stable_offset == expected["last_stable_offset"]
-    latest = log.max_timestamp()
+    latest = log.reader.max_timestamp()
     assert latest is not None
     assert latest._asdict().items() >= expected["max_timestamp"].items()
-    found = {time: log.offset_for_time(int(time)) for time in expected["offsets_for_times"]}
+    found = {time: log.reader.offset_for_time(int(time)) for time in expected["offsets_for_times"]}
     offsets = {time: -1 if answer is None else answer.offset for time, answer in found.items()}
     assert offsets == expected["offsets_for_times"]
 
@@ -126,6 +126,6 @@ def test_a_killed_brokers_log_is_read_whole(partition: str, tmp_path: Path) -> N
     if partition == "epochs-0":
         expected = expected[:20]
     assert list(consumed(log, max_bytes=20_000)) == expected
-    assert log.recovery.truncated_bytes == 0
-    assert log.recovery.damage is None
-    assert log.recovery.recovered_segments >= 1
+    assert log.durability.recovery.truncated_bytes == 0
+    assert log.durability.recovery.damage is None
+    assert log.durability.recovery.recovered_segments >= 1

@@ -76,7 +76,7 @@ def fill(log: Log) -> None:
             )
             log.append(marker, origin=AppendOrigin.COORDINATOR)
     log.roll()
-    log.flush()
+    log.durability.flush()
 
 
 def fill_with_old_formats(log: Log) -> None:
@@ -88,7 +88,7 @@ def fill_with_old_formats(log: Log) -> None:
             wrapper = legacy_wrapper(offset + 1, [b"a", b"b" * 300], magic=magic, codec=codec)
             log.append(wrapper, origin=AppendOrigin.REPLICATION)
             offset += 3
-    log.flush()
+    log.durability.flush()
 
 
 @pytest.mark.long

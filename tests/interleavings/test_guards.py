@@ -20,9 +20,10 @@ from engine.cleaner.cleaner import LogCleaner
 from engine.fs import names
 from engine.fs.health import DirectoryHealth
 from engine.index.mapped import MappedIndex
+from engine.log import index_repair
+from engine.log.core import LogCore
 from engine.log.files import FileKind
 from engine.log.local import LocalLog
-from engine.log.log import Log
 from engine.log.state import LogState
 from engine.manager.checkpoints import Checkpoints
 from engine.manager.directories import Directories
@@ -49,7 +50,7 @@ from tests.support.simulation.runs import failure_of
 from tests.unit.engine.manager.test_directories import B, opened
 
 KNOWN: Final[dict[type, weakref.WeakSet[Any]]] = {
-    Log: weakref.WeakSet(),
+    LogCore: weakref.WeakSet(),
     LogManager: weakref.WeakSet(),
     Checkpoints: weakref.WeakSet(),
     Runtime: weakref.WeakSet(),
@@ -90,11 +91,11 @@ def of_owner(kind: type, has: Callable[[Any, Any], bool], *names: str) -> Locks:
 
 
 def of_log(*names: str) -> Locks:
-    return of_owner(Log, has_part, *names)
+    return of_owner(LogCore, has_part, *names)
 
 
-def has_part(log: Log, part: object) -> bool:
-    state = log._state  # noqa: SLF001 - a lock guards what is private
+def has_part(core: LogCore, part: object) -> bool:
+    state = core.state
     parts = (state, state.local, state.producers, state.epochs)
     return any(part is one for one in parts) or any(
         part is one for segment in state.local.segments for one in (segment, segment.indexes)
@@ -113,7 +114,7 @@ def belongs(manager: LogManager, part: object) -> bool:
 
 
 GUARDS: Final = (
-    # -- a log: `_reshaping`, `_syncing`, `_naming` and `_lock` are taken in this order
+    # -- a log: `reshaping`, `syncing`, `naming` and `lock` are taken in this order
     Guard(
         LogState,
         (
@@ -126,15 +127,15 @@ GUARDS: Final = (
             "roll",
             "check_invariants",
         ),
-        of_log("_lock"),
+        of_log("lock"),
     ),
     Guard(
         LogState,
         ("begin_removal", "remove_oldest", "swap_in", "truncate_to"),
-        of_log("_reshaping", "_lock"),
+        of_log("reshaping", "lock"),
     ),
-    Guard(LogState, ("rename_directory",), of_log("_reshaping", "_naming", "_lock")),
-    Guard(LogState, ("stand_still",), of_log("_reshaping", "_syncing", "_naming", "_lock")),
+    Guard(LogState, ("rename_directory",), of_log("reshaping", "naming", "lock")),
+    Guard(LogState, ("stand_still",), of_log("reshaping", "syncing", "naming", "lock")),
     Guard(
         LogState,
         (
@@ -145,16 +146,16 @@ GUARDS: Final = (
             "truncations",
             "watermarks",
         ),
-        of_log("_lock"),
+        of_log("lock"),
         only_set=True,
     ),
     Guard(
         LocalLog,
         ("append", "retire", "rest_sealed", "roll", "sync_order", "synced"),
-        of_log("_lock"),
+        of_log("lock"),
     ),
-    Guard(LocalLog, ("close", "close_handles"), of_log("_naming", "_lock")),
-    Guard(LocalLog, ("config", "directory"), of_log("_lock"), only_set=True),
+    Guard(LocalLog, ("close", "close_handles"), of_log("naming", "lock")),
+    Guard(LocalLog, ("config", "directory"), of_log("lock"), only_set=True),
     Guard(
         ProducerStates,
         (
@@ -166,12 +167,12 @@ GUARDS: Final = (
             "start_verification",
             "take_snapshot",
         ),
-        of_log("_lock"),
+        of_log("lock"),
     ),
-    Guard(ProducerStates, ("open_snapshot", "write_windows"), of_log("_naming")),
-    Guard(Segment, ("append", "change_suffix", "replace_entries"), of_log("_lock")),
-    Guard(SegmentIndexes, ("open",), of_log("_naming")),
-    Guard(Log, ("_rebuild_index",), own("_reshaping")),
+    Guard(ProducerStates, ("open_snapshot", "write_windows"), of_log("naming")),
+    Guard(Segment, ("append", "change_suffix", "replace_entries"), of_log("lock")),
+    Guard(SegmentIndexes, ("open",), of_log("naming")),
+    Guard(index_repair, ("rebuild_index_held",), lambda core: [[core.reshaping]]),
     Guard(LeaderEpochCache, ("_path", "_written"), own("_file_lock"), only_set=True),
     # -- files of a segment
     Guard(MappedIndex, ("_mapped",), own("_remap_lock"), not_in=frozenset({"sanity_check"})),
@@ -257,18 +258,18 @@ def clean_verify_and_remove() -> None:
     """A pass of the cleaner, a transaction that is verified, a removal of several segments."""
     compacted = Compacted(overrides={"cleanup.policy": "compact,delete", "retention.bytes": 0})
     log = compacted.log
-    log.start_verification(3, sequence=0, producer_epoch=0)
+    log.producers.start_verification(3, sequence=0, producer_epoch=0)
     for number in range(4):
         compacted.put(("key", f"{number}"))
         compacted.seal()
-    log.commit()
+    log.durability.commit()
     assert compacted.cleaner.run_pass() is not None
     for number in range(4):
         compacted.put((f"{number}", "value"))
         compacted.seal()
-    log.commit()
+    log.durability.commit()
     log.delete_records(-1)
-    assert len(log.run_retention()) > 2
+    assert len(log.maintenance.run_retention()) > 2
     compacted.world.scheduler.advance(A_MINUTE_MS)
 
 
@@ -282,11 +283,11 @@ def mend() -> None:
     log = filled.reopen().log(EVENTS)
     assert len(read_values(log)) == len(filled.values)
     for offset in filled.values:
-        log.read(offset, max_bytes=1)
-        log.read(offset, max_bytes=1, cached_only=True)
+        log.reader.read(offset, max_bytes=1)
+        log.reader.read(offset, max_bytes=1, cached_only=True)
     for kind in FileKind:
-        log.read_file(log.open_file(0, kind), 0, 1)
-    assert log.segments[0].indexes.time.entry(0).timestamp >= 0
+        log.reader.read_file(log.reader.open_file(0, kind), 0, 1)
+    assert log.reader.segments[0].indexes.time.entry(0).timestamp >= 0
 
 
 def move() -> None:

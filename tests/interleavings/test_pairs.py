@@ -11,6 +11,7 @@ from engine.errors import StorageOffline
 from engine.fs import names
 from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
+from engine.log.maintenance import Maintenance
 from engine.log.relocation import Standstill
 from engine.segment.segment import Segment
 from tests.support.builders import EVENTS, World, new_batch
@@ -23,10 +24,12 @@ from tests.support.logs import CONFIG, DIRECTORY, fill_segments, with_config
 Works = tuple[Callable[[], object], Callable[[], object]]
 
 IN_LOG = Steps(("/engine/log/",), Grain.LINE)
-IN_LOG_MODULES = Steps(("/engine/log/log.py", "/engine/log/flushing.py"), Grain.OPCODE)
+IN_LOG_MODULES = Steps(
+    ("/engine/log/log.py", "/engine/log/durability.py", "/engine/log/maintenance.py"), Grain.OPCODE
+)
 IN_RESTING = Steps(("/engine/segment/resting.py",), Grain.LINE)
 COMPACTED = with_config(cleanup_policy=("compact",))
-IN_REBUILD = Steps(("/engine/log/log.py",), Grain.LINE)
+IN_REBUILD = Steps(("/engine/log/index_repair.py",), Grain.LINE)
 RENAMED = DIRECTORY.with_name("renamed-0")
 
 
@@ -37,8 +40,8 @@ def sealed_segments(world: World, *, max_open: int = 100) -> tuple[Log, list[Seg
     for _ in range(4):
         log.append(new_batch())
         log.roll()
-    log.flush()
-    return log, list(log.segments[:-1])
+    log.durability.flush()
+    return log, list(log.reader.segments[:-1])
 
 
 def use(segment: Segment) -> None:
@@ -87,8 +90,10 @@ def test_a_round_of_the_cleaner_beside_a_rename_is_given_up() -> None:
         world = World()
         worlds.append(world)
         log, _ = sealed_segments(world)
-        compaction = log.compaction()
-        return lambda: log.rename_directory(RENAMED), lambda: compaction.create_output(0)
+        compaction = log.maintenance.compaction()
+        return lambda: log.maintenance.rename_directory(RENAMED), lambda: compaction.create_output(
+            0
+        )
 
     for renamed, cleaned in each_interruption(IN_LOG, make):
         assert renamed is None
@@ -105,7 +110,7 @@ def test_a_commit_beside_a_rename_syncs_the_directory_under_its_name() -> None:
         worlds.append(world)
         log = world.open_log(CONFIG)
         fill_segments(log, 1, 1)
-        return log.commit, lambda: log.rename_directory(RENAMED)
+        return log.durability.commit, lambda: log.maintenance.rename_directory(RENAMED)
 
     for errors in each_interruption(IN_LOG_MODULES, make):
         assert errors == [None, None]
@@ -121,15 +126,15 @@ def test_a_round_beside_the_end_of_a_move_works_in_one_directory() -> None:
         log = World().open_log(CONFIG)
         copy = World(directory=Path("/other")).open_log(CONFIG)
 
-        def complete(_: Standstill) -> Log:
-            return copy
+        def complete(_: Standstill) -> Maintenance:
+            return copy.maintenance
 
-        def give_name(_: Log) -> None:
+        def give_name(_: Maintenance) -> None:
             pass
 
         return (
-            lambda: log.relocate(RENAMED, complete, give_name),
-            lambda: begun.append(log.compaction()),
+            lambda: log.maintenance.relocate(RENAMED, complete, give_name),
+            lambda: begun.append(log.maintenance.compaction()),
         )
 
     for errors in each_interruption(IN_LOG_MODULES, make):
@@ -149,7 +154,7 @@ def test_a_rebuilt_index_is_synced_before_the_log_is_closed() -> None:
         content[7] += 1  # the position of the first entry
         rewrite(filled.world.fs, path, bytes(content))
         log = filled.reopen().log(EVENTS)
-        return lambda: log.read(20, max_bytes=1), log.close_handles
+        return lambda: log.reader.read(20, max_bytes=1), log.maintenance.close_handles
 
     for read, closed in each_interruption(IN_REBUILD, make):
         assert closed is None

@@ -31,11 +31,11 @@ def test_a_commit_is_one_sync_however_much_it_carries() -> None:
     """A hundred appends share the sync of their one file, and so does the next commit."""
     world = World()
     log = world.open_log(with_config(segment_bytes=1_000_000))
-    log.commit()
+    log.durability.commit()
     for _ in range(2):
         fill(log, batches=100)
         before = len(world.disk.changes)
-        log.commit()
+        log.durability.commit()
         assert [change.name for change in world.disk.changes[before:]] == ["sync"]
 
 
@@ -43,7 +43,7 @@ def peak_bytes_of_a_read(log: Log, max_bytes: int) -> tuple[int, int]:
     """How much was read, and the most memory that was taken at one time for it."""
     tracemalloc.start()
     try:
-        fetched = log.read(0, max_bytes=max_bytes)
+        fetched = log.reader.read(0, max_bytes=max_bytes)
         assert fetched is not None
         return len(fetched.data), tracemalloc.get_traced_memory()[1]
     finally:
@@ -56,7 +56,7 @@ def test_a_read_holds_its_bytes_once(tmp_path: Path) -> None:
     log = world.open_log(with_config(segment_bytes=100_000_000))
     for _ in range(64):
         log.append(new_batch(1, value=b"x" * BATCH))
-    log.commit()
+    log.durability.commit()
     for batches in (2, 32):
         read, peak = peak_bytes_of_a_read(log, batches * (BATCH + 100))
         assert read >= (batches - 1) * BATCH

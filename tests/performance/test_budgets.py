@@ -84,7 +84,7 @@ async def prepared(service: Service) -> Connection:
     log = service.place("events", 0).log
     for batch in (SMALL, LARGE, LARGE, LARGE):
         log.append(bytearray(batch))
-    log.commit()
+    log.durability.commit()
     return connection
 
 

@@ -55,8 +55,8 @@ def fill(service: Service, batch: bytearray, count: int = 1) -> int:
     log = service.place("events", 0).log
     for _ in range(count):
         log.append(bytearray(batch))
-    log.commit()
-    return log.size_bytes
+    log.durability.commit()
+    return log.reader.size_bytes
 
 
 async def read(connection: Connection, target: str) -> None:

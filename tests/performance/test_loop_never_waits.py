@@ -92,7 +92,7 @@ async def test_hot_requests_never_wait_for_the_disk(
             assert {call.name for call in asked} <= ALLOWED, name
             assert sum(call.size_bytes for call in asked if "append" in call.name) <= INLINE_BYTES
     log = service.place("events", 0).log
-    assert log.segments_count > 2
+    assert log.reader.segments_count > 2
 
 
 async def test_a_crowd_of_appends_never_waits_for_the_disk(
@@ -111,7 +111,7 @@ async def test_a_crowd_of_appends_never_waits_for_the_disk(
         assert [(await connection.answer()).status for connection in crowd] == [201] * 8
     assert {call.name for call in fs.asked_by(loop)} <= ALLOWED
     assert "file.append" in {call.name for call in fs.asked_by(loop)}
-    assert service.place("events", 0).log.segments_count > 2
+    assert service.place("events", 0).log.reader.segments_count > 2
     assert not first.has_tasks
 
 
@@ -186,7 +186,7 @@ class Holder:
         assert self._has_lock.wait(20)
 
     def _hold(self, log: Log) -> None:
-        with log._lock:  # noqa: SLF001 - as a truncation holds it
+        with log._core.lock:  # noqa: SLF001 - as a truncation holds it
             self._has_lock.set()
             self.gave_up = not self._may_go.wait(5)
 
@@ -223,7 +223,7 @@ async def test_a_304_reads_nothing_of_the_disk(service: Service, fs: WatchedFile
     connection = await connected(service)
     connection.send(HOT["many records"])
     await connection.answer()
-    log_id = service.place("events", 0).log.log_id
+    log_id = service.place("events", 0).log.reader.log_id
     for path in (RECORDS, BATCHES):
         target = f"{path}?offset=0&end_offset=200&log_id={log_id}"
         connection.send(request("GET", target))

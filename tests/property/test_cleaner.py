@@ -111,7 +111,7 @@ class Cleaning(RuleBasedStateMachine):
 
     @rule(power_cut=st.booleans())
     def crash(self, *, power_cut: bool) -> None:
-        self.compacted.log.commit()
+        self.compacted.log.durability.commit()
         self.compacted.crash(power_cut=power_cut)
 
     @rule()
@@ -125,7 +125,7 @@ class Cleaning(RuleBasedStateMachine):
         """Those who see committed records only, up to the last stable offset."""
         if not hasattr(self, "compacted"):
             return
-        self.compacted.log.commit()
+        self.compacted.log.durability.commit()
         stable = self.compacted.log.watermarks.last_stable_offset
         expected = newest(
             (record.key, record.value)
@@ -151,7 +151,7 @@ class Cleaning(RuleBasedStateMachine):
                 known.key.encode(),
                 value,
             )
-        log.check_invariants()
+        log.maintenance.check_invariants()
 
 
 TestCleaning = Cleaning.TestCase

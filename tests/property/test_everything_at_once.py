@@ -140,7 +140,9 @@ class Reader:
 
     def __call__(self) -> None:
         try:
-            fetched = self.log.read(self.offset, max_bytes=self.max_bytes, isolation=self.isolation)
+            fetched = self.log.reader.read(
+                self.offset, max_bytes=self.max_bytes, isolation=self.isolation
+            )
         except OffsetBelowLogStart:
             self.offset = self.log.watermarks.log_start_offset
             self.expected.clear()
@@ -206,7 +208,7 @@ class Scene:
 
     def roll(self) -> None:
         for log in (self.deleted, self.compacted):
-            if log.segments[-1].size_bytes > 3_000:
+            if log.reader.segments[-1].size_bytes > 3_000:
                 log.roll()
 
     def take_away(self) -> None:
@@ -217,11 +219,11 @@ class Scene:
     def look_up(self) -> None:
         for log in (self.deleted, self.compacted):
             timestamp = SystemClock().now_ms() - 20
-            found = log.offset_for_time(timestamp)
+            found = log.reader.offset_for_time(timestamp)
             assert found is None or found.timestamp >= timestamp
-            log.max_timestamp()
-            log.check_invariants()
-            ends = [segment.next_offset for segment in log.segments_info()]
+            log.reader.max_timestamp()
+            log.maintenance.check_invariants()
+            ends = [segment.next_offset for segment in log.reader.segments_info()]
             assert ends == sorted(ends)
 
     def come_and_go(self) -> None:
@@ -250,8 +252,8 @@ class Scene:
                 assert name.startswith("short-")
 
     def flush_and_checkpoint(self) -> None:
-        self.deleted.flush()
-        self.compacted.flush()
+        self.deleted.durability.flush()
+        self.compacted.durability.flush()
         self.runtime.manager.checkpoint()
 
     def play(self, seconds: float) -> None:
@@ -272,8 +274,8 @@ class Scene:
     def check_end(self) -> None:
         """Everybody can read to the end, and each key has its last value."""
         for log in (self.deleted, self.compacted):
-            log.commit()
-            log.check_invariants()
+            log.durability.commit()
+            log.maintenance.check_invariants()
             marks = log.watermarks
             assert marks.last_stable_offset == marks.high_watermark == marks.log_end_offset
         for reader in self.readers:
@@ -290,7 +292,7 @@ class Scene:
         assert not self.runtime.cleaner.uncleanable
         assert not self.runtime.manager.health.is_offline
         assert self.deleted.watermarks.log_start_offset > 0
-        assert self.compacted.segments[0].base_offset == 0
+        assert self.compacted.reader.segments[0].base_offset == 0
 
 
 def last_values(log: Log) -> dict[bytes | None, bytes | None]:
@@ -319,7 +321,10 @@ def test_nobody_is_in_anybodys_way(tmp_path: Path, seconds: float) -> None:
         kept = read_records(scene.deleted)
     with opened(tmp_path, listener) as runtime:
         logs = {log.topic_partition.topic: log for log in runtime.manager.logs()}
-        assert all(log.recovery.was_clean and not log.recovery.damage for log in logs.values())
+        assert all(
+            log.durability.recovery.was_clean and not log.durability.recovery.damage
+            for log in logs.values()
+        )
         assert last_values(logs["compacted"]) == before
         assert read_records(logs["deleted"]) == kept
     assert {error for _, error in listener.failures} == set()

@@ -12,7 +12,11 @@ from engine.background.committer import Committer
 from engine.background.mover import PartitionMover
 from engine.background.scrubber import Scrubber
 from engine.cleaner.cleaner import LogCleaner
+from engine.log.durability import Durability
 from engine.log.log import Log
+from engine.log.maintenance import Maintenance
+from engine.log.producers import LogProducers
+from engine.log.reader import LogReader
 from engine.manager.manager import LogManager
 from engine.runtime import Runtime
 from tests.support.simulation.determinism import deterministic
@@ -20,7 +24,19 @@ from tests.support.simulation.history import Step
 from tests.support.simulation.more_steps import ALL_WORKS
 from tests.support.simulation.simulation import WIDE_FROM, Simulation
 
-INTERFACE = (Runtime, LogManager, Log, Committer, PartitionMover, LogCleaner, Scrubber)
+INTERFACE = (
+    Runtime,
+    LogManager,
+    Log,
+    LogReader,
+    LogProducers,
+    Durability,
+    Maintenance,
+    Committer,
+    PartitionMover,
+    LogCleaner,
+    Scrubber,
+)
 LIVES = 12
 
 BY_MANAGER = "the manager calls it, in steps that do"
@@ -30,18 +46,21 @@ NOT_USED = {
     "Committer.start": NO_THREADS,
     "Committer.stop": BY_RUNTIME,
     "Log.close": BY_MANAGER,
-    "Log.close_handles": BY_MANAGER,
-    "Log.compaction": "the cleaner calls it",
     "Log.delete_records": "through the manager, which writes the log start down first",
-    "Log.is_removing": "the checkpoints ask, beside retention",
-    "Log.keep_order": BY_MANAGER,
     "Log.open": BY_MANAGER,
-    "Log.relocate": "a move calls it",
-    "Log.rename_directory": BY_MANAGER,
     "Log.truncate_to": "through the manager, with no checkpoint ahead of it",
-    "Log.update_config": BY_MANAGER,
     "LogCleaner.start": BY_RUNTIME,
     "LogCleaner.stop": BY_RUNTIME,
+    "LogReader.fetch": "a move calls it",
+    "Durability.flush_soon": "rolls and retention call it",
+    "Durability.try_to_flush": "a truncation calls it",
+    "Maintenance.close_handles": BY_MANAGER,
+    "Maintenance.compaction": "the cleaner calls it",
+    "Maintenance.is_removing": "the checkpoints ask, beside retention",
+    "Maintenance.keep_order": BY_MANAGER,
+    "Maintenance.relocate": "a move calls it",
+    "Maintenance.rename_directory": BY_MANAGER,
+    "Maintenance.update_config": BY_MANAGER,
     "LogManager.checkpoints": "the cleaner's own way to its marks",
     "LogManager.close": BY_RUNTIME,
     "LogManager.interrupt": "a start under way cannot be interrupted by its only thread",

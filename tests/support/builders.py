@@ -112,7 +112,7 @@ class World:
             log_start_offset=log_start_offset,
             was_clean=was_clean,
         )
-        opened.commit()
+        opened.durability.commit()
         return opened
 
     def open_uncommitted(

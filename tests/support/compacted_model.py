@@ -28,8 +28,8 @@ def adopt_cleaned(
     If the log was cut or moved since, `before` is all that it was when it was cleaned.
     """
     found = _raw_batches(log)
-    first_base = log.first_segment_base_offset
-    sealed_end = log.segments[-1].base_offset if report is None else report.end_offset
+    first_base = log.reader.first_segment_base_offset
+    sealed_end = log.reader.segments[-1].base_offset if report is None else report.end_offset
     if before is not None:
         first_base, sealed_end = 0, max(before.end, model.end)
     newest = newest_of_keys((model, before or model), 0, sealed_end)
@@ -111,7 +111,7 @@ def _judge_header(before: Stored, after: Stored, new_horizon_ms: int) -> None:
 def _raw_batches(log: Log) -> dict[int, bytes]:
     return {
         header.base_offset: bytes(segment.records.read(position, header.size_bytes))
-        for segment in log.segments
+        for segment in log.reader.segments
         for position, header in segment.headers()
     }
 

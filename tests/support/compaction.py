@@ -105,7 +105,7 @@ class Compacted:
     def seal(self) -> None:
         """Roll, and commit what was appended, so that it can be cleaned."""
         self.log.roll()
-        self.log.commit()
+        self.log.durability.commit()
 
     def clean(self) -> CleaningReport:
         """Seal, and make one pass that has something to do."""
@@ -115,7 +115,9 @@ class Compacted:
         return report
 
     def dirty(self, first_dirty: int = 0) -> CleanableRange:
-        return cleanable_range(self.log, self.log.segments, first_dirty, self.world.clock.now_ms())
+        return cleanable_range(
+            self.log, self.log.reader.segments, first_dirty, self.world.clock.now_ms()
+        )
 
     def pairs(self, *, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK) -> list[Pair]:
         """Keys and values of all visible records, in order."""
@@ -147,7 +149,7 @@ class Compacted:
         """The marker offsets in all transaction indexes."""
         return [
             entry.last_offset
-            for segment in self.log.segments
+            for segment in self.log.reader.segments
             for entry in segment.indexes.transaction.entries()
         ]
 

@@ -53,7 +53,7 @@ class DrivenLog:
         self._append_to = append
         self.clock = clock
         self.numbers = numbers
-        self.model = LogModel(leader_epoch=log.leader_epoch)
+        self.model = LogModel(leader_epoch=log.reader.leader_epoch)
         self.was_compacted = log.config.is_compacted
         self.saved_log_start = 0
         """The log start that a start is sure to know of."""
@@ -197,13 +197,13 @@ class DrivenLog:
 
     def commit(self) -> None:
         end = self.model.end
-        assert self.log.commit() >= end
+        assert self.log.durability.commit() >= end
         self.see_commits()
 
     def flush(self) -> None:
         end = self.model.end
         try:
-            assert self.log.flush() >= end
+            assert self.log.durability.flush() >= end
         finally:
             self.see_commits()  # it commits first, and may find no file for the rest
 
@@ -218,11 +218,11 @@ class DrivenLog:
         assert rolled.new_base_offset == self.model.end or not rolled.rolled
 
     def run_retention(self) -> None:
-        before, start = self.log.segments_info(), self.model.log_start
-        for segment in self.log.run_retention(dry_run=True):
+        before, start = self.log.reader.segments_info(), self.model.log_start
+        for segment in self.log.maintenance.run_retention(dry_run=True):
             self._check_removal(segment)
         try:
-            removed = self.log.run_retention()
+            removed = self.log.maintenance.run_retention()
         except (StorageFull, Overloaded):  # the roll that keeps the log's end comes first of all
             assert self.log.watermarks.log_start_offset == start
             self.model.log_start = start
@@ -230,7 +230,7 @@ class DrivenLog:
         assert [one.base_offset for one in removed] == [
             one.base_offset for one in before[: len(removed)]
         ]
-        assert self.log.run_retention(dry_run=True) == []
+        assert self.log.maintenance.run_retention(dry_run=True) == []
 
     def _check_removal(self, segment: RemovedSegment) -> None:
         """It is committed, and old, or below the log start anyway."""
@@ -300,7 +300,9 @@ class DrivenLog:
     def was_compacted_as(self, report: CleaningReport) -> None:
         """Take over a cleaning as far as it was possible."""
         self.see_commits()
-        bound = min(self.log.watermarks.last_stable_offset, self.log.segments[-1].base_offset)
+        bound = min(
+            self.log.watermarks.last_stable_offset, self.log.reader.segments[-1].base_offset
+        )
         assert report.end_offset <= bound
         self.adopt_cleaned(report)
 
@@ -320,14 +322,14 @@ class DrivenLog:
     def is_busy(self) -> bool:
         """Whether a lock of the log is held, so that on one thread nobody else could act."""
         log = self.log
-        opening = [one.indexes._opening for one in log._state.local.segments]  # noqa: SLF001 - see above
-        locks = (log._lock._lock, log._naming, log._reshaping, *opening)  # noqa: SLF001 - see above
+        opening = [one.indexes._opening for one in log._core.state.local.segments]  # noqa: SLF001 - see above
+        locks = (log._core.lock._lock, log._core.naming, log._core.reshaping, *opening)  # noqa: SLF001 - see above
         return any(lock.locked() for lock in locks)
 
     @property
     def is_syncing(self) -> bool:
         """Whether a commit is under way, for which another one would wait."""
-        return self.log._syncing.locked()  # noqa: SLF001 - as above
+        return self.log._core.syncing.locked()  # noqa: SLF001 - as above
 
     # -- restarts ----------------------------------------------------------------------------
 
@@ -354,8 +356,10 @@ class DrivenLog:
         if self._doubtful_end is not None:
             self.saved_log_start = min(self.saved_log_start, self._doubtful_end)
         assert least <= marks.high_watermark == end <= model.end, (least, marks, model.end)
-        assert has_lost or log.recovery.damage is None, log.recovery.damage
-        assert "ends before what" not in str(log.recovery.damage), "that was on the disk for sure"
+        assert has_lost or log.durability.recovery.damage is None, log.durability.recovery.damage
+        assert "ends before what" not in str(log.durability.recovery.damage), (
+            "that was on the disk for sure"
+        )
         if end < model.end:
             model.cut_at(end)
             model.end = end
@@ -367,8 +371,8 @@ class DrivenLog:
         model.log_start = self.saved_log_start = marks.log_start_offset
         model.high_watermark = min(model.high_watermark, end)
         may_rise = has_lost * (starts + (self._doubtful_end is not None))
-        assert model.leader_epoch <= log.leader_epoch <= model.leader_epoch + may_rise
-        model.leader_epoch = log.leader_epoch
+        assert model.leader_epoch <= log.reader.leader_epoch <= model.leader_epoch + may_rise
+        model.leader_epoch = log.reader.leader_epoch
         if has_lost:
             surely = least if self.was_compacted else end
             self.adopt_cleaned(surely_there_below=surely)
@@ -380,7 +384,9 @@ class DrivenLog:
         for data, is_abort in self._doubtful:
             if end <= self.model.end:
                 break
-            fetched = self.log.read(self.model.end, max_bytes=1, isolation=FetchIsolation.LOG_END)
+            fetched = self.log.reader.read(
+                self.model.end, max_bytes=1, isolation=FetchIsolation.LOG_END
+            )
             assert fetched is not None
             found = bytes(fetched.data)
             stamped = bytearray(data)  # as it was sent
@@ -404,7 +410,7 @@ class DrivenLog:
             "start": marks.log_start_offset,
             "high": marks.high_watermark,
             "end": marks.log_end_offset,
-            "segments": self.log.segments_count,
+            "segments": self.log.reader.segments_count,
         }
 
 

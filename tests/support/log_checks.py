@@ -13,15 +13,15 @@ from tests.support.logs import ALL_BYTES, read_pieces
 
 def check_marks(log: Log, model: LogModel) -> None:
     """Where the log starts, is stable, is committed and ends."""
-    log.check_invariants()
+    log.maintenance.check_invariants()
     marks = log.watermarks
     assert marks.log_start_offset == model.log_start
     assert marks.last_stable_offset in model.last_stable_offsets
     assert marks.high_watermark == model.high_watermark
     assert marks.log_end_offset == model.end
-    assert log.leader_epoch == model.leader_epoch
-    ends = [segment.next_offset for segment in log.segments_info()]
-    assert [segment.base_offset for segment in log.segments_info()][1:] == ends[:-1]
+    assert log.reader.leader_epoch == model.leader_epoch
+    ends = [segment.next_offset for segment in log.reader.segments_info()]
+    assert [segment.base_offset for segment in log.reader.segments_info()][1:] == ends[:-1]
     assert ends[-1] == model.end
 
 
@@ -53,7 +53,9 @@ def check_read(
     while count < len(due) and (count == 0 or size + len(due[count].data) <= max_bytes):
         size += len(due[count].data)
         count += 1
-    fetched = log.read(offset, max_bytes=max_bytes, isolation=isolation, end_offset=end_offset)
+    fetched = log.reader.read(
+        offset, max_bytes=max_bytes, isolation=isolation, end_offset=end_offset
+    )
     assert fetched is not None
     expected = delivered(due[:count], isolation)
     assert bytes(fetched.data) == b"".join(batch.data for batch in expected)
@@ -68,10 +70,10 @@ def check_read(
 def check_outside(log: Log, model: LogModel) -> None:
     """Below the start and beyond the end nothing is read."""
     with pytest.raises(OffsetBeyondLogEnd):
-        log.read(model.end + 1, max_bytes=ALL_BYTES)
+        log.reader.read(model.end + 1, max_bytes=ALL_BYTES)
     if model.log_start:
         with pytest.raises(OffsetBelowLogStart):
-            log.read(model.log_start - 1, max_bytes=ALL_BYTES)
+            log.reader.read(model.log_start - 1, max_bytes=ALL_BYTES)
 
 
 def check_time(log: Log, model: LogModel, timestamp_ms: int) -> None:
@@ -81,14 +83,14 @@ def check_time(log: Log, model: LogModel, timestamp_ms: int) -> None:
     which nothing is left.
     """
     expected = model.first_record(lambda record: record[1] >= timestamp_ms)
-    found = log.offset_for_time(timestamp_ms)
+    found = log.reader.offset_for_time(timestamp_ms)
     if expected is None or expected[0] >= model.high_watermark:
         assert found is None
     elif found is None:
         assert log.config.is_compacted
         assert model.has_emptied_batch(timestamp_ms, end_offset=expected[0]) or any(
             segment.size_bytes == 0 and segment.base_offset < expected[0]
-            for segment in log.segments_info()
+            for segment in log.reader.segments_info()
         )
     else:
         assert found is not None
@@ -99,7 +101,7 @@ def check_newest(log: Log, model: LogModel) -> None:
     """The first record with the largest time of all, if it is committed."""
     largest = max((record[1] for record in model.present_records()), default=None)
     expected = model.first_record(lambda record: record[1] == largest)
-    found = log.max_timestamp()
+    found = log.reader.max_timestamp()
     if expected is None or expected[0] >= model.high_watermark:
         assert found is None
     else:

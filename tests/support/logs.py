@@ -60,7 +60,7 @@ def read_pieces(
     """Read on from `offset`, default the log start, until there is nothing more."""
     at = log.watermarks.log_start_offset if offset is None else offset
     while True:
-        fetched = log.read(at, max_bytes=max_bytes, isolation=isolation)
+        fetched = log.reader.read(at, max_bytes=max_bytes, isolation=isolation)
         assert fetched is not None
         if fetched.next_offset == at:
             assert not fetched.data
@@ -130,7 +130,7 @@ def fill_segments(log: Log, *counts: int) -> list[bytes]:
 
 def segment_bases(log: Log) -> list[int]:
     """The base offsets of all segments."""
-    return [segment.base_offset for segment in log.segments]
+    return [segment.base_offset for segment in log.reader.segments]
 
 
 def log_path(base_offset: int = 0, *, suffix: str = ".log", log: TopicPartition = EVENTS) -> Path:

@@ -28,6 +28,6 @@ async def send(
 
 async def stored(api: Api, path: str = RECORDS) -> list[Any]:
     """Every value of a log, on disk or not yet."""
-    api.log(path.split("/")[3]).commit()
+    api.log(path.split("/")[3]).durability.commit()
     page = (await api.client.get(path)).json()
     return [record["value"] for record in page["records"]]

@@ -25,7 +25,7 @@ def ensure_current(service: Service, place: Place) -> None:
 
 def ensure_log_id(place: Place, log_id: str | None) -> None:
     """Raise LogReplaced if the log is another than the one that was asked for."""
-    if log_id is not None and log_id != place.log.log_id:
+    if log_id is not None and log_id != place.log.reader.log_id:
         raise _replaced(place, expected=log_id)
 
 
@@ -55,7 +55,7 @@ def _replaced(place: Place, *, expected: str | None) -> LogReplaced:
     return LogReplaced(
         "the log is not the one this URL was made for",
         expected_log_id=expected,
-        log_id=place.log.log_id,
+        log_id=place.log.reader.log_id,
     )
 
 
@@ -65,7 +65,9 @@ async def start_offset(service: Service, place: Place, call: ReadCall) -> int:
     if start is not None:
         return start
     end = place.log.watermarks.bound(call.isolation).offset
-    found = await service.workers.read(lambda: place.log.offset_for_time(call.start.timestamp))
+    found = await service.workers.read(
+        lambda: place.log.reader.offset_for_time(call.start.timestamp)
+    )
     return end if found is None else found.offset
 
 
@@ -120,7 +122,7 @@ def fetch_now(
     """
 
     def read(offset: int) -> Fetched | None:
-        return place.log.read(
+        return place.log.reader.read(
             offset,
             max_bytes=max_bytes,
             isolation=call.isolation,

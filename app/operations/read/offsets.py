@@ -17,7 +17,7 @@ def get_offsets(place: Place) -> Answer:
     log = place.log
     # The tag first: one that is older than the marks can only make a condition fail, never hold
     # for an end of the log that the client has not seen.
-    tag = log.tag
+    tag = log.reader.tag
     marks = log.watermarks
     headers: Headers = offsets_headers(place, marks, tag)
     body = offsets_body(log, marks, tag.leader_epoch)
@@ -27,7 +27,7 @@ def get_offsets(place: Place) -> Answer:
 async def get_offset_at(service: Service, place: Place, timestamp: str) -> Answer:
     """Return the offset that a time, or a name for one, stands for."""
     found = await service.workers.read(lambda: _offset_at(place.log, timestamp))
-    tag = place.log.tag
+    tag = place.log.reader.tag
     return json_answer(to_json(found), headers=offsets_headers(place, place.log.watermarks, tag))
 
 
@@ -49,9 +49,9 @@ def _marks_of(place: Place) -> dict[str, object]:
         "high_watermark": marks.high_watermark,
         "last_stable_offset": marks.last_stable_offset,
         "log_end_offset": marks.log_end_offset,
-        "leader_epoch": place.log.leader_epoch,
-        "recovery_point": place.log.recovery_point,
-        "log_id": place.log.log_id,
+        "leader_epoch": place.log.reader.leader_epoch,
+        "recovery_point": place.log.durability.recovery_point,
+        "log_id": place.log.reader.log_id,
     }
 
 
@@ -60,7 +60,7 @@ def _offsets_at(places: Sequence[Place], timestamp: str) -> list[dict[str, objec
         {
             "partition": place.partition,
             **_offset_at(place.log, timestamp),
-            "log_id": place.log.log_id,
+            "log_id": place.log.reader.log_id,
         }
         for place in places
     ]
@@ -69,15 +69,15 @@ def _offsets_at(places: Sequence[Place], timestamp: str) -> list[dict[str, objec
 def _offset_at(log: Log, timestamp: str) -> dict[str, object]:
     marks = log.watermarks
     if timestamp == "earliest":
-        return _found(TimestampAndOffset(-1, marks.log_start_offset, log.leader_epoch))
+        return _found(TimestampAndOffset(-1, marks.log_start_offset, log.reader.leader_epoch))
     if timestamp == "latest":
-        return _found(TimestampAndOffset(-1, marks.high_watermark, log.leader_epoch))
+        return _found(TimestampAndOffset(-1, marks.high_watermark, log.reader.leader_epoch))
     if timestamp == "max_timestamp":
-        return _found(log.max_timestamp())
+        return _found(log.reader.max_timestamp())
     time_ms = int(timestamp)
     if time_ms > INT64_MAX:
         raise MalformedRequest("timestamp does not fit in 64 bits", parameter="timestamp")
-    return _found(log.offset_for_time(time_ms))
+    return _found(log.reader.offset_for_time(time_ms))
 
 
 def _found(found: TimestampAndOffset | None) -> dict[str, object]:

@@ -330,7 +330,7 @@ def _max_bytes(exchange: Exchange, call: ReadCall) -> int:
 
 def _etag(place: Place, call: ReadCall, media_type: bytes) -> bytes | None:
     """Return the tag that an immutable answer would have; None if there cannot be one."""
-    if call.log_id is None or call.log_id != place.log.log_id:
+    if call.log_id is None or call.log_id != place.log.reader.log_id:
         return None
     return immutable_etag(call, media_type)
 

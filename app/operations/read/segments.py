@@ -27,7 +27,7 @@ async def download_segment(
     later breaks the answer off. `cut_off` ends the connection: called when the credentials end.
     """
     log, head, service = place.log, exchange.head, exchange.service
-    file = await exchange.read(lambda: log.open_file(base_offset, kind))
+    file = await exchange.read(lambda: log.reader.open_file(base_offset, kind))
     size_bytes = file.size_bytes
     etag = file_etag(place, base_offset, kind, file)
     ensure_match(head, etag)
@@ -85,7 +85,7 @@ async def _piece(exchange: Exchange, place: Place, file: SegmentFile, span: Span
     """
     service = exchange.service
     max_bytes = min(service.settings.download_chunk_bytes, span.end - span.start)
-    data = await exchange.read(lambda: place.log.read_file(file, span.start, max_bytes))
+    data = await exchange.read(lambda: place.log.reader.read_file(file, span.start, max_bytes))
     if file.content is None:
         exchange.ticket.settle_answer(len(data))
     return memoryview(data)[: span.end - span.start]

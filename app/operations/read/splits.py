@@ -103,7 +103,9 @@ def _range(place: Place, start: OffsetSpec, end: OffsetSpec, wanted: SplitReques
     """
     log, isolation = place.log, FetchIsolation(wanted.isolation)
     while True:
-        log_id = log.log_id  # first: should the log be replaced now, this is the one to be told
+        log_id = (
+            log.reader.log_id
+        )  # first: should the log be replaced now, this is the one to be told
         start_offset = _resolve(log, start, isolation)
         end_offset = _resolve(log, end, isolation)
         if end_offset < start_offset:
@@ -112,7 +114,7 @@ def _range(place: Place, start: OffsetSpec, end: OffsetSpec, wanted: SplitReques
                 partition=place.partition,
             )
         try:
-            size_bytes = log.extent_bytes(start_offset, end_offset, isolation)
+            size_bytes = log.reader.extent_bytes(start_offset, end_offset, isolation)
         except OffsetBelowLogStart:
             if start.offset is not None:
                 raise
@@ -129,7 +131,7 @@ def _resolve(log: Log, spec: OffsetSpec, isolation: FetchIsolation) -> int:
     end = marks.bound(isolation).offset
     if spec.place == "latest":
         return end
-    found = log.offset_for_time(spec.timestamp)
+    found = log.reader.offset_for_time(spec.timestamp)
     return end if found is None else min(found.offset, end)
 
 
@@ -140,7 +142,7 @@ def _splits(
     parts = _shares([one.size_bytes for one in filled], _count(filled, wanted, settings))
     splits: list[dict[str, object]] = []
     for one, count in zip(filled, parts, strict=True):
-        cuts = one.place.log.splits(
+        cuts = one.place.log.reader.splits(
             one.start_offset,
             one.end_offset,
             FetchIsolation(wanted.isolation),

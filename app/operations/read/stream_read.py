@@ -67,7 +67,7 @@ async def _begin(
     """Make the first part and the headers."""
     if scope["http_version"] == "1.0":
         raise MalformedRequest("stream=true needs HTTP/1.1: its answer is chunked")
-    log_id = place.log.log_id
+    log_id = place.log.reader.log_id
     call = with_end(place, call)
     start = await start_offset(exchange.service, place, call)
     visible = place.log.watermarks.bound(call.isolation).offset

@@ -105,7 +105,7 @@ class TailSession:
         self._exchange = exchange
         self._service = exchange.service
         self._place = place
-        self._log_id = place.log.log_id
+        self._log_id = place.log.reader.log_id
         self._call = call
         self._shared_call = _shared(call)
         self._offset = page.start

@@ -68,8 +68,10 @@ class Commits:
             return False
         loop = self._loop
         assert loop is not None, "whoever waits was let in after `attach`"
-        if log.health.is_offline:  # the flush that failed has told only who waited by then
-            loop.call_soon(settle, _after_append(log.health.offline_error()))
+        if (
+            log.durability.health.is_offline
+        ):  # the flush that failed has told only who waited by then
+            loop.call_soon(settle, _after_append(log.durability.health.offline_error()))
             return True
         waiters = self._waiters.get(log)
         if waiters is None:

@@ -68,7 +68,7 @@ def _replay(log: Log, limit_bytes: int) -> _Latest:
     replay = _Replay(limit_bytes)
     offset = log.watermarks.log_start_offset
     while offset < log.watermarks.high_watermark:
-        fetched = log.read(offset, max_bytes=READ_BYTES)
+        fetched = log.reader.read(offset, max_bytes=READ_BYTES)
         assert fetched is not None, "only a read of cached bytes may find nothing"
         for position, _ in iter_headers(fetched.data):
             replay.add(BatchView(fetched.data, position))

@@ -80,11 +80,11 @@ def records_of(
 
     In pieces they come from as many reads as there are batches, at most 100.
     """
-    max_bytes = max(1, log.size_bytes // 100 - 200) if in_pieces else ALL_BYTES
+    max_bytes = max(1, log.reader.size_bytes // 100 - 200) if in_pieces else ALL_BYTES
     found: Records = {}
     offset = log.watermarks.log_start_offset
     while offset < log.watermarks.bound(isolation).offset:
-        fetched = log.read(offset, max_bytes=max_bytes, isolation=isolation)
+        fetched = log.reader.read(offset, max_bytes=max_bytes, isolation=isolation)
         assert fetched is not None
         assert fetched.next_offset > offset
         values = values_in(bytes(fetched.data))
@@ -126,7 +126,7 @@ def image(*, was_clean: bool) -> Image:
         manager.log(COMPACTED).roll()
     decide(manager.log(DECIDED))
     for log in manager.logs():
-        log.flush()
+        log.durability.flush()
     clean(world, manager)
     manager.checkpoint()
     records = everything_in(manager)
@@ -274,15 +274,15 @@ def ensure_right(
     own, strangers = Believed(records, {}) if damaged is None else damaged
     assert {*found.values()} <= {*records.values(), *strangers.values()}
     is_nothing_lost = own.items() <= found.items() <= (records | strangers).items()
-    assert is_nothing_lost or was_told(log), log.recovery
+    assert is_nothing_lost or was_told(log), log.durability.recovery
     if path.suffix != names.LOG_SUFFIX:
-        log.check_invariants()
+        log.maintenance.check_invariants()
     return found
 
 
 def was_told(log: Log) -> bool:
     """Whether the start said of the log that something is missing or wrong."""
-    recovery = log.recovery
+    recovery = log.durability.recovery
     return bool(recovery.damage or recovery.truncated_bytes or recovery.removed_segments)
 
 

@@ -71,7 +71,7 @@ FAULTS: Final = (
         "a commit shows what was appended after its sync began",
         (
             Edit(
-                "engine/log/flushing.py",
+                "engine/log/durability.py",
                 "                state.raise_high_watermark(target)\n",
                 "                state.raise_high_watermark(state.watermarks.end)\n",
             ),
@@ -84,15 +84,15 @@ FAULTS: Final = (
         (
             Edit(
                 "engine/cleaner/cleaner.py",
-                "        compaction = log.compaction()"
+                "        compaction = log.maintenance.compaction()"
                 "  # first: a change from here on makes it stale\n"
                 "        try:\n"
-                "            with log.health.reading():\n"
+                "            with log.durability.health.reading():\n"
                 "                dirty = self._range(log, compaction.segments, marks)\n",
-                "        dirty = self._range(log, log.segments, marks)\n"
-                "        compaction = log.compaction()\n"
+                "        dirty = self._range(log, log.reader.segments, marks)\n"
+                "        compaction = log.maintenance.compaction()\n"
                 "        try:\n"
-                "            with log.health.reading():\n",
+                "            with log.durability.health.reading():\n",
             ),
         ),
         ("append", "compact", "move", "truncate"),

@@ -47,7 +47,7 @@ class History:
 
     @property
     def is_cut(self) -> bool:
-        return self.scene.log.leader_epoch > self.first_epoch
+        return self.scene.log.reader.leader_epoch > self.first_epoch
 
     def moment(self) -> Moment:
         is_appending = self.appends_under_way > 0

@@ -37,7 +37,7 @@ class Moment:
         self.is_cutting = is_cutting
         self.is_appending = is_appending
         self.marks: Watermarks = log.watermarks
-        self.leader_epoch = log.leader_epoch
+        self.leader_epoch = log.reader.leader_epoch
 
 
 class Scene:
@@ -124,7 +124,7 @@ class Scene:
 
     def _check_times(self) -> None:
         """Each segment knows the largest time of its batches."""
-        for segment in self.log.segments_info():
+        for segment in self.log.reader.segments_info():
             times = [
                 batch.header.max_timestamp
                 for batch in self.driven.model.batches

@@ -128,12 +128,12 @@ def end_transaction(history: History, random: Random) -> Work | None:
 
 @planned(6)
 def commit(history: History, random: Random) -> Work:
-    return Work("commit", history.scene.log.commit, judging.committed)
+    return Work("commit", history.scene.log.durability.commit, judging.committed)
 
 
 @planned(4)
 def flush(history: History, random: Random) -> Work:
-    return Work("flush", history.scene.log.flush)
+    return Work("flush", history.scene.log.durability.flush)
 
 
 @planned(5)
@@ -164,7 +164,7 @@ def truncate(history: History, random: Random) -> Work | None:
 @planned(4)
 def retention(history: History, random: Random) -> Work:
     history.changes_start = True
-    return Work("retention", history.scene.log.run_retention)
+    return Work("retention", history.scene.log.maintenance.run_retention)
 
 
 @planned(3)
@@ -277,7 +277,9 @@ def read(history: History, random: Random) -> Work:
     cached_only = random.random() < 0.25
     return Work(
         f"read {isolation.value} at {offset}, {max_bytes} bytes{' if cached' * cached_only}",
-        lambda: log.read(offset, max_bytes=max_bytes, isolation=isolation, cached_only=cached_only),
+        lambda: log.reader.read(
+            offset, max_bytes=max_bytes, isolation=isolation, cached_only=cached_only
+        ),
         lambda history, outcome: judging.was_read(
             history, outcome, offset=offset, max_bytes=max_bytes, isolation=isolation
         ),
@@ -290,19 +292,19 @@ def look_up_time(history: History, random: Random) -> Work:
     timestamp_ms = history.scene.machine.clock.now_ms() + random.randint(-1_700, 2_100)
     return Work(
         f"offset for time {timestamp_ms}",
-        lambda: log.offset_for_time(timestamp_ms),
+        lambda: log.reader.offset_for_time(timestamp_ms),
         lambda history, outcome: judging.was_first_at(history, outcome, timestamp_ms),
     )
 
 
 @planned(4)
 def look_up_newest(history: History, random: Random) -> Work:
-    return Work("newest record", history.scene.log.max_timestamp, judging.was_newest)
+    return Work("newest record", history.scene.log.reader.max_timestamp, judging.was_newest)
 
 
 @planned(5)
 def listing(history: History, random: Random) -> Work:
-    return Work("listing", history.scene.log.segments_info, judging.was_listed)
+    return Work("listing", history.scene.log.reader.segments_info, judging.was_listed)
 
 
 @planned(2)
@@ -311,7 +313,7 @@ def split(history: History, random: Random) -> Work:
     start, end = model.log_start, model.high_watermark
     return Work(
         f"splits of {start} to {end}",
-        lambda: log.splits(start, end, parts=3),
+        lambda: log.reader.splits(start, end, parts=3),
         lambda history, outcome: judging.was_split(history, outcome, start=start, end=end),
     )
 
@@ -319,11 +321,11 @@ def split(history: History, random: Random) -> Work:
 @planned(3)
 def download(history: History, random: Random) -> Work:
     log = history.scene.log
-    base_offset = random.choice([segment.base_offset for segment in log.segments])
+    base_offset = random.choice([segment.base_offset for segment in log.reader.segments])
 
     def act() -> Any:
-        file = log.open_file(base_offset, FileKind.LOG)
-        return file, bytes(log.read_file(file, 0, 1 << 20)) if file.size_bytes else b""
+        file = log.reader.open_file(base_offset, FileKind.LOG)
+        return file, bytes(log.reader.read_file(file, 0, 1 << 20)) if file.size_bytes else b""
 
     return Work(f"download of {base_offset}", act, judging.was_downloaded)
 
@@ -332,7 +334,7 @@ def download(history: History, random: Random) -> Work:
 def look_into(history: History, random: Random) -> Work | None:
     if not history.is_first("look into"):
         return None
-    return Work("check of invariants", history.scene.log.check_invariants)
+    return Work("check of invariants", history.scene.log.maintenance.check_invariants)
 
 
 @planned(1)

@@ -19,7 +19,7 @@ PRODUCERS = (-1, *IDEMPOTENT, *TRANSACTIONAL)
 
 def append_on_condition(driven: DrivenLog, count: int) -> None:
     """Append at another end than the log's, which is refused, then at its own."""
-    end, tag = driven.model.end, driven.log.tag
+    end, tag = driven.model.end, driven.log.reader.tag
     for wrong in (
         {"expected_end_offset": end + 1},
         {"expected_tag": tag._replace(log_end_offset=end + 1)},
@@ -47,7 +47,7 @@ def append_verified(driven: DrivenLog, producer_id: int, count: int) -> None:
     epoch, sequence = model.next_sequence(producer_id)
     is_open = model.is_in_transaction(producer_id)
     data = driven.produce(producer_id, count)
-    guard = log.start_verification(producer_id, sequence=sequence, producer_epoch=epoch)
+    guard = log.producers.start_verification(producer_id, sequence=sequence, producer_epoch=epoch)
     assert (guard is None) == is_open
     driven.write(data, guard=guard)
 

@@ -162,7 +162,7 @@ def pass_of_the_cleaner(simulation: Simulation, random: Random) -> None:
         simulation.cleaner.run_pass()
     finally:
         for driven in simulation.logs.values():
-            if driven.log.config.is_compacted and not driven.log.health.is_offline:
+            if driven.log.config.is_compacted and not driven.log.durability.health.is_offline:
                 with simulation.disk.looked_at():
                     driven.see_commits()
                     driven.see_removals()
@@ -172,4 +172,4 @@ def pass_of_the_cleaner(simulation: Simulation, random: Random) -> None:
 @on_a_log(2)
 def expire_producers(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     """Those of this month stay."""
-    driven.log.expire_producers()
+    driven.log.producers.expire()

@@ -274,7 +274,7 @@ def roll(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
 def checkpoint(simulation: Simulation, random: Random) -> None:
     simulation.manager.checkpoint()
     for driven in simulation.logs.values():
-        if not driven.log.health.is_offline:  # its directory was left behind
+        if not driven.log.durability.health.is_offline:  # its directory was left behind
             driven.saved_log_start = driven.model.log_start
 
 
@@ -332,7 +332,7 @@ def checkpoints_were_written(simulation: Simulation, driven: DrivenLog) -> None:
     """A truncation writes those of all logs in its directory."""
     directory = driven.log.directory.parent
     for other in simulation.logs.values():
-        if other.log.directory.parent == directory and not other.log.health.is_offline:
+        if other.log.directory.parent == directory and not other.log.durability.health.is_offline:
             other.saved_log_start = other.model.log_start
 
 

@@ -50,7 +50,7 @@ def test_an_append_goes_all_the_way() -> None:
     again = new_runtime(world)
     again.open()
     found = again.manager.log(EVENTS)
-    assert found.recovery.was_clean
+    assert found.durability.recovery.was_clean
     assert found.watermarks.high_watermark == 3
     again.close()
 
@@ -80,8 +80,8 @@ def test_the_periodic_passes_run_when_they_are_due() -> None:
     runtime, log = opened(world)
     for _ in range(3):
         log.append(new_batch(value=b"v" * 100))
-    log.commit()
-    log.flush()
+    log.durability.commit()
+    log.durability.flush()
     assert set(PERIODIC) <= set(world.scheduler.names)
     world.scheduler.advance(SMALL_CONFIG.initial_task_delay_ms)
     assert log.watermarks.log_start_offset == 3
@@ -96,9 +96,9 @@ def test_idle_producers_are_forgotten_by_the_periodic_pass() -> None:
     runtime, log = opened(world)
     log.append(new_batch(producer_id=7, producer_epoch=0, base_sequence=0))
     world.clock.advance(SMALL_CONFIG.producer_id_expiration_ms)
-    assert log.highest_producer_id == 7
+    assert log.producers.highest_id == 7
     world.scheduler.advance(SMALL_CONFIG.initial_task_delay_ms)
-    assert log.producers() == ()
+    assert log.producers.active() == ()
     runtime.close()
 
 

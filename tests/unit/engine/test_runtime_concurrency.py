@@ -51,7 +51,7 @@ def read_all(log: Log, end_offset: int, given_up: threading.Event) -> dict[int, 
     offset = 0
     while offset < end_offset and not given_up.is_set():
         try:
-            fetched = log.read(offset, max_bytes=2_000)
+            fetched = log.reader.read(offset, max_bytes=2_000)
         except OffsetBelowLogStart:
             offset = log.watermarks.log_start_offset
             continue
@@ -96,12 +96,12 @@ def test_readers_see_every_record_once_while_segments_roll(
         writers = [pool.submit(write, runtime, log, number) for number in range(WRITERS)]
         readers = [pool.submit(read_all, log, total, done) for _ in range(2)]
         written = dict(pair for writer in writers for pair in writer.result(PATIENCE_SECONDS))
-        log.commit()
+        log.durability.commit()
         found = [reader.result(PATIENCE_SECONDS) for reader in readers]
     assert sorted(written) == list(range(total))
     assert found == [written, written]
     assert listener.failures == []
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_retention_and_topics_come_and_go_beside_appends(
@@ -126,15 +126,20 @@ def test_retention_and_topics_come_and_go_beside_appends(
             writers = [pool.submit(write, runtime, log, number) for number in range(WRITERS)]
             beside = [
                 pool.submit(repeat, work, done)
-                for work in (come_and_go, log.run_retention, runtime.manager.checkpoint, log.flush)
+                for work in (
+                    come_and_go,
+                    log.maintenance.run_retention,
+                    runtime.manager.checkpoint,
+                    log.durability.flush,
+                )
             ]
             reader = pool.submit(read_all, log, WRITERS * APPENDS, done)
             written = dict(pair for writer in writers for pair in writer.result(PATIENCE_SECONDS))
-            log.commit()
+            log.durability.commit()
             found = reader.result(PATIENCE_SECONDS)
         assert all(worker.result(PATIENCE_SECONDS) > 0 for worker in beside)
     assert found.items() <= written.items()
     assert log.watermarks.log_start_offset > 0
     assert not runtime.manager.health.is_offline
     assert [error for _, error in listener.failures] == []
-    log.check_invariants()
+    log.maintenance.check_invariants()

@@ -274,7 +274,7 @@ def test_a_failed_sync_fails_who_waits_and_is_not_tried_again(
     assert log.watermarks.high_watermark == 1
     with pytest.raises(StorageOffline):
         committer.append(log, new_batch(), acks_all=True)
-    fetched = log.read(0, max_bytes=1_000)
+    fetched = log.reader.read(0, max_bytes=1_000)
     assert fetched is not None
     assert fetched.next_offset == 1
     committer.stop()
@@ -293,7 +293,7 @@ def test_one_failing_log_does_not_hold_up_the_round(
     disk.wait_for_sync()
     committer.append(closed, new_batch(), acks_all=True)
     committer.append(log, new_batch(), acks_all=True)
-    closed.close_handles()
+    closed.maintenance.close_handles()
     for _ in range(2):
         disk.let_through()
     listener.wait_for_high_watermark(log, 1)
@@ -322,7 +322,7 @@ def test_a_listener_that_raises_does_not_stop_the_thread(
     broken = world.open_log(log=TopicPartition("events", 1))
     for target in (log, broken):
         committer.append(target, new_batch(), acks_all=False)
-    broken.close_handles()
+    broken.maintenance.close_handles()
     world.clock.advance(50)
     assert told.acquire(timeout=PATIENCE_SECONDS)
     assert told.acquire(timeout=PATIENCE_SECONDS)

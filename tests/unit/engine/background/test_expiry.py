@@ -26,7 +26,7 @@ def test_idle_producers_are_forgotten_and_busy_ones_are_not(
     busy.append(new_batch(producer_id=7, producer_epoch=0, base_sequence=1))
     world.clock.advance(1)
     assert expire_producers(logs) == 1
-    assert [entry.producer_id for entry in busy.producers()] == [7]
-    assert not idle.producers()
+    assert [entry.producer_id for entry in busy.producers.active()] == [7]
+    assert not idle.producers.active()
     assert "events-0: forgot 1 idle producers" in caplog.text
     assert "events-1" not in caplog.text

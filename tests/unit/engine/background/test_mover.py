@@ -56,7 +56,7 @@ def prepared(
     manager.create_topic("events", 2, {"retention.ms": "-1"})
     for log in manager.logs():
         fill(log, batches=6)
-        log.flush()
+        log.durability.flush()
     manager.close()
     manager = opened(world, *(paths or (A, B)))
     return disk, world, manager, PartitionMover(manager, recorder, max_waiting=max_waiting)
@@ -275,7 +275,7 @@ def test_a_move_of_a_log_that_cannot_be_opened_waits_for_the_next_start() -> Non
     manager.create_topic("events", 1, {"retention.ms": "-1"})
     log = manager.log(EVENTS)
     fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     source = log.directory.parent
     target = B if source == A else A
     manager.plan_move(EVENTS, target)

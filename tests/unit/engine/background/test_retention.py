@@ -18,8 +18,8 @@ def filled(world: World, number: int, config: LogConfig, *, batches: int = 4) ->
     log = world.open_log(config, log=TopicPartition("events", number))
     for _ in range(batches):
         log.append(new_batch(value=b"v" * 50))
-    log.commit()
-    assert log.segments_count == batches
+    log.durability.commit()
+    assert log.reader.segments_count == batches
     return log
 
 
@@ -64,7 +64,7 @@ def test_a_log_that_fails_does_not_keep_the_others_from_their_pass(
     closed = filled(world, 0, LogConfig(segment_bytes=200, retention_ms=1))
     log = filled(world, 1, LogConfig(segment_bytes=200, retention_ms=1))
     world.clock.advance(1_000)
-    closed.close_handles()
+    closed.maintenance.close_handles()
     assert run_retention_pass([closed, log]) == 4
     assert "retention of events-0 failed" in caplog.text
     assert "events-1: removed segment 0" in caplog.text

@@ -49,7 +49,7 @@ class Scene:
             for _ in range(3):
                 fill(log, batches=3)
                 log.roll()
-            log.commit()
+            log.durability.commit()
         self.watcher = Watcher()
         self.scrubber = Scrubber(
             self.manager,
@@ -64,12 +64,12 @@ class Scene:
 
     def flip(self, segment: int, position: int) -> str:
         """Change a bit on the disk; return the file."""
-        path = self.log.segments[segment].records.path
+        path = self.log.reader.segments[segment].records.path
         self.world.disk._inode(path).content[position] ^= 4  # noqa: SLF001 - damage
         return str(path)
 
     def size_bytes(self) -> int:
-        return sum(log.size_bytes for log in self.manager.logs())
+        return sum(log.reader.size_bytes for log in self.manager.logs())
 
 
 def test_what_is_whole_is_reported_whole() -> None:
@@ -97,7 +97,7 @@ def test_what_is_not_committed_yet_is_left() -> None:
 def test_each_damaged_batch_is_told_with_its_place() -> None:
     """File, position and offset of all of them, in one pass, and readers go on elsewhere."""
     scene = Scene()
-    segment = scene.log.segments[1]
+    segment = scene.log.reader.segments[1]
     size_bytes = segment.size_bytes // 3
     first = scene.flip(1, size_bytes + HEADER_BYTES + 2)
     second = scene.flip(2, 2 * size_bytes + HEADER_BYTES + 2)
@@ -105,7 +105,7 @@ def test_each_damaged_batch_is_told_with_its_place() -> None:
     assert report is not None
     assert report.damaged_count == scene.watcher.damaged == 2
     found = [(one.log, one.file, one.position, one.offset) for one in report.damage]
-    bases = [scene.log.segments[number].base_offset for number in (1, 2)]
+    bases = [scene.log.reader.segments[number].base_offset for number in (1, 2)]
     per_batch = (bases[1] - bases[0]) // 3
     assert found == [
         (EVENTS, first, size_bytes, bases[0] + per_batch),
@@ -123,7 +123,7 @@ def test_behind_a_batch_without_an_end_the_next_segment_is_checked() -> None:
     """A damaged length hides what follows in its file, and nothing else."""
     scene = Scene()
     scene.flip(0, 8)
-    segment = scene.log.segments[2]
+    segment = scene.log.reader.segments[2]
     scene.flip(2, segment.size_bytes - 1)
     report = scene.scrubber.run_pass()
     assert report is not None
@@ -134,13 +134,13 @@ def test_a_report_names_only_so_many_places() -> None:
     """A disk that rots all over does not fill the memory; all places are counted."""
     scene = Scene()
     log = scene.manager.log(OTHER)
-    before = log.size_bytes
+    before = log.reader.size_bytes
     for _ in range(MAX_REPORTED + 1):
         log.append(new_batch(value=b"v"))
-    log.commit()
-    active = log.segments[-1]
+    log.durability.commit()
+    active = log.reader.segments[-1]
     content = scene.world.disk._inode(active.records.path).content  # noqa: SLF001 - damage
-    size_bytes = (log.size_bytes - before) // (MAX_REPORTED + 1)
+    size_bytes = (log.reader.size_bytes - before) // (MAX_REPORTED + 1)
     for number in range(MAX_REPORTED + 1):
         content[(number + 1) * size_bytes - 1] ^= 1
     report = scene.scrubber.run_pass()
@@ -155,14 +155,14 @@ def test_large_segments_are_read_piece_by_piece() -> None:
     before = scene.size_bytes()
     for _ in range(3):
         scene.log.append(new_batch(value=b"v" * (CHUNK_BYTES * 2 // 3)))
-    scene.log.commit()
+    scene.log.durability.commit()
     large = scene.size_bytes() - before
     seen: list[int] = []
     scene.watcher.interlude = lambda: seen.append(scene.watcher.scrubbed_bytes)
     report = scene.scrubber.run_pass()
     assert report is not None
     assert report.checked_bytes == before + large
-    assert seen[0] < scene.log.size_bytes
+    assert seen[0] < scene.log.reader.size_bytes
 
 
 def test_segments_that_go_meanwhile_are_not_missed() -> None:
@@ -173,13 +173,13 @@ def test_segments_that_go_meanwhile_are_not_missed() -> None:
 
     def retire() -> None:
         log.delete_records(end)
-        log.run_retention()
+        log.maintenance.run_retention()
 
     scene.watcher.interlude = retire
     report = scene.scrubber.run_pass()
     assert report is not None
     assert report.damaged_count == 0
-    assert report.checked_bytes >= scene.manager.log(OTHER).size_bytes
+    assert report.checked_bytes >= scene.manager.log(OTHER).reader.size_bytes
 
 
 def test_a_log_that_is_cut_meanwhile_is_left_for_the_next_pass() -> None:
@@ -187,9 +187,9 @@ def test_a_log_that_is_cut_meanwhile_is_left_for_the_next_pass() -> None:
     scene = Scene()
     for _ in range(2):
         scene.log.append(new_batch(value=b"v" * LARGE_BYTES))
-    scene.log.commit()
+    scene.log.durability.commit()
     first_of_large = scene.log.watermarks.high_watermark - 2
-    scene.flip(len(scene.log.segments) - 1, scene.log.segments[-1].size_bytes - 1)
+    scene.flip(len(scene.log.reader.segments) - 1, scene.log.reader.segments[-1].size_bytes - 1)
 
     def watch() -> None:
         if scene.watcher.scrubbed_bytes > LARGE_BYTES:
@@ -202,7 +202,7 @@ def test_a_log_that_is_cut_meanwhile_is_left_for_the_next_pass() -> None:
     assert report is not None
     assert report.damaged_count == 0
     other = scene.manager.log(OTHER)
-    assert report.checked_bytes >= other.size_bytes
+    assert report.checked_bytes >= other.reader.size_bytes
     assert scene.watcher.scrubbed_bytes > LARGE_BYTES
 
 

@@ -24,7 +24,7 @@ def filled(**overrides: object) -> Compacted:
         compacted.put(("key", str(number)), (f"k{number}", "x"))
         if number < 3:
             compacted.seal()
-    compacted.log.commit()
+    compacted.log.durability.commit()
     return compacted
 
 
@@ -39,7 +39,7 @@ def round_with(compacted: Compacted, step: Step, *, after_reads: int) -> None:
             reads += 1
             step(compacted)
 
-    compaction = compacted.log.compaction()
+    compaction = compacted.log.maintenance.compaction()
     run_round(compaction, compacted.dirty(), BY_HAND, pace)
 
 
@@ -59,7 +59,7 @@ def test_a_truncated_log_keeps_what_the_truncation_left(after_reads: int) -> Non
         round_with(compacted, lambda it: it.log.truncate_to(2), after_reads=after_reads)
     assert compacted.offsets() == [0, 1]
     assert leftovers(compacted) == []
-    compacted.log.check_invariants()
+    compacted.log.maintenance.check_invariants()
 
 
 @AFTER_READS
@@ -91,7 +91,7 @@ def test_what_retention_removed_does_not_come_back(after_reads: int) -> None:
 
     def remove_first(it: Compacted) -> None:
         it.log.delete_records(2)
-        assert len(it.log.run_retention()) == 1
+        assert len(it.log.maintenance.run_retention()) == 1
 
     with pytest.raises(CleaningAborted):
         round_with(compacted, remove_first, after_reads=after_reads)
@@ -111,7 +111,7 @@ def test_after_each_round_the_log_is_free_for_the_next() -> None:
         round_with(compacted, lambda it: it.log.truncate_to(6), after_reads=4)
     assert [compacted.put(("key", "again")), compacted.clean().end_offset] == [6, 7]
     compacted.log.delete_records(7)
-    assert len(compacted.log.run_retention()) == 1
+    assert len(compacted.log.maintenance.run_retention()) == 1
     assert [compacted.put(("key", "and again")), compacted.clean().end_offset] == [7, 8]
     assert compacted.pairs() == [("key", "and again")]
 
@@ -142,13 +142,13 @@ def test_appends_and_rolls_go_on_beside_a_round(after_reads: int) -> None:
     round_with(compacted, append, after_reads=after_reads)
     assert newest(compacted.pairs()) == {"key": "new", "k0": "new", "k1": "x", "k2": "x", "k3": "x"}
     assert segment_bases(compacted.log) == [0, 6, 10]
-    compacted.log.check_invariants()
+    compacted.log.maintenance.check_invariants()
 
 
 def test_whoever_reads_a_source_reads_on() -> None:
     """Its files lose their names at once and go after the delay; what was opened stays open."""
     compacted = filled()
-    sources = compacted.log.segments[:3]
+    sources = compacted.log.reader.segments[:3]
     content = [bytes(source.read(0, source.size_bytes)) for source in sources]
     compacted.clean()
     assert [bytes(source.read(0, source.size_bytes)) for source in sources] == content
@@ -253,7 +253,7 @@ def test_what_a_default_had_compacted_is_whole_under_another(*, by_restart: bool
         for pair in ((f"k{number}", "x" * 60), ("again", "and again")):
             log.append(keyed(pair))
         log.roll()
-    log.commit()
+    log.durability.commit()
     cleaner = LogCleaner(manager, clock=world.clock, config=BY_HAND, recorder=world.recorder)
     cleaner.start()
     cleaner.clean_now(log)
@@ -263,4 +263,4 @@ def test_what_a_default_had_compacted_is_whole_under_another(*, by_restart: bool
     world.config = EngineConfig(default_topic_config={**small, "cleanup.policy": "delete"})
     log = world.open_manager().log(EVENTS)
     assert read_records(log) == before
-    assert (log.recovery.damage, log.recovery.removed_segments) == (None, 0)
+    assert (log.durability.recovery.damage, log.durability.recovery.removed_segments) == (None, 0)

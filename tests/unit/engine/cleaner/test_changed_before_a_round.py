@@ -14,6 +14,7 @@ from engine.cleaner.cleaner import LogCleaner
 from engine.config import CleanerConfig
 from engine.log.compaction import Compaction
 from engine.log.log import Log
+from engine.log.maintenance import Maintenance
 from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder
 from engine.topic_values import ConfigValue
@@ -41,7 +42,7 @@ class DamageCount(NullRecorder):
 def put(log: Log, count: int) -> None:
     for _ in range(count):
         log.append(new_batch())
-    log.commit()
+    log.durability.commit()
 
 
 def move(manager: LogManager) -> None:
@@ -73,20 +74,20 @@ def test_a_log_that_changes_before_its_round_is_cleaned_as_it_is_then(
         manager, clock=world.clock, config=CleanerConfig(enable=False), recorder=world.recorder
     )
     cleaner.start()
-    begin = Log.compaction
-    changed: list[Log] = []
+    begin = Maintenance.compaction
+    changed: list[Maintenance] = []
 
-    def change_and_begin(self: Log) -> Compaction:
+    def change_and_begin(self: Maintenance) -> Compaction:
         if not changed:
             changed.append(self)
             change(manager)
         return begin(self)
 
-    monkeypatch.setattr(Log, "compaction", change_and_begin)
+    monkeypatch.setattr(Maintenance, "compaction", change_and_begin)
     assert cleaner.run_pass() is not None
-    assert changed == [log]
+    assert changed == [log.maintenance]
     assert not cleaner.uncleanable
     assert damage.count == 0
-    sealed = log.segments[:-1]
+    sealed = log.reader.segments[:-1]
     assert sum(1 for segment in sealed for _ in segment.headers()) == min(1, len(sealed))
     cleaner.stop()

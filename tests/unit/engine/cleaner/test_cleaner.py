@@ -57,7 +57,7 @@ def dirty(world: World | None = None, /, **overrides: Any) -> Compacted:
 
 
 def flip_a_bit(compacted: Compacted, position: int = 70) -> None:
-    path = compacted.log.segments[0].records.path
+    path = compacted.log.reader.segments[0].records.path
     compacted.world.disk._inode(path).content[position] ^= 1  # noqa: SLF001 - damage
 
 
@@ -73,7 +73,7 @@ def test_the_dirtiest_log_comes_first_and_clean_ones_are_left() -> None:
         log = compacted.manager.log(TopicPartition(topic, 0))
         log.append(keyed(("a", "1")))
         log.roll()
-        log.commit()
+        log.durability.commit()
     assert compacted.cleaner.run_pass() is not None
     assert compacted.cleaner.run_pass() is not None
     compacted.put(("c", "x" * 10))
@@ -81,7 +81,7 @@ def test_the_dirtiest_log_comes_first_and_clean_ones_are_left() -> None:
     dirtier = compacted.manager.log(TopicPartition("dirtier", 0))
     dirtier.append(keyed(("a", "x" * 500)))
     dirtier.roll()
-    dirtier.commit()
+    dirtier.durability.commit()
     passes = [compacted.cleaner.run_pass() for _ in range(3)]
     assert [None if one is None else one.log.topic for one in passes] == [
         "dirtier",
@@ -183,7 +183,7 @@ def test_retention_of_compacted_logs_is_the_cleaners() -> None:
             log.append(keyed((f"k{number}", "x" * 10)))
             log.roll()
         log.append(keyed(("last", "x")))
-        log.commit()
+        log.durability.commit()
     world.clock.advance(1001)
     while compacted.cleaner.run_pass() is not None:
         pass
@@ -437,11 +437,11 @@ def test_the_thread_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -
     for log in (compacted.log, second):
         log.append(keyed(("a", "1"), ("a", "2")))
         log.roll()
-        log.commit()
-        log.update_config(compacted.log.config)
+        log.durability.commit()
+        log.maintenance.update_config(compacted.log.config)
     compacted.world.clock.advance(2000)
     cleaner = compacted.new_cleaner(enable=True, backoff_ms=1)
     assert recorder.done.wait(10)
     cleaner.stop()
     assert "a pass of the cleaner failed" in caplog.text
-    assert [log.first_segment_base_offset for log in (compacted.log, second)] == [2, 2]
+    assert [log.reader.first_segment_base_offset for log in (compacted.log, second)] == [2, 2]

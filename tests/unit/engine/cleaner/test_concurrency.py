@@ -56,7 +56,7 @@ class Appender:
         self.last |= dict(pairs)
         if number % 10 == 0:
             self._compacted.log.roll()
-        self._compacted.log.commit()
+        self._compacted.log.durability.commit()
 
 
 def read_all(log: Log) -> None:
@@ -65,7 +65,7 @@ def read_all(log: Log) -> None:
     end = log.watermarks.high_watermark
     last = -1
     while at < end:
-        fetched = log.read(at, max_bytes=500)
+        fetched = log.reader.read(at, max_bytes=500)
         assert fetched is not None
         for batch in batches_in(fetched.data):
             batch.ensure_intact()
@@ -89,11 +89,11 @@ def test_nobody_notices_the_cleaner(tmp_path: Path) -> None:
     with running(appender, lambda: read_all(log), lambda: read_all(log)):
         while rounds < ROUNDS:
             rounds += compacted.cleaner.run_pass() is not None
-    log.check_invariants()
+    log.maintenance.check_invariants()
     assert newest(compacted.pairs()) == appender.last
     while compacted.cleaner.run_pass() is not None:
         pass
-    sealed_end = log.segments[-1].base_offset
+    sealed_end = log.reader.segments[-1].base_offset
     keys = [record.key for record in read_records(log) if record.offset < sealed_end]
     assert len(keys) == len(set(keys))
     compacted.close()
@@ -113,7 +113,7 @@ def test_truncation_and_retention_beside_the_cleaner(tmp_path: Path) -> None:
     def remove() -> None:
         marks = log.watermarks
         log.delete_records(min((marks.log_start_offset + 5), marks.high_watermark))
-        log.run_retention()
+        log.maintenance.run_retention()
 
     def append() -> None:
         with turns:
@@ -128,9 +128,9 @@ def test_truncation_and_retention_beside_the_cleaner(tmp_path: Path) -> None:
     with running(append, take_away):
         for _ in range(ROUNDS):
             compacted.cleaner.run_pass()
-            log.check_invariants()
+            log.maintenance.check_invariants()
     assert not compacted.cleaner.uncleanable
     assert not compacted.manager.health.is_offline
     compacted.close()
     compacted.open()
-    compacted.log.check_invariants()
+    compacted.log.maintenance.check_invariants()

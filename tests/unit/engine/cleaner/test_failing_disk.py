@@ -17,7 +17,7 @@ def test_a_disk_that_cannot_be_read_is_asked_once() -> None:
     for log in compacted.manager.logs():
         log.append(keyed(("a", "1")))
         log.roll()
-        log.commit()
+        log.durability.commit()
     compacted.world.disk.fail("read", path_end=".log")
     assert compacted.cleaner.run_pass() is None
     assert compacted.manager.health.is_offline
@@ -46,7 +46,7 @@ def test_a_log_on_a_full_disk_leaves_the_turn_to_the_next_dirtiest() -> None:
         logs.append(log := manager.log(TopicPartition(name, 0)))
         for _ in range(records):
             log.append(keyed(("a", "1")))
-        log.commit()
+        log.durability.commit()
         log.roll()
     large, middle, small = logs
     full = {large.directory.parent}
@@ -82,7 +82,7 @@ def test_a_log_whose_directory_fails_meanwhile_is_not_read() -> None:
         logs.append(log := manager.log(TopicPartition(name, 0)))
         for _ in range(5 if name == "second" else 10):
             log.append(keyed(("a", "1")))
-        log.commit()
+        log.durability.commit()
         log.roll()
     first, second = logs
     assert first.directory.parent != second.directory.parent
@@ -90,16 +90,16 @@ def test_a_log_whose_directory_fails_meanwhile_is_not_read() -> None:
 
     def fail_both(operation: Operation) -> None:
         if operation.name == "append" and operation.path.suffix == ".cleaned":
-            second.health.fail(os_error(errno.EIO, operation.path))
+            second.durability.health.fail(os_error(errno.EIO, operation.path))
             raise os_error(errno.ENOSPC, operation.path)
-        if second.health.is_offline and operation.path.parent == second.directory:
+        if second.durability.health.is_offline and operation.path.parent == second.directory:
             touched.append(operation.name)
 
     world.disk.meanwhile = fail_both
     cleaner = LogCleaner(manager, clock=world.clock, config=BY_HAND, recorder=world.recorder)
     cleaner.start()
     assert cleaner.run_pass() is None
-    assert second.health.is_offline
-    assert not first.health.is_offline
+    assert second.durability.health.is_offline
+    assert not first.durability.health.is_offline
     assert "read" not in touched
     assert cleaner.uncleanable == {}

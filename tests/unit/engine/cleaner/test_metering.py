@@ -58,7 +58,7 @@ def test_a_round_tells_what_it_read_wrote_and_kept_in_mind() -> None:
     compacted.put(("a", "1"), ("b", "1"))
     compacted.put(("a", "2"))
     compacted.seal()
-    before = compacted.log.size_bytes
+    before = compacted.log.reader.size_bytes
     world.disk.meanwhile = take_time
     report = compacted.cleaner.run_pass()
     world.disk.meanwhile = None
@@ -68,13 +68,15 @@ def test_a_round_tells_what_it_read_wrote_and_kept_in_mind() -> None:
         {
             "log": EVENTS,
             "read_bytes": before,
-            "written_bytes": compacted.log.size_bytes,
+            "written_bytes": compacted.log.reader.size_bytes,
             "duration_ms": 1_234,
             "map_utilization": 2 / 8,
         }
     ]
-    assert compacted.log.size_bytes < before
-    assert meters.io_bytes == 2 * before + compacted.log.size_bytes, "mapped, copied, written"
+    assert compacted.log.reader.size_bytes < before
+    assert meters.io_bytes == 2 * before + compacted.log.reader.size_bytes, (
+        "mapped, copied, written"
+    )
 
 
 def test_a_look_tells_the_dirtiest_and_the_most_overdue() -> None:
@@ -104,7 +106,7 @@ def test_of_several_logs_the_dirtiest_is_told() -> None:
     other = compacted.manager.log(TopicPartition("other", 0))
     other.append(keyed(("a", "1")))
     other.roll()
-    other.commit()
+    other.durability.commit()
     meters.looks.clear()
     compacted.cleaner.run_pass()
     compacted.cleaner.run_pass()
@@ -121,14 +123,14 @@ def test_logs_that_were_given_up_count_with_their_dirty_bytes() -> None:
     for log in (compacted.log, good):
         log.append(keyed(("a", "1")))
         log.roll()
-        log.commit()
-    path = compacted.log.segments[0].records.path
+        log.durability.commit()
+    path = compacted.log.reader.segments[0].records.path
     compacted.world.disk._inode(path).content[65] ^= 1  # noqa: SLF001 - damage
     while compacted.cleaner.run_pass() is not None:
         pass
     compacted.cleaner.run_pass()
     assert set(compacted.cleaner.uncleanable) == {EVENTS}
-    assert meters.stuck == {str(DATA): (1, compacted.log.segments[0].size_bytes)}
+    assert meters.stuck == {str(DATA): (1, compacted.log.reader.segments[0].size_bytes)}
     compacted.log.truncate_to(0)
     compacted.cleaner.run_pass()
     assert meters.stuck == {str(DATA): (0, 0)}

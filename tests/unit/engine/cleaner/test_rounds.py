@@ -35,14 +35,14 @@ def test_superseded_records_go_and_all_others_stay() -> None:
     for number in range(10):
         compacted.put((f"k{number % 4}", f"v{number}"), (f"once-{number}", "x"))
     compacted.seal()
-    before, size = compacted.pairs(), compacted.log.size_bytes
+    before, size = compacted.pairs(), compacted.log.reader.size_bytes
     report = compacted.clean()
     assert newest(compacted.pairs()) == newest(before)
     assert compacted.offsets() == [1, 3, 5, 7, 9, 11, *range(12, 20)]
     assert (report.first_dirty_offset, report.end_offset) == (0, 20)
-    assert (report.bytes_before, report.bytes_after) == (size, compacted.log.size_bytes)
+    assert (report.bytes_before, report.bytes_after) == (size, compacted.log.reader.size_bytes)
     assert (report.records_read, report.records_kept, report.keys_count) == (20, 14, 14)
-    compacted.log.check_invariants()
+    compacted.log.maintenance.check_invariants()
     assert "14 of 20 records stay" in str(report)
 
 
@@ -101,7 +101,7 @@ def test_batches_stay_in_the_codec_they_came_in(codec: Codec) -> None:
     compacted.put(*((f"k{number % 7}", "x" * 100) for number in range(20)), codec=codec)
     compacted.clean()
     assert compacted.offsets() == list(range(13, 20))
-    data = compacted.log.read(0, max_bytes=1 << 20)
+    data = compacted.log.reader.read(0, max_bytes=1 << 20)
     assert data is not None
     assert BatchView(data.data).header.codec is codec
 
@@ -198,7 +198,7 @@ def test_a_preallocated_output_is_as_long_as_its_content() -> None:
     compacted = Compacted(overrides={"preallocate": "true", "segment.bytes": 4096})
     compacted.put(("a", "1"), ("a", "2"))
     compacted.clean()
-    assert len(compacted.file(0, ".log")) == compacted.log.segments[0].size_bytes < 200
+    assert len(compacted.file(0, ".log")) == compacted.log.reader.segments[0].size_bytes < 200
 
 
 def test_the_output_is_as_old_as_its_sources() -> None:
@@ -206,10 +206,10 @@ def test_the_output_is_as_old_as_its_sources() -> None:
     compacted = Compacted()
     compacted.put(("a", "1"), ("a", "2"))
     compacted.seal()
-    modified_ms = compacted.log.segments[0].modified_ms
+    modified_ms = compacted.log.reader.segments[0].modified_ms
     compacted.world.clock.advance(5000)
     compacted.clean()
-    assert compacted.log.segments[0].modified_ms == modified_ms
+    assert compacted.log.reader.segments[0].modified_ms == modified_ms
 
 
 def test_indexes_of_the_output_are_as_dense_as_the_topic_wants() -> None:
@@ -219,9 +219,9 @@ def test_indexes_of_the_output_are_as_dense_as_the_topic_wants() -> None:
         compacted.put((f"k{number}", "x"))
         compacted.seal()
     compacted.clean()
-    compacted.log.update_config(compacted.log.config)
-    index = list(compacted.log.segments[0].indexes.offset.entries())
-    positions = dict(compacted.log.segments[0].headers())
+    compacted.log.maintenance.update_config(compacted.log.config)
+    index = list(compacted.log.reader.segments[0].indexes.offset.entries())
+    positions = dict(compacted.log.reader.segments[0].headers())
     assert len(index) == 7, "the time index keeps a slot for its last entry"
     assert [positions[entry.position].last_offset for entry in index] == [
         entry.offset for entry in index
@@ -238,8 +238,8 @@ def test_a_group_that_is_too_wide_is_refused() -> None:
     far = 2**31 + 5
     compacted.log.append(keyed(("b", "1"), base_offset=far), origin=AppendOrigin.REPLICATION)
     compacted.seal()
-    group = compacted.log.segments[:2]
-    compaction = compacted.log.compaction()
+    group = compacted.log.reader.segments[:2]
+    compaction = compacted.log.maintenance.compaction()
     keep_all = BatchFilter(
         Round(now_ms=0, delete_retention_ms=0, end_offset=far + 1, limit_bytes=1 << 20),
         OffsetMap(SLOT_BYTES),
@@ -379,7 +379,7 @@ def test_the_only_marker_of_a_producer_becomes_an_empty_batch() -> None:
         compacted.clean()
         compacted.world.clock.advance(1)
     assert compacted.batches()[0] == (0, 0, 0)
-    assert [entry.producer_epoch for entry in compacted.log.producers()] == [3]
+    assert [entry.producer_epoch for entry in compacted.log.producers.active()] == [3]
 
 
 def test_aborted_data_goes_in_several_rounds_of_a_small_map() -> None:
@@ -415,7 +415,7 @@ def damaged(position: int) -> Compacted:
     for number in range(3):
         compacted.put(("key", f"value-{number}"))
     compacted.seal()
-    inode = compacted.world.disk._inode(compacted.log.segments[0].records.path)  # noqa: SLF001 - damage
+    inode = compacted.world.disk._inode(compacted.log.reader.segments[0].records.path)  # noqa: SLF001 - damage
     inode.content[position] ^= 0x40
     return compacted
 

@@ -19,7 +19,7 @@ def of_segments(*batches: int, **overrides: object) -> Compacted:
             compacted.log.roll()
         for number in range(count):
             compacted.put((f"key-{number}", "value"), timestamp=START_MS + index * 1000)
-    compacted.log.commit()
+    compacted.log.durability.commit()
     return compacted
 
 
@@ -29,7 +29,7 @@ def test_everything_sealed_and_committed_is_cleanable() -> None:
     (CM.testCleanableOffsetsForNone, CL.testLogToClean, CL.testLogToCleanWithUncleanableSection)
     """
     compacted = of_segments(3, 2, 1)
-    batch_bytes = compacted.log.segments[2].size_bytes
+    batch_bytes = compacted.log.reader.segments[2].size_bytes
     dirty = compacted.dirty(first_dirty=3)
     assert (dirty.first_dirty_offset, dirty.first_uncleanable_offset) == (3, 5)
     assert (dirty.clean_bytes, dirty.cleanable_bytes) == (3 * batch_bytes, 2 * batch_bytes)
@@ -50,14 +50,14 @@ def test_nothing_above_the_high_watermark_is_cleanable() -> None:
     """
     compacted = Compacted()
     compacted.put(("a", "1"))
-    compacted.log.commit()
+    compacted.log.durability.commit()
     compacted.put(("a", "2"))
     compacted.log.roll()
     compacted.put(("a", "3"))
     dirty = compacted.dirty()
     assert compacted.log.watermarks.high_watermark == 1
     assert (dirty.first_uncleanable_offset, dirty.cleanable_bytes) == (0, 0)
-    compacted.log.commit()
+    compacted.log.durability.commit()
     assert compacted.dirty().first_uncleanable_offset == 2
 
 
@@ -129,7 +129,11 @@ def test_an_empty_segment_has_waited_for_nothing() -> None:
     compacted.put(("key-0", "new"), ("key-1", "new"), timestamp=START_MS + 3_000_000)
     compacted.clean()
     compacted.world.clock.advance(61_000)
-    assert [segment.size_bytes > 0 for segment in compacted.log.segments] == [False, True, False]
+    assert [segment.size_bytes > 0 for segment in compacted.log.reader.segments] == [
+        False,
+        True,
+        False,
+    ]
     assert compacted.dirty().overdue_ms == 0
 
 
@@ -165,7 +169,7 @@ def test_groups_are_bounded_by_the_size_of_a_segment() -> None:
     (CL.testSegmentGrouping)
     """
     compacted = of_segments(1, 1, 1, 1, 1)
-    sealed = compacted.log.segments[:-1]
+    sealed = compacted.log.reader.segments[:-1]
     size = sealed[0].size_bytes
     for limit, expected in (
         (2 * size, [[0, 1], [2, 3]]),
@@ -181,7 +185,7 @@ def test_groups_are_bounded_by_the_size_of_a_segment() -> None:
 def test_groups_are_bounded_by_the_size_of_an_index(index_bytes: int) -> None:
     """Of the offset index, 8 bytes an entry, and of the time index, 12 bytes an entry."""
     compacted = of_segments(9, 9, 9, 9)
-    sealed = compacted.log.segments[:-1]
+    sealed = compacted.log.reader.segments[:-1]
     entries = {len(list(segment.indexes.time.entries())) for segment in sealed}
     assert entries == {1}, "each segment ends with one entry"
     per_group = index_bytes // 12
@@ -197,7 +201,7 @@ def test_groups_are_bounded_by_31_bits_of_offsets() -> None:
     (CL.testSegmentGroupingWithSparseOffsetsAndEmptySegments)
     """
     compacted = of_segments(1, 1, 1)
-    first, second = compacted.log.segments[:2]
+    first, second = compacted.log.reader.segments[:2]
     far = first.base_offset + 2**31
     assert sizes(grouped([first, second], with_config(), far)) == [[0, 1]]
     assert sizes(grouped([first, second], with_config(), far + 1)) == [[0], [1]]

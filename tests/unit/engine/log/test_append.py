@@ -51,7 +51,7 @@ def test_offsets_are_assigned_from_the_end() -> None:
     assert [answer.base_offset for answer in answers] == [0, 3, 6, 9]
     assert [answer.last_offset for answer in answers] == [2, 5, 8, 11]
     assert {answer.records_count for answer in answers} == {3}
-    assert log.segments_count > 1
+    assert log.reader.segments_count > 1
     assert answers[-1].watermarks == log.watermarks
     assert log.watermarks.log_end_offset == 12
 
@@ -61,7 +61,7 @@ def test_an_append_moves_the_end_and_nothing_else() -> None:
     log = opened()
     log.append(new_batch(2))
     assert (log.watermarks.high_watermark, log.watermarks.log_end_offset) == (0, 2)
-    assert (log.recovery_point, log.watermarks.log_end_offset) == (0, 2)
+    assert (log.durability.recovery_point, log.watermarks.log_end_offset) == (0, 2)
 
 
 def test_offset_and_epoch_are_stamped_in_place() -> None:
@@ -73,7 +73,7 @@ def test_offset_and_epoch_are_stamped_in_place() -> None:
     fill(log, batches=2)
     data = new_batch(1)
     log.append(data)
-    log.commit()
+    log.durability.commit()
     assert int.from_bytes(data[:8], "big") == 2
     assert [header.leader_epoch for header in read_headers(log)] == [0, 0, 0]
     assert read_headers(log)[2].crc == int.from_bytes(data[17:21], "big")
@@ -86,7 +86,7 @@ def test_a_buffer_that_cannot_be_written_is_copied() -> None:
     data = bytes(new_batch())
     log.append(data)
     log.append(memoryview(data))
-    log.commit()
+    log.durability.commit()
     assert int.from_bytes(data[:8], "big") == 0
     assert [header.base_offset for header in read_headers(log)] == [0, 1, 2]
 
@@ -101,7 +101,7 @@ def test_every_codec_is_taken_and_read_back(codec: Codec) -> None:
         (START_MS - 5, b"", b"", ()),
     ]
     log.append(build_batch(records, codec=codec))
-    log.commit()
+    log.durability.commit()
     found = read_records(log)
     assert [(r.timestamp, r.key, r.value, tuple(r.headers)) for r in found] == records
     assert read_headers(log)[0].codec is codec
@@ -111,7 +111,7 @@ def test_records_without_time_are_accepted() -> None:
     """A time of -1 says that there is none (UL.testAppendWithNoTimestamp)."""
     log = opened()
     assert log.append(new_batch(timestamp=-1)).timestamp == -1
-    log.commit()
+    log.durability.commit()
     assert read_records(log)[0].timestamp == -1
 
 
@@ -119,7 +119,7 @@ def test_a_null_value_stays_null() -> None:
     """Nothing is made of nothing (UL.testAppendMessageWithNullPayload)."""
     log = opened()
     log.append(build_batch([(START_MS, b"k", None, ())]))
-    log.commit()
+    log.durability.commit()
     assert read_records(log)[0].value is None
 
 
@@ -132,8 +132,8 @@ def test_the_topics_codec_is_enforced(stored: str) -> None:
     payload = bytes(same[HEADER_BYTES:])
     log.append(same)
     log.append(values_of([b"other" * 30] * 3, codec=Codec.LZ4))
-    log.commit()
-    fetched = log.read(0, max_bytes=1)
+    log.durability.commit()
+    fetched = log.reader.read(0, max_bytes=1)
     assert fetched is not None
     assert bytes(fetched.data[HEADER_BYTES:]) == payload
     assert {header.codec for header in read_headers(log)} == {codec}
@@ -177,10 +177,10 @@ def test_what_a_client_may_not_append(data: bytes, error: type[EngineError]) -> 
     """
     log = opened()
     fill(log, batches=1)
-    before = log.watermarks, log.size_bytes, log.tag
+    before = log.watermarks, log.reader.size_bytes, log.reader.tag
     with pytest.raises(error):
         log.append(data)
-    assert (log.watermarks, log.size_bytes, log.tag) == before
+    assert (log.watermarks, log.reader.size_bytes, log.reader.tag) == before
 
 
 def test_batches_over_a_limit_are_refused() -> None:
@@ -231,7 +231,7 @@ def test_several_batches_go_in_together_or_not_at_all() -> None:
     with pytest.raises(CorruptBatch):
         log.append(new_batch() + bad)
     assert log.watermarks.log_end_offset == 5
-    log.commit()
+    log.durability.commit()
     assert [header.base_offset for header in read_headers(log)] == [0, 2]
 
 
@@ -302,7 +302,7 @@ def test_several_batches_of_our_own_are_judged_as_one_is() -> None:
     log.append(
         new_batch() + new_batch(producer_id=1, producer_epoch=0, base_sequence=1), checked=True
     )
-    assert [entry.last_sequence for entry in log.producers()] == [1]
+    assert [entry.last_sequence for entry in log.producers.active()] == [1]
     assert list(log.append(produced, checked=True).one_by_one()) == []
 
 
@@ -316,11 +316,11 @@ def test_a_follower_keeps_offsets_and_epochs() -> None:
     later[12:16] = (4).to_bytes(4, "big")
     log.append(first, origin=FOLLOWER)
     log.append(later, origin=FOLLOWER)
-    log.commit()
+    log.durability.commit()
     assert [header.base_offset for header in read_headers(log)] == [3, 10]
-    assert log.leader_epoch == 4
+    assert log.reader.leader_epoch == 4
     log.append(new_batch())
-    log.commit()
+    log.durability.commit()
     assert read_headers(log)[-1].leader_epoch == 4
 
 
@@ -380,19 +380,25 @@ def test_a_tag_tells_every_state_of_the_end() -> None:
     """It changes with every append, and survives a restart."""
     world = World()
     log = world.open_log(CONFIG)
-    tags = [log.tag, *(log.append(new_batch()).tag for _ in range(3))]
+    tags = [log.reader.tag, *(log.append(new_batch()).tag for _ in range(3))]
     assert len(set(tags)) == 4
-    log.commit()
+    log.durability.commit()
     log.close()
     world.restart(power_cut=False)
-    assert world.open_log(CONFIG, was_clean=True).tag == tags[-1]
+    assert world.open_log(CONFIG, was_clean=True).reader.tag == tags[-1]
 
 
 def test_a_closed_log_takes_nothing() -> None:
     """After close every write is refused (UL.testLogRollAfterLogHandlerClosed)."""
     log = opened()
     log.close()
-    for refused in (lambda: append_values(log, b"x"), log.roll, log.commit, log.flush, log.close):
+    for refused in (
+        lambda: append_values(log, b"x"),
+        log.roll,
+        log.durability.commit,
+        log.durability.flush,
+        log.close,
+    ):
         with pytest.raises(StorageOffline, match="closed"):
             refused()
 
@@ -404,7 +410,7 @@ def test_the_first_append_begins_an_epoch() -> None:
     fill(log, batches=2)
     content = world.disk.read_bytes(log.directory / "leader-epoch-checkpoint")
     assert content == b"0\n1\n0 0\n"
-    assert log.log_id == f"{log.topic_id}.0"
+    assert log.reader.log_id == f"{log.topic_id}.0"
 
 
 def test_a_new_configuration_is_used_from_the_next_append_on() -> None:
@@ -412,7 +418,7 @@ def test_a_new_configuration_is_used_from_the_next_append_on() -> None:
     log = opened()
     log.append(new_batch())
     changed: LogConfig = dataclasses.replace(CONFIG, max_message_bytes=10)
-    log.update_config(changed)
+    log.maintenance.update_config(changed)
     assert log.config is changed
     with pytest.raises(TooLarge):
         log.append(new_batch())

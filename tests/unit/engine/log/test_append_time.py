@@ -24,7 +24,7 @@ def test_append_time_is_stamped() -> None:
         answer = log.append(values_of([b"a", b"b"], timestamp=5, codec=codec))
         assert answer.timestamp == world.clock.now_ms()
         world.clock.advance(1_000)
-    log.commit()
+    log.durability.commit()
     assert [record.timestamp for record in read_records(log)] == [START_MS] * 2 + [
         START_MS + 1_000
     ] * 2
@@ -57,7 +57,7 @@ def test_a_marker_has_the_append_time_too() -> None:
     )
     assert log.append(marker, origin=AppendOrigin.COORDINATOR).timestamp == world.clock.now_ms()
     assert log.append(batch_at(1), origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     assert [header.timestamp_type for header in read_headers(log)] == [
         TimestampType.LOG_APPEND_TIME,
         TimestampType.CREATE_TIME,
@@ -81,8 +81,8 @@ def test_append_times_do_not_go_back_where_an_append_overtakes_another(
 
     monkeypatch.setattr("engine.log.log.analyse", analysed_slowly)
     assert log.append(values_of([b"large"] * 2, timestamp=5)).timestamp == START_MS + 1_000
-    log.commit()
+    log.durability.commit()
     records = read_records(log)
     assert [record.value for record in records] == [b"overtakes", b"large", b"large"]
     assert [record.timestamp for record in records] == [START_MS + 1_000] * 3
-    assert log.segments[0].maximum == TimestampOffset(START_MS + 1_000, 0)
+    assert log.reader.segments[0].maximum == TimestampOffset(START_MS + 1_000, 0)

@@ -27,7 +27,7 @@ def test_batches_of_our_own_are_told_one_by_one(timestamp_type: str) -> None:
         assert one.tag == expected.tag
     assert (appended.base_offset, appended.last_offset, appended.records_count) == (0, 5, 6)
     assert appended.timestamp == max(one.timestamp for one in told)
-    assert together.tag == alone.tag
+    assert together.reader.tag == alone.reader.tag
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
@@ -47,6 +47,6 @@ def test_a_batch_is_shared_out_to_those_whose_records_it_has(timestamp_type: str
     expected = [appended.timestamp if is_stamped else time for _, time in shares]
     assert [one.timestamp for one in told] == expected
     assert {one.watermarks for one in told} == {appended.watermarks}
-    assert told[-1].tag == log.tag
+    assert told[-1].tag == log.reader.tag
     assert [one.tag.log_end_offset for one in told] == [6, 7, 10]
     assert not any(one.is_duplicate for one in told)

@@ -21,11 +21,15 @@ def ready(world: World) -> Log:
 
 def is_done_at_once(log: Log, batch: bytearray = BATCH) -> bool:
     """Try it; what would wait must have changed nothing, and is done by who may wait."""
-    before = (log.watermarks.log_end_offset, log.segments_count, log.size_bytes)
+    before = (log.watermarks.log_end_offset, log.reader.segments_count, log.reader.size_bytes)
     try:
         log.append(bytearray(batch), at_once=True)
     except WouldWait:
-        assert (log.watermarks.log_end_offset, log.segments_count, log.size_bytes) == before
+        assert (
+            log.watermarks.log_end_offset,
+            log.reader.segments_count,
+            log.reader.size_bytes,
+        ) == before
         log.append(bytearray(batch))
         return False
     return True
@@ -40,7 +44,7 @@ def test_the_first_append_is_more_than_a_write() -> None:
 def test_what_has_no_room_rolls() -> None:
     """The bytes that fit go into the active segment, one more does not."""
     log = ready(World())
-    room_bytes = 10_000 - log.size_bytes
+    room_bytes = 10_000 - log.reader.size_bytes
     batches = (new_batch(1, value=b"x" * size) for size in range(room_bytes - 100, room_bytes))
     fitting = next(batch for batch in batches if len(batch) == room_bytes)
     assert [is_done_at_once(log, fitting), is_done_at_once(log)] == [True, False]
@@ -58,7 +62,7 @@ def test_a_record_of_the_far_future_rolls() -> None:
     world = World()
     log = ready(world)
     future = new_batch(1, timestamp=world.clock.now_ms() + 10_000)
-    assert [is_done_at_once(log, future), log.segments_count] == [False, 2]
+    assert [is_done_at_once(log, future), log.reader.segments_count] == [False, 2]
 
 
 def test_a_segment_that_was_found_is_looked_at_first() -> None:
@@ -75,7 +79,7 @@ def test_a_lock_that_others_hold_is_not_waited_for() -> None:
     entered, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with log._lock:  # noqa: SLF001 - as a truncation holds it
+        with log._core.lock:  # noqa: SLF001 - as a truncation holds it
             entered.set()
             assert over.wait(60)
 
@@ -93,8 +97,8 @@ def test_a_read_that_must_not_wait_opens_no_index() -> None:
     """The segment that an append has rolled to has none open, until somebody may wait for that."""
     log = ready(World())
     log.append(new_batch(1, value=b"x" * 9_900))
-    log.commit()
-    assert log.segments_count == 2
-    assert log.read(1, max_bytes=1, cached_only=True) is None
-    assert log.read(1, max_bytes=1) is not None
-    assert log.read(1, max_bytes=1, cached_only=True) is not None
+    log.durability.commit()
+    assert log.reader.segments_count == 2
+    assert log.reader.read(1, max_bytes=1, cached_only=True) is None
+    assert log.reader.read(1, max_bytes=1) is not None
+    assert log.reader.read(1, max_bytes=1, cached_only=True) is not None

@@ -51,7 +51,7 @@ class Writer:
 
     def restart(self) -> Log:
         """Stop cleanly and open the log again."""
-        self.log.flush()
+        self.log.durability.flush()
         self.log.close()
         self.world.restart(power_cut=False)
         end = self.log.watermarks.log_end_offset
@@ -61,7 +61,7 @@ class Writer:
 
 def unproven(log: Log) -> list[int]:
     """The segments whose index of aborted transactions nobody has checked."""
-    return [one.base_offset for one in log.segments if one.proofs.unproven_aborts_bytes]
+    return [one.base_offset for one in log.reader.segments if one.proofs.unproven_aborts_bytes]
 
 
 def offsets(data: bytes | memoryview | bytearray) -> list[int]:
@@ -88,13 +88,13 @@ def interleaved() -> Writer:
     writer.log.append(new_batch())
     writer.log.roll()
     writer.log.append(new_batch(2))
-    writer.log.commit()
+    writer.log.durability.commit()
     return writer
 
 
 def at_once(log: Log, offset: int, isolation: FetchIsolation = COMMITTED) -> list[int] | None:
     """What a read of one batch finds that must not wait for the disk."""
-    fetched = log.read(offset, max_bytes=1, isolation=isolation, cached_only=True)
+    fetched = log.reader.read(offset, max_bytes=1, isolation=isolation, cached_only=True)
     return None if fetched is None else offsets(fetched.data)
 
 
@@ -102,13 +102,13 @@ def test_a_read_that_must_not_wait_checks_no_index() -> None:
     """On the event loop, an index that has to be read is left to a worker thread."""
     log = interleaved().restart()
     for offset in (0, 3, 8):
-        log.read(offset, max_bytes=1)  # from now on the batches are at hand
+        log.reader.read(offset, max_bytes=1)  # from now on the batches are at hand
         assert at_once(log, offset, FetchIsolation.HIGH_WATERMARK) == [offset]
     assert at_once(log, 8) == [8], "without transactions there is nothing to look for"
     assert at_once(log, 0) is None
     assert unproven(log) == [0, 2, 4, 6, 8]
     for offset in (0, 3):
-        log.read(offset, max_bytes=1, isolation=COMMITTED)
+        log.reader.read(offset, max_bytes=1, isolation=COMMITTED)
     assert at_once(log, 0) == [0]
     assert at_once(log, 3) is None, "its abort is in a file"
 
@@ -116,15 +116,15 @@ def test_a_read_that_must_not_wait_checks_no_index() -> None:
 def test_a_read_checks_the_indexes_as_far_as_the_markers_that_it_needs() -> None:
     """P's transaction ends in the third segment; the others are not touched for it."""
     log = interleaved().restart()
-    fetched = log.read(0, max_bytes=1, isolation=COMMITTED)
+    fetched = log.reader.read(0, max_bytes=1, isolation=COMMITTED)
     assert fetched is not None
     assert offsets(fetched.data) == [0]
     assert unproven(log) == [6, 8]
-    fetched = log.read(2, max_bytes=1, isolation=COMMITTED)
+    fetched = log.reader.read(2, max_bytes=1, isolation=COMMITTED)
     assert fetched is not None
     assert offsets(fetched.data) == [2]
     assert unproven(log) == [6, 8]
-    fetched = log.read(3, max_bytes=1, isolation=COMMITTED)
+    fetched = log.reader.read(3, max_bytes=1, isolation=COMMITTED)
     assert fetched is not None
     assert (offsets(fetched.data), fetched.next_offset) == ([], 4)
     assert unproven(log) == [8]
@@ -133,7 +133,7 @@ def test_a_read_checks_the_indexes_as_far_as_the_markers_that_it_needs() -> None
 def test_a_read_with_the_markers_in_it_checks_no_index() -> None:
     """What was aborted is told by the markers themselves."""
     log = interleaved().restart()
-    fetched = log.read(0, max_bytes=1 << 20, isolation=COMMITTED, cached_only=False)
+    fetched = log.reader.read(0, max_bytes=1 << 20, isolation=COMMITTED, cached_only=False)
     assert fetched is not None
     assert offsets(fetched.data) == [0, 2, 5, 7, 8]
     assert unproven(log) == [0, 2, 4, 6, 8]
@@ -145,7 +145,7 @@ def test_committed_reads_agree_whatever_they_are_cut_into(max_bytes: int) -> Non
     log = interleaved().restart()
     found, offset = [], 0
     while offset < 10:
-        fetched = log.read(offset, max_bytes=max_bytes, isolation=COMMITTED)
+        fetched = log.reader.read(offset, max_bytes=max_bytes, isolation=COMMITTED)
         assert fetched is not None
         found += offsets(fetched.data)
         offset = fetched.next_offset
@@ -168,14 +168,14 @@ def test_a_read_that_needs_many_indexes_comes_again() -> None:
         writer.log.roll()
         writer.log.append(new_batch())
     writer.end(P, ControlType.ABORT)
-    writer.log.commit()
+    writer.log.durability.commit()
     log = writer.restart()
     for left in (4, 3, 2, 1):
         with pytest.raises(Overloaded) as refused:
-            log.read(0, max_bytes=1, isolation=COMMITTED)
+            log.reader.read(0, max_bytes=1, isolation=COMMITTED)
         assert refused.value.facts()["limit"] == "max_index_check_bytes"
         assert len(unproven(log)) == left
-    fetched = log.read(0, max_bytes=1, isolation=COMMITTED)
+    fetched = log.reader.read(0, max_bytes=1, isolation=COMMITTED)
     assert fetched is not None
     assert (offsets(fetched.data), fetched.next_offset) == ([], 1)
 
@@ -186,15 +186,15 @@ def test_a_marker_that_was_cut_off_is_not_remembered() -> None:
     writer.write(P)
     writer.log.append(new_batch())
     writer.end(P, ControlType.COMMIT)
-    writer.log.commit()
+    writer.log.durability.commit()
     log = writer.restart()
-    assert log.read(0, max_bytes=1, isolation=COMMITTED) is not None
+    assert log.reader.read(0, max_bytes=1, isolation=COMMITTED) is not None
     assert not unproven(log)
     log.truncate_to(2)
     log.roll()
     writer.end(P, ControlType.ABORT)
-    log.commit()
-    fetched = log.read(0, max_bytes=1, isolation=COMMITTED)
+    log.durability.commit()
+    fetched = log.reader.read(0, max_bytes=1, isolation=COMMITTED)
     assert fetched is not None
     assert (offsets(fetched.data), fetched.next_offset) == ([], 1)
 
@@ -202,7 +202,7 @@ def test_a_marker_that_was_cut_off_is_not_remembered() -> None:
 def test_a_segment_remembers_the_markers_of_so_many_producers() -> None:
     """With more of them, a search goes on into the next segment: slower, and as right."""
     log = interleaved().restart()
-    proofs = log.segments[0].proofs
+    proofs = log.reader.segments[0].proofs
     proofs.trust_aborts(proofs.cuts, dict.fromkeys(range(REMEMBERED_MARKERS + 1), 5))
     assert not proofs.last_markers
     proofs.trust_aborts(proofs.cuts, dict.fromkeys(range(REMEMBERED_MARKERS), 5))
@@ -211,7 +211,7 @@ def test_a_segment_remembers_the_markers_of_so_many_producers() -> None:
 
 def test_an_index_is_checked_once() -> None:
     """The second look does not even wait for who may be checking."""
-    segment = interleaved().restart().segments[0]
+    segment = interleaved().restart().reader.segments[0]
     ensure_aborts_known(segment)
     assert segment.proofs.unproven_aborts_bytes == 0
     with segment.proofs.proving:
@@ -220,7 +220,7 @@ def test_an_index_is_checked_once() -> None:
 
 def test_an_index_that_another_reader_has_just_checked_is_not_checked_again() -> None:
     """Whoever waited for the check takes its result."""
-    segment = interleaved().restart().segments[0]
+    segment = interleaved().restart().reader.segments[0]
 
     class CheckedMeanwhile:
         def __enter__(self) -> None:

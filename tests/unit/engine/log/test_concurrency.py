@@ -70,7 +70,7 @@ class Reader:
 
     def __call__(self) -> None:
         try:
-            fetched = self._log.read(self.offset, max_bytes=self._max_bytes)
+            fetched = self._log.reader.read(self.offset, max_bytes=self._max_bytes)
         except OffsetBelowLogStart:
             self.offset = self._log.watermarks.log_start_offset
             return
@@ -88,9 +88,9 @@ class Reader:
             self._look_up()
 
     def _look_up(self) -> None:
-        newest = self._log.max_timestamp()
+        newest = self._log.reader.max_timestamp()
         assert newest is None or newest.offset < self._log.watermarks.high_watermark
-        for segment in self._log.segments_info():
+        for segment in self._log.reader.segments_info():
             assert segment.base_offset <= segment.next_offset
 
 
@@ -119,21 +119,21 @@ def test_everybody_at_once_finds_every_record(tmp_path: Path) -> None:
     readers = [Reader(log, max_bytes) for max_bytes in (1, 3_000, ALL_BYTES)]
     for reader in readers:
         crew.add(reader)
-    crew.add(log.commit)
+    crew.add(log.durability.commit)
     crew.add(log.roll)
     crew.add(world.scheduler.run_due)
-    crew.add(log.run_retention)
-    crew.add(log.check_invariants)
+    crew.add(log.maintenance.run_retention)
+    crew.add(log.maintenance.check_invariants)
     crew.run()
-    log.commit()
+    log.durability.commit()
     end_offset = log.watermarks.log_end_offset
     for reader in readers:
         while reader.offset < end_offset:
             reader()
     assert end_offset > 100
     assert min(reader.records for reader in readers) > 0
-    log.flush()
+    log.durability.flush()
     log.close()
     again = open_log(tmp_path, World())
-    again.check_invariants()
+    again.maintenance.check_invariants()
     assert again.watermarks.log_end_offset == end_offset

@@ -33,10 +33,10 @@ def content(
     log: Log, base_offset: int = 0, kind: FileKind = FileKind.LOG, *, step: int = 500
 ) -> bytes:
     """A file as it is shown, read from its first byte to its last."""
-    file = log.open_file(base_offset, kind)
+    file = log.reader.open_file(base_offset, kind)
     data = b""
     while len(data) < file.size_bytes:
-        data += log.read_file(file, len(data), step)
+        data += log.reader.read_file(file, len(data), step)
     return data
 
 
@@ -49,7 +49,7 @@ def world() -> World:
 def log(world: World) -> Log:
     log = world.open_log(CONFIG)
     fill_segments(log, 40, 20)
-    log.commit()
+    log.durability.commit()
     return log
 
 
@@ -73,7 +73,7 @@ def test_the_active_segment_is_shown_as_far_as_it_is_committed(log: Log, world: 
     assert max(positions) < len(log_bytes)
     offsets = [40 + entry[1] for entry in TIME_ENTRY.iter_unpack(shown[FileKind.TIME_INDEX])]
     assert all(offset < 60 for offset in offsets)
-    log.commit()
+    log.durability.commit()
     assert len(content(log, 40)) == world.disk.size_bytes(log_path(40))
     assert len(content(log, 40, FileKind.OFFSET_INDEX)) > len(shown[FileKind.OFFSET_INDEX])
 
@@ -82,8 +82,8 @@ def test_a_segment_above_the_high_watermark_is_shown_empty(log: Log) -> None:
     """Its name is known before its content is on disk."""
     log.roll()
     fill(log, batches=2, first=60)
-    assert log.open_file(60, FileKind.LOG).size_bytes == 0
-    assert log.open_file(60, FileKind.OFFSET_INDEX).size_bytes == 0
+    assert log.reader.open_file(60, FileKind.LOG).size_bytes == 0
+    assert log.reader.open_file(60, FileKind.OFFSET_INDEX).size_bytes == 0
 
 
 @given(st.integers(0, 4000), st.integers(1, 2000))
@@ -92,11 +92,11 @@ def test_any_part_of_a_log_file_is_that_part(position: int, max_bytes: int) -> N
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=30, records=2)
-    log.commit()
+    log.durability.commit()
     stored = world.disk.read_bytes(log_path())
-    file = log.open_file(0, FileKind.LOG)
+    file = log.reader.open_file(0, FileKind.LOG)
     position %= file.size_bytes
-    data = bytes(log.read_file(file, position, max_bytes))
+    data = bytes(log.reader.read_file(file, position, max_bytes))
     batch_bytes = len(stored) // 30
     assert 0 < len(data) <= max(max_bytes, batch_bytes)
     assert stored[position : position + len(data)] == data
@@ -107,7 +107,7 @@ def test_any_part_of_a_log_file_is_that_part(position: int, max_bytes: int) -> N
 def test_only_the_base_offset_names_a_segment(log: Log, base_offset: int) -> None:
     """An offset inside a segment, or behind all of them, is none."""
     with pytest.raises(SegmentNotFound):
-        log.open_file(base_offset, FileKind.LOG)
+        log.reader.open_file(base_offset, FileKind.LOG)
 
 
 def test_a_segment_given_up_is_not_shown(log: Log) -> None:
@@ -116,7 +116,7 @@ def test_a_segment_given_up_is_not_shown(log: Log) -> None:
     assert content(log, 0)
     log.delete_records(40)
     with pytest.raises(SegmentNotFound):
-        log.open_file(0, FileKind.LOG)
+        log.reader.open_file(0, FileKind.LOG)
     assert content(log, 40)
 
 
@@ -124,9 +124,9 @@ def test_aborted_transactions_are_shown_when_their_marker_is(world: World) -> No
     """The index of transactions is missing where none was aborted, and ends at the mark."""
     log = world.open_log(CONFIG)
     fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     with pytest.raises(SegmentNotFound, match="none was aborted"):
-        log.open_file(0, FileKind.TRANSACTION_INDEX)
+        log.reader.open_file(0, FileKind.TRANSACTION_INDEX)
     for producer_id in (7, 8):
         options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
         log.append(values_of([b"v"], is_transactional=True, **options))
@@ -139,7 +139,7 @@ def test_aborted_transactions_are_shown_when_their_marker_is(world: World) -> No
         )
         log.append(marker, origin=AppendOrigin.COORDINATOR)
         if producer_id == 7:
-            log.commit()
+            log.durability.commit()
     shown = list(ABORTED_ENTRY.iter_unpack(content(log, kind=FileKind.TRANSACTION_INDEX)))
     assert [entry[1] for entry in shown] == [7]
 
@@ -148,31 +148,31 @@ def test_a_removed_segment_is_read_to_its_end(world: World) -> None:
     """Retention takes the names of the files; whoever has one open reads on."""
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 20, 3)
-    log.commit()
+    log.durability.commit()
     stored = world.disk.read_bytes(log_path())
-    file = log.open_file(0, FileKind.LOG)
-    first = bytes(log.read_file(file, 0, 300))
-    log.run_retention()
+    file = log.reader.open_file(0, FileKind.LOG)
+    first = bytes(log.reader.read_file(file, 0, 300))
+    log.maintenance.run_retention()
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
-    rest = bytes(log.read_file(file, len(first), ALL_BYTES))
+    rest = bytes(log.reader.read_file(file, len(first), ALL_BYTES))
     assert first + rest == stored
     with pytest.raises(SegmentNotFound):
-        log.open_file(0, FileKind.LOG)
+        log.reader.open_file(0, FileKind.LOG)
 
 
 def test_a_segment_that_rests_when_it_is_removed_is_not_found(world: World) -> None:
     """Nothing held its file open, and the log itself goes on: it used to be called closed."""
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 20, 3)
-    log.flush()
-    file = log.open_file(0, FileKind.LOG)
+    log.durability.flush()
+    file = log.reader.open_file(0, FileKind.LOG)
     file.segment.records.rest()
-    log.run_retention()
+    log.maintenance.run_retention()
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
     with pytest.raises(SegmentNotFound, match="removed"):
-        log.read_file(file, 0, 100)
+        log.reader.read_file(file, 0, 100)
     with pytest.raises(SegmentNotFound, match="removed"):
-        log.check_file(file, 0, 100)
+        log.reader.check_file(file, 0, 100)
     assert not world.health.is_offline
 
 
@@ -184,11 +184,11 @@ def test_a_compacted_segment_is_read_to_its_end_and_has_another_version() -> Non
     compacted.seal()
     log = compacted.log
     stored = content(log)
-    old = log.open_file(0, FileKind.LOG)
-    first = bytes(log.read_file(old, 0, 1))
+    old = log.reader.open_file(0, FileKind.LOG)
+    first = bytes(log.reader.read_file(old, 0, 1))
     compacted.cleaner.clean_now(log)
-    assert first + bytes(log.read_file(old, len(first), ALL_BYTES)) == stored
-    new = log.open_file(0, FileKind.LOG)
+    assert first + bytes(log.reader.read_file(old, len(first), ALL_BYTES)) == stored
+    new = log.reader.open_file(0, FileKind.LOG)
     assert new.version != old.version
     assert 0 < new.size_bytes < old.size_bytes
     compacted.close()
@@ -196,30 +196,30 @@ def test_a_compacted_segment_is_read_to_its_end_and_has_another_version() -> Non
 
 def test_a_cut_log_is_not_read_on(log: Log) -> None:
     """What came into the file behind the cut is another log: the reader of the old one ends."""
-    file = log.open_file(40, FileKind.LOG)
-    first = log.read_file(file, 0, 100)
+    file = log.reader.open_file(40, FileKind.LOG)
+    first = log.reader.read_file(file, 0, 100)
     log.truncate_to(50)
     fill(log, batches=30, first=900)
-    log.commit()
+    log.durability.commit()
     with pytest.raises(LogReplaced):
-        log.read_file(file, len(first), 100)
+        log.reader.read_file(file, len(first), 100)
     assert content(log, 40)
 
 
 def test_a_cut_under_a_read_is_no_damage(log: Log) -> None:
     """A file that is shorter because of a truncation is not reported as damaged."""
-    file = log.open_file(40, FileKind.LOG)
+    file = log.reader.open_file(40, FileKind.LOG)
     log.truncate_to(40)
     with pytest.raises(LogReplaced):
-        log.read_file(file, file.size_bytes - 10, 100)
+        log.reader.read_file(file, file.size_bytes - 10, 100)
 
 
 def test_a_closed_log_says_so(log: Log) -> None:
     """A download that a stop overtakes ends with a reason."""
-    file = log.open_file(0, FileKind.LOG)
+    file = log.reader.open_file(0, FileKind.LOG)
     log.close()
     with pytest.raises(StorageOffline):
-        log.read_file(file, 0, 100)
+        log.reader.read_file(file, 0, 100)
 
 
 def test_damage_is_not_shown(world: World) -> None:
@@ -228,26 +228,28 @@ def test_damage_is_not_shown(world: World) -> None:
     append_values(log, *[b"x" * 100] * 3)
     append_values(log, *[b"y" * 100] * 3)
     append_values(log, *[b"z" * 100] * 3)
-    log.commit()
+    log.durability.commit()
     log.close()
     world.restart(power_cut=False)
     stored = world.disk.read_bytes(log_path())
     rewrite(world.disk, log_path(), one_bit_flipped(stored))
     again = world.open_log(CONFIG, was_clean=True)
     batch_bytes = len(stored) // 3
-    file = again.open_file(0, FileKind.LOG)
-    assert bytes(again.read_file(file, 5, 1)) == stored[5:batch_bytes]
+    file = again.reader.open_file(0, FileKind.LOG)
+    assert bytes(again.reader.read_file(file, 5, 1)) == stored[5:batch_bytes]
     for position in (batch_bytes, 2 * batch_bytes - 1):
         with pytest.raises(StoredDataCorrupt):
-            again.read_file(file, position, 1)
-    assert bytes(again.read_file(file, 2 * batch_bytes + 7, 1)) == stored[2 * batch_bytes + 7 :]
+            again.reader.read_file(file, position, 1)
+    assert (
+        bytes(again.reader.read_file(file, 2 * batch_bytes + 7, 1)) == stored[2 * batch_bytes + 7 :]
+    )
 
 
 def test_an_index_that_leads_astray_is_mended(world: World) -> None:
     """A download finds its batches although the index on disk is wrong, as any read does."""
     log = world.open_log(CONFIG)
     fill(log, batches=60)
-    log.commit()
+    log.durability.commit()
     log.close()
     world.restart(power_cut=False)
     index = log_path(suffix=".index")
@@ -255,19 +257,19 @@ def test_an_index_that_leads_astray_is_mended(world: World) -> None:
     entries = list(OFFSET_ENTRY.iter_unpack(world.disk.read_bytes(index)))
     rewrite(world.disk, index, b"".join(OFFSET_ENTRY.pack(one, two + 1) for one, two in entries))
     again = world.open_log(CONFIG, was_clean=True)
-    file = again.open_file(0, FileKind.LOG)
+    file = again.reader.open_file(0, FileKind.LOG)
     position = len(stored) - 5
-    assert bytes(again.read_file(file, position, 10)) == stored[position:]
+    assert bytes(again.reader.read_file(file, position, 10)) == stored[position:]
 
 
 def test_the_version_changes_with_what_is_shown(log: Log) -> None:
     """Equal versions mean equal bytes; looking again does not change one."""
     kinds = (FileKind.LOG, *INDEXES)
-    before = [log.open_file(40, kind).version for kind in kinds]
-    assert [log.open_file(40, kind).version for kind in kinds] == before
+    before = [log.reader.open_file(40, kind).version for kind in kinds]
+    assert [log.reader.open_file(40, kind).version for kind in kinds] == before
     fill(log, batches=30, first=60)
-    log.commit()
-    after = [log.open_file(40, kind).version for kind in kinds]
+    log.durability.commit()
+    after = [log.reader.open_file(40, kind).version for kind in kinds]
     assert before[0] != after[0]
     assert before[1] != after[1]
-    assert log.open_file(0, FileKind.LOG).version != after[0]
+    assert log.reader.open_file(0, FileKind.LOG).version != after[0]

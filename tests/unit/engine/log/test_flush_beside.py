@@ -48,7 +48,7 @@ def test_a_commit_that_a_close_overtakes_says_so() -> None:
 
     world.disk.meanwhile = close_once
     with pytest.raises(StorageOffline, match="is closed"):
-        log.commit()
+        log.durability.commit()
 
 
 def test_a_flush_that_a_close_overtakes_says_so() -> None:
@@ -58,7 +58,7 @@ def test_a_flush_that_a_close_overtakes_says_so() -> None:
     log.append(new_batch())
     recorder.work = log.close
     with pytest.raises(StorageOffline, match="is closed"):
-        log.flush()
+        log.durability.flush()
 
 
 def test_a_scheduled_flush_that_a_close_overtakes_has_nothing_to_say() -> None:
@@ -91,8 +91,8 @@ def test_a_flush_passes_over_a_segment_that_retention_removes_meanwhile() -> Non
     world = World()
     log = world.open_log(with_config(file_delete_delay_ms=0))
     values = fill_segments(log, 2, 2, 1)
-    log.commit()
-    second = log.segments[1]
+    log.durability.commit()
+    second = log.reader.segments[1]
     second.indexes.sync()
     second.resting.allow(SealedFiles(limit=1))
 
@@ -100,11 +100,11 @@ def test_a_flush_passes_over_a_segment_that_retention_removes_meanwhile() -> Non
         if operation.name == "sync" and operation.path.suffix == ".index":
             world.disk.meanwhile = None
             log.delete_records(4)
-            assert [one.base_offset for one in log.run_retention()] == [0, 2]
+            assert [one.base_offset for one in log.maintenance.run_retention()] == [0, 2]
             world.scheduler.run_due()
 
     world.disk.meanwhile = remove_once
-    assert log.flush() == 5
+    assert log.durability.flush() == 5
     with pytest.raises(ValueError, match="is closed"):
         second.indexes.sync()
     assert read_values(log) == values[4:]
@@ -133,11 +133,11 @@ def test_a_flush_beside_a_truncation_and_a_move_leaves_the_directory_online() ->
         manager.move_partition(EVENTS, THERE if source == HERE else HERE)
 
     recorder.work = truncate_and_move
-    log.flush()
+    log.durability.flush()
     assert log.directory.parent != source
     assert not any(health.is_offline for health in manager.directories)
     log.append(new_batch())
-    assert log.commit() == 1
+    assert log.durability.commit() == 1
     manager.close()
 
 
@@ -179,11 +179,11 @@ def test_a_flush_that_a_move_overtakes_amid_its_indexes_is_done(nth: int) -> Non
                 scheduler.advance(log.config.file_delete_delay_ms)
 
     disk.meanwhile = move_once
-    assert log.flush() == 2
+    assert log.durability.flush() == 2
     assert log.directory.parent != source
     assert not any(health.is_offline for health in manager.directories)
     log.append(new_batch())
-    assert log.commit() == 3
+    assert log.durability.commit() == 3
     manager.close()
 
 
@@ -209,5 +209,5 @@ def test_a_commit_beside_a_roll_whose_sync_fails_shows_nothing() -> None:
 
     world.disk.meanwhile = roll_once
     with pytest.raises(StorageOffline):
-        log.commit()
+        log.durability.commit()
     assert log.watermarks.high_watermark == 0

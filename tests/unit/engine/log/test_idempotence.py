@@ -37,13 +37,13 @@ def test_a_repeated_batch_gets_the_first_answer(log: Log) -> None:
     """Each of the last five is recognised, and nothing is written (UL.testDuplicateAppends)."""
     for sequence in range(0, 12, 2):
         log.append(numbered(sequence, 2))
-    size = log.size_bytes
+    size = log.reader.size_bytes
     for sequence in range(2, 12, 2):
         answer = log.append(numbered(sequence, 2))
         assert answer.is_duplicate
         assert (answer.base_offset, answer.last_offset) == (sequence, sequence + 1)
         assert (answer.records_count, answer.timestamp) == (2, START_MS)
-    assert log.size_bytes == size
+    assert log.reader.size_bytes == size
     assert log.watermarks.log_end_offset == 12
 
 
@@ -114,7 +114,7 @@ def test_followers_accept_what_is_in_the_leaders_log(log: Log) -> None:
     """Repeated sequences at new offsets are taken (UL.testDuplicateAppendToFollower)."""
     for offset in (0, 1):
         log.append(numbered(0, base_offset=offset), origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     assert [header.base_sequence for header in read_headers(log)] == [0, 0]
 
 
@@ -123,9 +123,9 @@ def test_a_set_of_many_producers_is_stored_unchanged(log: Log) -> None:
     log.append(
         b"".join(numbered(0, producer_id=number) for number in (5, 9, 2)) + bytes(new_batch())
     )
-    log.commit()
+    log.durability.commit()
     assert [header.producer_id for header in read_headers(log)] == [5, 9, 2, -1]
-    assert log.highest_producer_id == 9
+    assert log.producers.highest_id == 9
 
 
 @pytest.mark.parametrize("way", ["clean stop", "kill", "power cut"])
@@ -133,7 +133,7 @@ def test_a_retry_is_recognised_after_a_restart(world: World, log: Log, way: str)
     """Whatever ended the process, the last batch of a producer is not written twice."""
     for sequence in range(4):
         log.append(numbered(sequence))
-    log.commit()
+    log.durability.commit()
     if way == "clean stop":
         log.close()
     world.restart(power_cut=way == "power cut")
@@ -150,7 +150,7 @@ def test_a_crash_keeps_all_that_is_scanned(world: World, log: Log, way: str) -> 
     """What lies above the last snapshot is rebuilt batch by batch: five retries are recognised."""
     for sequence in range(6):
         log.append(numbered(sequence))
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=way == "power cut")
     again = world.open_log(CONFIG)
     for sequence in range(1, 6):
@@ -161,7 +161,7 @@ def test_a_crash_keeps_all_that_is_scanned(world: World, log: Log, way: str) -> 
 def test_a_retry_of_what_a_power_cut_took_is_written(world: World, log: Log) -> None:
     """The producer's state ends where the log does."""
     log.append(numbered(0))
-    log.commit()
+    log.durability.commit()
     log.append(numbered(1))
     world.restart(power_cut=True)
     again = world.open_log(CONFIG)
@@ -174,17 +174,17 @@ def test_old_record_times_do_not_lose_the_producer(world: World, log: Log) -> No
     old = {"timestamp": TIME_2013}
     log.append(numbered(0, **old))
     world.clock.advance(DAY_MS - 1)
-    assert log.expire_producers() == 0
+    assert log.producers.expire() == 0
     assert log.append(numbered(0, **old)).is_duplicate
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=False)
     again = world.open_log(CONFIG)
     world.clock.advance(DAY_MS - 1)
     assert again.append(numbered(0, **old)).is_duplicate
-    assert [entry.producer_id for entry in again.producers()] == [7]
+    assert [entry.producer_id for entry in again.producers.active()] == [7]
     world.clock.advance(1)
-    assert again.producers() == ()
-    assert again.expire_producers() == 1
+    assert again.producers.active() == ()
+    assert again.producers.expire() == 1
     assert again.append(numbered(5, **old)).base_offset == 1
 
 
@@ -192,7 +192,7 @@ def test_active_producers_tell_their_state(log: Log) -> None:
     """Id, epoch and last sequence of each, by id (UL.testActiveProducers)."""
     log.append(numbered(0, 3, producer_id=9, epoch=4))
     log.append(numbered(5, 1, producer_id=2))
-    told = [(p.producer_id, p.producer_epoch, p.last_sequence) for p in log.producers()]
+    told = [(p.producer_id, p.producer_epoch, p.last_sequence) for p in log.producers.active()]
     assert told == [(2, 0, 5), (9, 4, 2)]
 
 
@@ -202,9 +202,9 @@ def test_deleting_segments_forgets_no_producer(world: World) -> None:
     log.append(numbered(0))
     log.roll()
     log.append(numbered(0, producer_id=8))
-    log.flush()
-    assert len(log.run_retention()) == 2
-    assert [entry.producer_id for entry in log.producers()] == [7, 8]
+    log.durability.flush()
+    assert len(log.maintenance.run_retention()) == 2
+    assert [entry.producer_id for entry in log.producers.active()] == [7, 8]
     assert log.append(numbered(1)).base_offset == 2
 
 
@@ -214,6 +214,6 @@ def test_a_refused_append_may_have_rolled(world: World) -> None:
     log.append(numbered(0, 5))
     with pytest.raises(SequenceGap):
         log.append(numbered(9, 5))
-    assert log.segments_count == 2
+    assert log.reader.segments_count == 2
     assert log.append(numbered(5, 5)).base_offset == 5
-    log.check_invariants()
+    log.maintenance.check_invariants()

@@ -24,13 +24,13 @@ def opened() -> tuple[World, Log, list[bytes]]:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 3, 3, 3, 3)
-    log.flush()
+    log.durability.flush()
     return world, log, values
 
 
 def copies(world: World, log: Log) -> tuple[list[Segment], list[Segment]]:
     """Two `.cleaned` segments that take the place of the first three."""
-    local = log._state.local  # noqa: SLF001 - replacements are the cleaner's business
+    local = log._core.state.local  # noqa: SLF001 - replacements are the cleaner's business
     old = list(local.segments)[:3]
     new = []
     for base_offset, sources in ((0, old[:2]), (6, old[2:])):
@@ -55,14 +55,14 @@ def copies(world: World, log: Log) -> tuple[list[Segment], list[Segment]]:
 
 def replace(world: World, log: Log) -> None:
     new, old = copies(world, log)
-    log._state.local.replace_segments(new, old)  # noqa: SLF001 - as above
+    log._core.state.local.replace_segments(new, old)  # noqa: SLF001 - as above
 
 
 def changes_of_a_replacement() -> int:
     world, log, _ = opened()
     new, old = copies(world, log)
     before = len(world.disk.changes)
-    log._state.local.replace_segments(new, old)  # noqa: SLF001 - as above
+    log._core.state.local.replace_segments(new, old)  # noqa: SLF001 - as above
     return len(world.disk.changes) - before
 
 
@@ -77,7 +77,7 @@ def test_a_replacement_survives_a_crash_at_every_step(step: int, *, power_cut: b
     new, old = copies(world, log)
     try:
         with world.disk.power_cut_before(step):
-            log._state.local.replace_segments(new, old)  # noqa: SLF001 - as above
+            log._core.state.local.replace_segments(new, old)  # noqa: SLF001 - as above
     except PowerCut:
         pass
     world.restart(power_cut=power_cut)
@@ -86,7 +86,7 @@ def test_a_replacement_survives_a_crash_at_every_step(step: int, *, power_cut: b
     assert segment_bases(again) in ([0, 3, 6, 9], [0, 6, 9])
     names = world.disk.list_directory(DIRECTORY)
     assert [name for name in names if name.endswith((".cleaned", ".swap"))] == []
-    again.check_invariants()
+    again.maintenance.check_invariants()
 
 
 def test_a_replacement_is_one_step_for_readers() -> None:
@@ -142,5 +142,5 @@ def test_an_index_left_over_from_a_promotion_is_promoted() -> None:
     index = log_path(3, suffix=".index")
     world.disk.rename(index, index.with_name(index.name + ".swap"))
     again = world.open_log(CONFIG, was_clean=True)
-    assert (read_values(again), again.recovery.recovered_segments) == (values, 0)
+    assert (read_values(again), again.durability.recovery.recovered_segments) == (values, 0)
     assert world.disk.exists(index)

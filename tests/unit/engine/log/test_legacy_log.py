@@ -52,7 +52,7 @@ def followed(
     log = (world or World()).open_log(config)
     for batch in batches:
         log.append(batch, origin=FOLLOWER)
-    log.commit()
+    log.durability.commit()
     return log
 
 
@@ -70,14 +70,14 @@ def test_all_formats_in_one_log_are_read_in_order(*, was_clean: bool, segment_by
     expected = list(enumerate(VALUES))
     assert content_of(log) == expected
     assert log.watermarks.log_end_offset == 12
-    log.flush()
+    log.durability.flush()
     if was_clean:
         log.close()
     world.restart(power_cut=False)
     again = world.open_log(config, was_clean=was_clean)
     assert content_of(again) == expected
     assert segment_bases(again) == segment_bases(log)
-    again.check_invariants()
+    again.maintenance.check_invariants()
 
 
 def test_one_append_may_hold_all_formats() -> None:
@@ -85,7 +85,7 @@ def test_one_append_may_hold_all_formats() -> None:
     log = World().open_log(DENSE)
     appended = log.append(b"".join(MIXED), origin=FOLLOWER)
     assert (appended.base_offset, appended.last_offset, appended.records_count) == (0, 11, 12)
-    log.commit()
+    log.durability.commit()
     assert content_of(log) == list(enumerate(VALUES))
 
 
@@ -94,7 +94,7 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset(offset: int) -> None
     """Wrappers are found by their last offset, and answered with their first."""
     log = followed(MIXED)
     firsts = [0, 1, 1, 1, 4, 5, 5, 5, 8, 8, 10, 10]
-    fetched = log.read(offset, max_bytes=1)
+    fetched = log.reader.read(offset, max_bytes=1)
     assert fetched is not None
     assert fetched.first_offset == firsts[offset]
     assert fetched.next_offset == next((first for first in firsts if first > offset), 12)
@@ -112,7 +112,7 @@ def test_reading_in_pieces_skips_nothing() -> None:
 def test_a_read_with_an_end_returns_the_batch_that_holds_it(end_offset: int) -> None:
     """A wrapper is wanted if its first offset is below the end, whatever its last one is."""
     log = followed(MIXED)
-    fetched = log.read(0, max_bytes=1 << 20, end_offset=end_offset)
+    fetched = log.reader.read(0, max_bytes=1 << 20, end_offset=end_offset)
     assert fetched is not None
     assert fetched.next_offset == next(end for end in (1, 4, 5, 8, 10, 12) if end >= end_offset)
 
@@ -125,17 +125,17 @@ def test_records_are_found_by_time() -> None:
         epoch = 0 if offset in (8, 9) else None
         if offset == 9:
             continue  # it has the time of offset 8
-        assert log.offset_for_time(time) == TimestampAndOffset(time, offset, epoch)
-    assert log.offset_for_time(0) == TimestampAndOffset(START_MS + 4, 4, None)
-    assert log.offset_for_time(START_MS + 12) is None
-    assert log.max_timestamp() == TimestampAndOffset(START_MS + 11, 11, None)
+        assert log.reader.offset_for_time(time) == TimestampAndOffset(time, offset, epoch)
+    assert log.reader.offset_for_time(0) == TimestampAndOffset(START_MS + 4, 4, None)
+    assert log.reader.offset_for_time(START_MS + 12) is None
+    assert log.reader.max_timestamp() == TimestampAndOffset(START_MS + 11, 11, None)
 
 
 def test_where_no_record_has_a_time_the_newest_is_the_first_of_a_format_with_times() -> None:
     """Magic 0 has none to be asked for."""
-    assert followed([legacy_message(0, magic=0)]).max_timestamp() is None
+    assert followed([legacy_message(0, magic=0)]).reader.max_timestamp() is None
     without = followed([legacy_message(0, timestamp=-1)])
-    assert without.max_timestamp() == TimestampAndOffset(-1, 0, None)
+    assert without.reader.max_timestamp() == TimestampAndOffset(-1, 0, None)
 
 
 def test_time_indexes_of_magic_0_are_rebuilt_empty() -> None:
@@ -150,7 +150,7 @@ def test_time_indexes_of_magic_0_are_rebuilt_empty() -> None:
         world.disk.remove(log_path(base, suffix=".timeindex"))
     world.restart(power_cut=False)
     again = world.open_log(config, was_clean=True)
-    assert [segment.indexes.time.count for segment in again.segments] == [0] * len(bases)
+    assert [segment.indexes.time.count for segment in again.reader.segments] == [0] * len(bases)
     sizes = [world.disk.size_bytes(log_path(base, suffix=".timeindex")) for base in bases[:-1]]
     assert sizes == [0] * len(sizes)
     assert len(read_records(again)) == 30
@@ -168,7 +168,7 @@ def test_an_old_format_clears_the_epochs() -> None:
     assert read_epochs(world.disk, path) == [EpochOffset(5, 0)]
     log.append(legacy_message(1), origin=FOLLOWER)
     assert read_epochs(world.disk, path) == []
-    assert log.leader_epoch == 5
+    assert log.reader.leader_epoch == 5
 
 
 def test_a_roll_is_named_from_the_last_offset() -> None:
@@ -185,7 +185,7 @@ def test_a_roll_is_named_from_the_last_offset() -> None:
         log.append(both if first else legacy_message(0), origin=FOLLOWER)
         bases.append(segment_bases(log)[-1])
     assert bases == [0, 3, INT32_MAX + 4, INT32_MAX + 4]
-    log.commit()
+    log.durability.commit()
     expected = [0, *(first + more for first in firsts[1:] for more in (0, 1))]
     assert [offset for offset, _ in content_of(log)] == expected
     log.close()
@@ -216,7 +216,7 @@ def test_a_wrapper_that_cannot_be_read_is_not_appended() -> None:
     log = followed([])
     with pytest.raises(InvalidRecord, match="holds none"):
         log.append(legacy_wrapper(1, []), origin=FOLLOWER)
-    assert log.size_bytes == 0
+    assert log.reader.size_bytes == 0
 
 
 def test_truncation_takes_a_wrapper_whole() -> None:
@@ -258,7 +258,7 @@ def test_a_check_of_the_directory_finds_nothing_wrong() -> None:
     """Neither in formats that are old nor in the offsets that a wrapper spans."""
     world = World()
     log = followed(MIXED, with_config(index_interval_bytes=1, segment_bytes=200), world=world)
-    log.flush()
+    log.durability.flush()
     log.close()
     assert [one for one in DirectoryCheck(world.fs, DATA).findings() if one.is_problem] == []
 

@@ -23,7 +23,7 @@ def test_a_closed_log_is_what_a_clean_stop_leaves() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 2, 1)
-    log.flush()
+    log.durability.flush()
     log.close()
     assert world.disk.list_directory(DIRECTORY) == [
         "00000000000000000000.index",
@@ -44,33 +44,33 @@ def test_a_clean_stop_survives_a_power_cut() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill(log, batches=50)
-    log.flush()
+    log.durability.flush()
     log.close()
     world.restart(power_cut=True)
     again = world.open_log(CONFIG, was_clean=True)
     assert read_values(again) == values
-    assert again.offset_for_time(START_MS) is not None
-    assert again.recovery.recovered_segments == 0
+    assert again.reader.offset_for_time(START_MS) is not None
+    assert again.durability.recovery.recovered_segments == 0
 
 
 def test_a_closed_log_refuses_readers() -> None:
     """Whoever still holds a log that was closed is told so, and to try again."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
-    log.flush()
+    log.durability.flush()
     log.close()
     with pytest.raises(StorageOffline, match="events-0 is closed"):
-        log.read(0, max_bytes=1)
+        log.reader.read(0, max_bytes=1)
 
 
 def test_a_file_that_somebody_else_closed_is_no_end_of_the_log() -> None:
     """Only a closed log explains a closed file; anything else is a bug and shows as one."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
-    log.flush()
-    log.segments[0].records.close()
+    log.durability.flush()
+    log.reader.segments[0].records.close()
     with pytest.raises(ValueError, match="closed"):
-        log.read(0, max_bytes=1)
+        log.reader.read(0, max_bytes=1)
 
 
 def test_handles_close_without_a_write() -> None:
@@ -79,8 +79,8 @@ def test_handles_close_without_a_write() -> None:
     log = world.open_log(CONFIG)
     fill(log, batches=3)
     before = len(world.disk.changes)
-    log.close_handles()
-    log.close_handles()
+    log.maintenance.close_handles()
+    log.maintenance.close_handles()
     assert len(world.disk.changes) == before
     with pytest.raises(StorageOffline, match="closed"):
         append_values(log, b"x")
@@ -94,15 +94,15 @@ def test_a_log_goes_on_in_a_renamed_directory() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 2, 2)
-    log.rename_directory(MOVED)
+    log.maintenance.rename_directory(MOVED)
     assert log.directory == MOVED
     assert not world.disk.exists(DIRECTORY)
     values += fill(log, batches=2, first=4)
     log.roll()
-    log.flush()
+    log.durability.flush()
     assert read_values(log) == values
     log.delete_records(2)
-    log.run_retention()
+    log.maintenance.run_retention()
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
     log.close()
     names = world.disk.list_directory(MOVED)
@@ -118,14 +118,14 @@ def test_segments_tell_what_they_hold() -> None:
     append_values(log, b"a", b"b", timestamp=START_MS - 5)
     log.roll()
     append_values(log, b"c")
-    infos = log.segments_info()
+    infos = log.reader.segments_info()
     sizes = [info.size_bytes for info in infos]
     assert infos == [
         SegmentInfo(0, 2, sizes[0], START_MS - 5, 77, is_active=False, has_transactions=False),
         SegmentInfo(2, 3, sizes[1], START_MS, 77, is_active=True, has_transactions=False),
     ]
-    assert log.size_bytes == sum(sizes)
-    assert (log.segments_count, log.first_segment_base_offset) == (2, 0)
+    assert log.reader.size_bytes == sum(sizes)
+    assert (log.reader.segments_count, log.reader.first_segment_base_offset) == (2, 0)
 
 
 def test_a_log_knows_its_name_and_id() -> None:
@@ -133,4 +133,4 @@ def test_a_log_knows_its_name_and_id() -> None:
     log = World().open_log(CONFIG)
     assert str(log.topic_partition) == "events-0"
     assert log.topic_id == TOPIC_ID
-    assert log.highest_producer_id == -1
+    assert log.producers.highest_id == -1

@@ -39,7 +39,7 @@ def list_segments_with(
 
     with monkeypatch.context() as patched:
         patched.setattr(SegmentIndexes, "time", property(look_and_be_suspended))
-        log.segments_info()
+        log.reader.segments_info()
     while pending:
         pending.pop()()
 
@@ -54,15 +54,15 @@ def test_a_time_noted_while_segments_are_listed_is_found(monkeypatch: pytest.Mon
     list_segments_with(monkeypatch, log, lambda: append_values(log, b"late", timestamp=late_ms))
     for number in range(3):
         append_values(log, b"early", timestamp=START_MS + number)
-    log.commit()
-    assert log.segments[-1].maximum == TimestampOffset(late_ms, 1)
-    assert [*log.segments[-1].indexes.time.entries()] == [TimestampOffset(late_ms, 1)]
-    found = log.offset_for_time(late_ms)
+    log.durability.commit()
+    assert log.reader.segments[-1].maximum == TimestampOffset(late_ms, 1)
+    assert [*log.reader.segments[-1].indexes.time.entries()] == [TimestampOffset(late_ms, 1)]
+    found = log.reader.offset_for_time(late_ms)
     assert found is not None
     assert found.offset == 1
     log.close()
     again = world.open_log(with_config(index_interval_bytes=1), was_clean=True)
-    assert again.offset_for_time(late_ms) == found
+    assert again.reader.offset_for_time(late_ms) == found
 
 
 def test_retention_keeps_a_record_that_was_appended_while_segments_were_listed(
@@ -78,5 +78,5 @@ def test_retention_keeps_a_record_that_was_appended_while_segments_were_listed(
     append_values(log, b"old", timestamp=now_ms - 2 * HOUR_MS)
     log.roll()
     append_values(log, b"newer", timestamp=now_ms)
-    log.commit()
-    assert [removed.base_offset for removed in log.run_retention()] == [0]
+    log.durability.commit()
+    assert [removed.base_offset for removed in log.maintenance.run_retention()] == [0]

@@ -29,7 +29,7 @@ def stopped(*segment_sizes: int, clean: bool = True) -> tuple[World, list[bytes]
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, *segment_sizes)
-    log.flush()
+    log.durability.flush()
     if clean:
         log.close()
     world.restart(power_cut=False)
@@ -50,8 +50,11 @@ def test_a_clean_start_scans_nothing() -> None:
     """Even with recovery point 0 nothing is scanned (LL.testCleanShutdownFile)."""
     world, values = stopped(5, 5)
     log = world.open_uncommitted(CONFIG, was_clean=True)
-    assert (log.recovery.was_clean, log.recovery.recovered_segments) == (True, 0)
-    assert log.watermarks.high_watermark == log.recovery_point == 10
+    assert (log.durability.recovery.was_clean, log.durability.recovery.recovered_segments) == (
+        True,
+        0,
+    )
+    assert log.watermarks.high_watermark == log.durability.recovery_point == 10
     assert read_values(log) == values
 
 
@@ -60,7 +63,7 @@ def test_after_a_crash_nothing_is_shown_before_the_first_commit() -> None:
     world, values = stopped(5, 5, clean=False)
     log = world.open_uncommitted(CONFIG)
     assert (log.watermarks.high_watermark, log.watermarks.log_end_offset) == (0, 10)
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == values
 
 
@@ -68,14 +71,14 @@ def test_the_recovery_point_stays_at_its_checkpoint() -> None:
     """A scan is no sync: only a flush moves it (LL.testLogRecoversToCorrectOffset)."""
     world, _ = stopped(5, 5, clean=False)
     log = world.open_log(CONFIG, recovery_point=7)
-    assert (log.recovery_point, log.recovery.recovered_segments) == (7, 1)
-    assert log.flush() == 10
+    assert (log.durability.recovery_point, log.durability.recovery.recovered_segments) == (7, 1)
+    assert log.durability.flush() == 10
 
 
 def test_a_recovery_point_beyond_the_end_is_taken_down() -> None:
     """The end is what the file says, and the point never lies above it."""
     world, _ = stopped(5, clean=False)
-    assert world.open_log(CONFIG, recovery_point=500).recovery_point == 5
+    assert world.open_log(CONFIG, recovery_point=500).durability.recovery_point == 5
 
 
 def test_entries_and_end_are_the_same_after_reopening() -> None:
@@ -86,13 +89,13 @@ def test_entries_and_end_are_the_same_after_reopening() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=60)
-    active = log._state.local.active  # noqa: SLF001 - entries are told nowhere else
+    active = log._core.state.local.active  # noqa: SLF001 - entries are told nowhere else
     entries = list(active.indexes.offset.entries())
     maximum = active.maximum
     log.close()
     world.restart(power_cut=False)
     again = world.open_log(CONFIG, was_clean=True)
-    reopened = again._state.local.active  # noqa: SLF001 - as above
+    reopened = again._core.state.local.active  # noqa: SLF001 - as above
     assert list(reopened.indexes.offset.entries()) == entries
     assert (reopened.maximum, again.watermarks.log_end_offset) == (maximum, 60)
 
@@ -110,11 +113,11 @@ def test_missing_indexes_are_rebuilt(suffix: str, *, was_clean: bool) -> None:
             world.disk.remove(DIRECTORY / name)
     log = world.open_log(CONFIG, was_clean=was_clean, recovery_point=80)
     assert read_values(log) == values
-    found = log.max_timestamp()
+    found = log.reader.max_timestamp()
     assert found is not None
     assert found.offset == 0
     for offset in (0, 39, 40, 79):
-        fetched = log.read(offset, max_bytes=1)
+        fetched = log.reader.read(offset, max_bytes=1)
         assert fetched is not None
         assert fetched.first_offset == offset
 
@@ -170,7 +173,7 @@ def test_an_empty_directory_is_a_log_at_its_start() -> None:
     log = world.open_log(CONFIG, log_start_offset=500)
     assert segment_bases(log) == [500]
     assert append_values(log, b"x") == 500
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_a_log_behind_its_start_begins_anew_there() -> None:
@@ -179,8 +182,8 @@ def test_a_log_behind_its_start_begins_anew_there() -> None:
     log = world.open_log(CONFIG, log_start_offset=100, was_clean=False)
     assert segment_bases(log) == [100]
     assert append_values(log, b"x") == 100
-    assert log.producers() == ()
-    log.check_invariants()
+    assert log.producers.active() == ()
+    log.maintenance.check_invariants()
 
 
 def test_a_log_start_inside_a_segment_is_kept() -> None:
@@ -200,12 +203,12 @@ def test_missing_epochs_are_found_in_the_batches() -> None:
         batch = batch_at(offset)
         batch[12:16] = epoch.to_bytes(4, "big")
         log.append(batch, origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=False)
     world.disk.remove(DIRECTORY / "leader-epoch-checkpoint")
     again = world.open_log(CONFIG)
-    assert again.leader_epoch == 5
-    epochs = again._state.epochs  # noqa: SLF001 - told nowhere else
+    assert again.reader.leader_epoch == 5
+    epochs = again._core.state.epochs  # noqa: SLF001 - told nowhere else
     assert epochs.entries == (EpochOffset(0, 0), EpochOffset(3, 2), EpochOffset(5, 3))
 
 
@@ -214,27 +217,27 @@ def test_an_epoch_without_records_is_not_forgotten() -> None:
     world, _ = stopped(3)
     put(world, "leader-epoch-checkpoint", b"0\n2\n0 0\n4 3\n")
     log = world.open_log(CONFIG, was_clean=True)
-    assert log.leader_epoch == 4
+    assert log.reader.leader_epoch == 4
     append_values(log, b"x")
-    log.commit()
+    log.durability.commit()
     assert read_headers(log)[-1].leader_epoch == 4
 
 
 def open_shown(world: World, high_watermark: int) -> Log:
     request = LoadRequest(DIRECTORY, CONFIG, 0, 0, was_clean=False, high_watermark=high_watermark)
     log = Log.open(world.context(), EVENTS, TOPIC_ID, request)
-    log.commit()
+    log.durability.commit()
     return log
 
 
 def test_losing_what_was_shown_begins_an_epoch() -> None:
     """If records are gone that readers had seen, the log is another one to them."""
     world, _ = stopped(3, clean=False)
-    assert open_shown(world, 3).leader_epoch == 0
+    assert open_shown(world, 3).reader.leader_epoch == 0
     world.restart(power_cut=False)
-    assert open_shown(world, 4).leader_epoch == 1
+    assert open_shown(world, 4).reader.leader_epoch == 1
     world.restart(power_cut=False)
-    assert open_shown(world, 3).leader_epoch == 1
+    assert open_shown(world, 3).reader.leader_epoch == 1
 
 
 def test_messages_of_old_formats_are_read_and_kept() -> None:
@@ -246,7 +249,7 @@ def test_messages_of_old_formats_are_read_and_kept() -> None:
     put(world, log_path().name, message)
     log = world.open_log(CONFIG)
     assert append_values(log, b"new") == 1
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == [b"hi", b"new"]
     assert world.disk.read_bytes(log_path())[: len(message)] == message
 
@@ -288,13 +291,13 @@ def test_producers_are_rebuilt_without_any_snapshot() -> None:
     for sequence in range(4):
         log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
         log.roll()
-    log.flush()
+    log.durability.flush()
     world.restart(power_cut=False)
     for name in names_in(world):
         if name.endswith(".snapshot"):
             world.disk.remove(DIRECTORY / name)
     again = world.open_log(CONFIG, recovery_point=4)
-    assert [(p.producer_id, p.last_sequence) for p in again.producers()] == [(3, 3)]
+    assert [(p.producer_id, p.last_sequence) for p in again.producers.active()] == [(3, 3)]
 
 
 def test_preallocated_zeros_are_cut_after_a_crash() -> None:
@@ -303,13 +306,16 @@ def test_preallocated_zeros_are_cut_after_a_crash() -> None:
     config = with_config(preallocate=True, segment_bytes=4_096)
     log = world.open_log(config)
     values = fill(log, batches=5)
-    log.commit()
-    size = log.size_bytes
+    log.durability.commit()
+    size = log.reader.size_bytes
     world.restart(power_cut=False)
     assert world.disk.size_bytes(log_path()) == 4_096
     again = world.open_log(config)
-    assert (read_values(again), again.size_bytes) == (values, size)
-    assert (again.recovery.truncated_bytes, again.recovery.damage) == (4_096 - size, None)
+    assert (read_values(again), again.reader.size_bytes) == (values, size)
+    assert (again.durability.recovery.truncated_bytes, again.durability.recovery.damage) == (
+        4_096 - size,
+        None,
+    )
 
 
 def test_reopened_and_cut_is_one_segment() -> None:
@@ -329,18 +335,18 @@ def test_an_index_that_is_made_anew_costs_no_snapshot_above_it() -> None:
     fill_segments(log, 2)
     log.roll()
     fill_segments(log, 3, 3)
-    log.commit()
+    log.durability.commit()
     log.delete_records(3)
-    log.run_retention()
-    log.flush()
+    log.maintenance.run_retention()
+    log.durability.flush()
     log.close()
     world.restart(power_cut=False)
     snapshots = [log_path(offset, suffix=".snapshot") for offset in (6, 9)]
     before = [world.disk.read_bytes(path) for path in snapshots]
     world.disk.remove(log_path(3, suffix=".index"))
     again = world.open_uncommitted(CONFIG, log_start_offset=3, was_clean=True)
-    assert again.recovery.recovered_segments == 1
-    assert [entry.producer_id for entry in again.producers()] == [7]
+    assert again.durability.recovery.recovered_segments == 1
+    assert [entry.producer_id for entry in again.producers.active()] == [7]
     assert [world.disk.read_bytes(path) for path in snapshots] == before
 
 
@@ -352,14 +358,14 @@ def test_a_time_index_that_knows_no_time_is_made_anew(entries: list[tuple[int, i
     for offset in range(10):
         times = {} if offset < 4 else {"timestamp": -1}
         log.append(batch_at(offset, **times), origin=AppendOrigin.REPLICATION)
-    log.flush()
+    log.durability.flush()
     log.close()
     name = log_path(suffix=".timeindex").name
     before = world.disk.read_bytes(DIRECTORY / name)
     put(world, name, b"".join(struct.pack(">qi", *entry) for entry in entries))
     world.restart(power_cut=False)
     again = world.open_uncommitted(log.config, was_clean=True)
-    newest = again.max_timestamp()
+    newest = again.reader.max_timestamp()
     assert newest is not None
     assert newest.offset == 3
     again.close()

@@ -22,7 +22,7 @@ from tests.support.time import START_MS
 def timed(log: Log, *times: int) -> None:
     for time in times:
         append_values(log, b"x", timestamp=START_MS + time)
-    log.commit()
+    log.durability.commit()
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def log() -> Log:
 
 
 def found(log: Log, time: int) -> int | None:
-    answer = log.offset_for_time(START_MS + time)
+    answer = log.reader.offset_for_time(START_MS + time)
     return None if answer is None else answer.offset
 
 
@@ -45,7 +45,7 @@ def test_the_first_record_of_at_least_that_time_is_found(log: Log) -> None:
 def test_the_answer_is_the_records_own(log: Log) -> None:
     """Time, offset and epoch (UL.testFetchOffsetByTimestampIncludesLeaderEpoch)."""
     timed(log, 0, 10)
-    assert log.offset_for_time(START_MS + 5) == TimestampAndOffset(START_MS + 10, 1, 0)
+    assert log.reader.offset_for_time(START_MS + 5) == TimestampAndOffset(START_MS + 10, 1, 0)
 
 
 def test_an_epoch_that_is_not_known_is_none(log: Log) -> None:
@@ -53,14 +53,14 @@ def test_an_epoch_that_is_not_known_is_none(log: Log) -> None:
     batch = batch_at(0)
     batch[12:16] = b"\xff" * 4
     log.append(batch, origin=AppendOrigin.REPLICATION)
-    log.commit()
-    assert log.offset_for_time(START_MS) == TimestampAndOffset(START_MS, 0, None)
+    log.durability.commit()
+    assert log.reader.offset_for_time(START_MS) == TimestampAndOffset(START_MS, 0, None)
 
 
 def test_an_empty_log_has_no_times(log: Log) -> None:
     """Neither a time nor a maximum is found where nothing is."""
-    assert log.offset_for_time(0) is None
-    assert log.max_timestamp() is None
+    assert log.reader.offset_for_time(0) is None
+    assert log.reader.max_timestamp() is None
 
 
 def test_only_the_first_segment_that_reaches_the_time_is_searched(log: Log) -> None:
@@ -77,7 +77,7 @@ def test_records_inside_a_batch_are_told_apart(log: Log) -> None:
     """The record is found within a compressed batch, not its first (FR.testSearchForTimestamp)."""
     records = [(START_MS + time, b"k", b"v", ()) for time in (0, 50, 20, 70)]
     log.append(build_batch(records, codec=Codec.LZ4))
-    log.commit()
+    log.durability.commit()
     assert [found(log, time) for time in (0, 1, 20, 51)] == [0, 1, 1, 3]
 
 
@@ -94,8 +94,8 @@ def test_what_is_not_committed_is_not_found(log: Log) -> None:
     timed(log, 0)
     append_values(log, b"later", timestamp=START_MS + 100)
     assert found(log, 50) is None
-    assert log.max_timestamp() is None
-    log.commit()
+    assert log.reader.max_timestamp() is None
+    log.durability.commit()
     assert found(log, 50) == 1
 
 
@@ -107,15 +107,15 @@ def test_the_maximum_is_the_first_record_that_has_it(log: Log) -> None:
     timed(log, 0, 70, 20, 70)
     log.roll()
     timed(log, 70, 30)
-    assert log.max_timestamp() == TimestampAndOffset(START_MS + 70, 1, 0)
+    assert log.reader.max_timestamp() == TimestampAndOffset(START_MS + 70, 1, 0)
 
 
 def test_a_log_without_times_has_a_maximum_without_one(log: Log) -> None:
     """The answer is -1 and the first record, as Kafka gives it (8.5)."""
     log.append(batch_at(0, timestamp=-1), origin=AppendOrigin.REPLICATION)
     log.append(batch_at(1, timestamp=-1), origin=AppendOrigin.REPLICATION)
-    log.commit()
-    assert log.max_timestamp() == TimestampAndOffset(-1, 0, 0)
+    log.durability.commit()
+    assert log.reader.max_timestamp() == TimestampAndOffset(-1, 0, 0)
 
 
 def test_times_are_found_after_a_restart() -> None:
@@ -126,12 +126,12 @@ def test_times_are_found_after_a_restart() -> None:
     log.roll()
     timed(log, *range(100, 200, 10))
     answers = [found(log, time) for time in range(-5, 205, 5)]
-    newest = log.max_timestamp()
+    newest = log.reader.max_timestamp()
     log.close()
     world.restart(power_cut=False)
     again = world.open_log(CONFIG, was_clean=True)
     assert [found(again, time) for time in range(-5, 205, 5)] == answers
-    assert again.max_timestamp() == newest
+    assert again.reader.max_timestamp() == newest
 
 
 def test_a_batch_that_reaches_the_time_below_the_start_only_is_passed_over(log: Log) -> None:
@@ -177,7 +177,7 @@ def test_the_maximum_lies_at_or_above_the_log_start(
     timed(log, 30, 20)
     log.delete_records(start)
     time, offset = expected
-    assert log.max_timestamp() == TimestampAndOffset(START_MS + time, offset, 0)
+    assert log.reader.max_timestamp() == TimestampAndOffset(START_MS + time, offset, 0)
 
 
 def test_a_start_that_retention_has_passed_meanwhile_hides_nothing(log: Log) -> None:
@@ -186,8 +186,8 @@ def test_a_start_that_retention_has_passed_meanwhile_hides_nothing(log: Log) -> 
         timed(log, time)
         log.roll()
     log.delete_records(1)
-    log.run_retention()
-    segments = SegmentSnapshot(tuple(segment_bases(log)), log.segments)
+    log.maintenance.run_retention()
+    segments = SegmentSnapshot(tuple(segment_bases(log)), log.reader.segments)
     assert segments.base_offsets[0] == 1
     limits = {"log_start_offset": 0, "limit_bytes": ALL_BYTES}
     latest = lookup.with_max_timestamp(segments, **limits)
@@ -202,7 +202,7 @@ def test_a_log_without_visible_records_has_no_maximum(log: Log) -> None:
     """Where everything was deleted, or is of a format without times, nothing is the latest."""
     timed(log, 10, 20)
     log.delete_records(-1)
-    assert log.max_timestamp() is None
+    assert log.reader.max_timestamp() is None
     assert found(log, 0) is None
 
 
@@ -213,9 +213,9 @@ def test_a_later_segment_with_the_same_maximum_does_not_win(log: Log) -> None:
     timed(log, 90, 70)
     log.roll()
     timed(log, 80)
-    assert log.max_timestamp() == TimestampAndOffset(START_MS + 90, 1, 0)
+    assert log.reader.max_timestamp() == TimestampAndOffset(START_MS + 90, 1, 0)
     log.delete_records(2)
-    assert log.max_timestamp() == TimestampAndOffset(START_MS + 80, 3, 0)
+    assert log.reader.max_timestamp() == TimestampAndOffset(START_MS + 80, 3, 0)
 
 
 def test_what_was_compacted_away_is_passed_over() -> None:
@@ -226,10 +226,10 @@ def test_what_was_compacted_away_is_passed_over() -> None:
     compacted.put(("key", "new"), timestamp=START_MS + 50)
     compacted.clean()
     assert compacted.batches() == [(0, 0, 0), (1, 1, 1)]
-    assert compacted.log.max_timestamp() == TimestampAndOffset(START_MS + 50, 1, 0)
-    assert compacted.log.offset_for_time(START_MS + 60) is None
+    assert compacted.log.reader.max_timestamp() == TimestampAndOffset(START_MS + 50, 1, 0)
+    assert compacted.log.reader.offset_for_time(START_MS + 60) is None
     compacted.put(("key", "newer"), timestamp=START_MS + 70)
-    compacted.log.commit()
+    compacted.log.durability.commit()
     assert found(compacted.log, 60) is None  # as Kafka, which trusts what the batch claims
     assert found(compacted.log, 50) == 1
 
@@ -239,14 +239,14 @@ def test_a_batch_is_not_made_larger_than_the_limit_for_a_look_up() -> None:
     world = World()
     log = world.open_log(CONFIG)
     log.append(build_batch([(START_MS, b"k", b"x" * 5_000, ())], codec=Codec.GZIP))
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=True)
     world.config = replace(world.config, max_decompressed_batch_bytes=5_000)
     log = world.open_log(CONFIG)
     with pytest.raises(TooLarge, match="5000"):
-        log.max_timestamp()
+        log.reader.max_timestamp()
     with pytest.raises(TooLarge, match="5000"):
-        log.offset_for_time(START_MS)
+        log.reader.offset_for_time(START_MS)
 
 
 def test_a_record_that_is_committed_beside_a_look_is_not_the_newest_if_another_follows() -> None:
@@ -260,10 +260,10 @@ def test_a_record_that_is_committed_beside_a_look_is_not_the_newest_if_another_f
         if operation.name == "read" and not met:
             met.append(operation)
             append_values(log, b"second", timestamp=START_MS + 1)
-            log.commit()
+            log.durability.commit()
 
     world.disk.meanwhile = append_beside
-    assert log.max_timestamp() is None
+    assert log.reader.max_timestamp() is None
     world.disk.meanwhile = None
     assert met
-    assert log.max_timestamp() == TimestampAndOffset(START_MS + 1, 1, 0)
+    assert log.reader.max_timestamp() == TimestampAndOffset(START_MS + 1, 1, 0)

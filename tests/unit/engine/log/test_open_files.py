@@ -37,14 +37,14 @@ def test_a_start_keeps_the_file_of_the_active_segment_open(tmp_path: Path) -> No
         log = manager.log(LOG)
         assert open_files(log) == {".log": 1}
         append_values(log, b"more")
-        log.commit()
+        log.durability.commit()
         assert open_files(log) == {".log": 1}
         assert len(read_values(log, 5)) == 2
         assert open_files(log)[".log"] == 1
         assert len(read_values(log, 3)) == 4
         assert open_files(log)[".log"] == 2
         assert {kind for kind in open_files(log) if kind != ".log"} == {".index"}
-        assert not log.segments[0].indexes.offset_stays_open()
+        assert not log.reader.segments[0].indexes.offset_stays_open()
     with opened(tmp_path) as manager:
         assert manager.log(LOG).watermarks.log_end_offset == 7
 
@@ -55,13 +55,13 @@ def test_a_flush_closes_the_files_of_what_was_sealed(tmp_path: Path) -> None:
         manager.create_topic("events", 1, {})
         log = manager.log(LOG)
         fill_segments(log, 2, 2, 2, 2)
-        log.flush()
+        log.durability.flush()
         found = open_files(log)
         assert found[".log"] == 1
         assert found[".index"] == found[".timeindex"]
         assert found[".index"] in {1, 2}  # a map has a descriptor of its own before Python 3.13
         append_values(log, b"more")
-        assert log.segments[-1].indexes.are_open
+        assert log.reader.segments[-1].indexes.are_open
 
 
 def test_readers_keep_so_many_sealed_segments_open(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_start_and_all_reads_need_few_files(tmp_path: Path) -> None:
     with opened(tmp_path) as manager:
         manager.create_topic("events", 1, {"segment.index.bytes": "4096"})
         values = fill_segments(manager.log(LOG), *[1] * 200)
-        manager.log(LOG).flush()
+        manager.log(LOG).durability.flush()
     config = EngineConfig(max_open_sealed_segments=3)
     with open_files_left(40), opened(tmp_path, config) as manager:
         log = manager.log(LOG)
@@ -91,4 +91,4 @@ def test_a_start_and_all_reads_need_few_files(tmp_path: Path) -> None:
         assert read_values(log) == values
         append_values(log, b"more")
         log.roll()
-        log.flush()
+        log.durability.flush()

@@ -29,12 +29,12 @@ def committed(*segment_sizes: int, world: World | None = None) -> Log:
     """A log with so many one-record batches in each segment, all visible."""
     log = (world or World()).open_log(CONFIG)
     fill_segments(log, *segment_sizes)
-    log.commit()
+    log.durability.commit()
     return log
 
 
 def offsets_read(log: Log, offset: int, **options: object) -> list[int]:
-    fetched = log.read(offset, **{"max_bytes": ALL_BYTES, **options})  # type: ignore[arg-type]  # named by the test
+    fetched = log.reader.read(offset, **{"max_bytes": ALL_BYTES, **options})  # type: ignore[arg-type]  # named by the test
     assert fetched is not None
     return [header.header.base_offset for header in batches_in(fetched.data)]
 
@@ -42,7 +42,7 @@ def offsets_read(log: Log, offset: int, **options: object) -> list[int]:
 def test_a_read_goes_on_over_segments_while_its_budget_lasts() -> None:
     """One call may return the batches of several segments; what is next is told."""
     log = committed(3, 3, 3)
-    fetched = log.read(1, max_bytes=ALL_BYTES)
+    fetched = log.reader.read(1, max_bytes=ALL_BYTES)
     assert fetched is not None
     assert (fetched.first_offset, fetched.next_offset) == (1, 9)
     assert fetched.ended_by is ReadEnd.LOG_BOUND
@@ -53,9 +53,9 @@ def test_a_read_goes_on_over_segments_while_its_budget_lasts() -> None:
 def test_the_budget_is_kept_and_one_batch_always_comes() -> None:
     """No more bytes than asked for, but for the first batch (UL.testReadWithMinMessage)."""
     log = committed(4)
-    size = log.size_bytes // 4
+    size = log.reader.size_bytes // 4
     for max_bytes, count in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2)):
-        fetched = log.read(0, max_bytes=max_bytes)
+        fetched = log.reader.read(0, max_bytes=max_bytes)
         assert fetched is not None
         assert (len(fetched.data), fetched.next_offset) == (count * size, count)
         assert fetched.ended_by is ReadEnd.MAX_BYTES
@@ -64,7 +64,7 @@ def test_the_budget_is_kept_and_one_batch_always_comes() -> None:
 def test_without_the_minimum_a_small_budget_gets_nothing() -> None:
     """The answer is empty and says why (UL.testReadWithTooSmallMaxLength)."""
     log = committed(2)
-    fetched = log.read(0, max_bytes=10, minimum_one_batch=False)
+    fetched = log.reader.read(0, max_bytes=10, minimum_one_batch=False)
     assert fetched is not None
     assert (bytes(fetched.data), fetched.next_offset) == (b"", 0)
     assert (fetched.first_offset, fetched.ended_by) == (None, ReadEnd.MAX_BYTES)
@@ -75,9 +75,9 @@ def test_an_offset_inside_a_batch_gets_the_batch() -> None:
     log = World().open_log(CONFIG)
     append_values(log, b"a", b"b", b"c", codec=Codec.GZIP)
     append_values(log, b"d")
-    log.commit()
+    log.durability.commit()
     for offset in (0, 1, 2):
-        fetched = log.read(offset, max_bytes=1)
+        fetched = log.reader.read(offset, max_bytes=1)
         assert fetched is not None
         assert (fetched.first_offset, fetched.next_offset) == (0, 3)
     assert read_values(log, 1) == [b"b", b"c", b"d"]
@@ -98,7 +98,7 @@ def test_a_read_may_have_an_end(end_offset: int, expected: list[int], ended_by: 
     """Batches that begin at or behind the end are left out, over segments too."""
     log = committed(4, 3, 2)
     assert offsets_read(log, 2, end_offset=end_offset) == expected
-    fetched = log.read(2, max_bytes=ALL_BYTES, end_offset=end_offset)
+    fetched = log.reader.read(2, max_bytes=ALL_BYTES, end_offset=end_offset)
     assert fetched is not None
     assert fetched.ended_by is ended_by
 
@@ -108,11 +108,11 @@ def test_a_batch_that_reaches_over_the_end_comes_whole() -> None:
     log = World().open_log(CONFIG)
     for _ in range(3):
         append_values(log, b"a", b"b", b"c")
-    log.commit()
-    fetched = log.read(0, max_bytes=ALL_BYTES, end_offset=4)
+    log.durability.commit()
+    fetched = log.reader.read(0, max_bytes=ALL_BYTES, end_offset=4)
     assert fetched is not None
     assert fetched.next_offset == 6
-    first = log.read(0, max_bytes=ALL_BYTES, end_offset=1)
+    first = log.reader.read(0, max_bytes=ALL_BYTES, end_offset=1)
     assert first is not None
     assert first.next_offset == 3
 
@@ -125,13 +125,13 @@ def test_reading_at_the_bounds_is_empty_and_beyond_is_an_error() -> None:
     log = committed(3)
     fill(log, batches=2, first=3)
     for offset in (3, 4, 5):
-        fetched = log.read(offset, max_bytes=ALL_BYTES)
+        fetched = log.reader.read(offset, max_bytes=ALL_BYTES)
         assert fetched is not None
         assert (bytes(fetched.data), fetched.next_offset) == (b"", offset)
     assert offsets_read(log, 3, isolation=FetchIsolation.LOG_END) == [3, 4]
     assert offsets_read(log, 5, isolation=FetchIsolation.LOG_END) == []
     with pytest.raises(OffsetBeyondLogEnd) as beyond:
-        log.read(6, max_bytes=1)
+        log.reader.read(6, max_bytes=1)
     assert beyond.value.facts() == {
         "offset": 6,
         "log_start_offset": 0,
@@ -146,7 +146,7 @@ def test_below_the_log_start_is_gone() -> None:
     log = committed(4)
     log.delete_records(2)
     with pytest.raises(OffsetBelowLogStart) as gone:
-        log.read(1, max_bytes=1)
+        log.reader.read(1, max_bytes=1)
     assert gone.value.facts()["log_start_offset"] == 2
     assert read_values(log) == [b"000002", b"000003"]
 
@@ -161,7 +161,7 @@ def test_the_high_watermark_keeps_its_place_over_a_roll() -> None:
     assert offsets_read(log, 3) == []
     fill(log, batches=1, first=3)
     assert offsets_read(log, 3) == []
-    log.commit()
+    log.durability.commit()
     assert offsets_read(log, 3) == [3]
 
 
@@ -169,7 +169,7 @@ def followed(*offsets: int, segment_bytes: int = 1 << 20) -> Log:
     log = World().open_log(with_config(segment_bytes=segment_bytes))
     for offset in offsets:
         log.append(batch_at(offset), origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     return log
 
 
@@ -183,7 +183,7 @@ def test_a_gap_is_answered_by_what_follows() -> None:
 def test_a_gap_at_the_end_of_a_segment_leads_into_the_next() -> None:
     """If the floor segment has nothing, the next one answers (UL.testReadAtLogGap)."""
     log = followed(0, 5, 20, 25, segment_bytes=160)
-    assert log.segments_count == 2
+    assert log.reader.segments_count == 2
     assert offsets_read(log, 6) == [20, 25]
     assert offsets_read(log, 12, end_offset=15) == []
 
@@ -194,8 +194,8 @@ def test_nothing_between_the_offset_and_the_bound_moves_on() -> None:
     log.roll()
     log.append(batch_at(40), origin=AppendOrigin.REPLICATION)
     log.truncate_to(30)
-    log.commit()
-    fetched = log.read(21, max_bytes=100)
+    log.durability.commit()
+    fetched = log.reader.read(21, max_bytes=100)
     assert fetched is not None
     assert (bytes(fetched.data), fetched.next_offset) == (b"", 30)
 
@@ -206,8 +206,8 @@ def test_a_read_explains_its_path() -> None:
     fill(log, batches=50)
     log.roll()
     fill(log, batches=50, first=50)
-    log.commit()
-    fetched = log.read(90, max_bytes=1)
+    log.durability.commit()
+    fetched = log.reader.read(90, max_bytes=1)
     assert fetched is not None
     path = fetched.path
     assert path is not None
@@ -215,7 +215,7 @@ def test_a_read_explains_its_path() -> None:
     assert 50 < path.index_offset <= 90
     assert path.position == path.index_position + path.scanned_bytes
     assert path.scanned_bytes <= 2 * CONFIG.index_interval_bytes
-    empty = log.read(100, max_bytes=1)
+    empty = log.reader.read(100, max_bytes=1)
     assert empty is not None
     assert empty.path is None
 
@@ -224,12 +224,12 @@ def test_a_cached_read_never_waits_for_the_disk() -> None:
     """It answers from memory or says None; the ordinary read then answers."""
     world = World()
     log = committed(2, 2, world=world)
-    cached = log.read(0, max_bytes=ALL_BYTES, cached_only=True)
+    cached = log.reader.read(0, max_bytes=ALL_BYTES, cached_only=True)
     assert cached is not None
     assert cached.next_offset == 4
     world.disk.is_cached = False
-    assert log.read(0, max_bytes=1, cached_only=True) is None
-    assert log.read(0, max_bytes=1) is not None
+    assert log.reader.read(0, max_bytes=1, cached_only=True) is None
+    assert log.reader.read(0, max_bytes=1) is not None
 
 
 def test_damage_is_never_returned() -> None:
@@ -246,11 +246,11 @@ def test_damage_is_never_returned() -> None:
     again = world.open_log(CONFIG, was_clean=True)
     assert offsets_read(again, 0, max_bytes=1) == [0]
     with pytest.raises(StoredDataCorrupt) as damage:
-        again.read(2, max_bytes=1)
+        again.reader.read(2, max_bytes=1)
     facts = damage.value.facts()
     assert (facts["file"], facts["offset"]) == (str(log_path()), 2)
     with pytest.raises(StoredDataCorrupt):
-        again.read(0, max_bytes=ALL_BYTES)
+        again.reader.read(0, max_bytes=ALL_BYTES)
     assert offsets_read(again, 3) == [3]
 
 
@@ -259,10 +259,10 @@ def test_a_reader_outlives_the_removal_of_its_segments() -> None:
     world = World()
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 3, 3)
-    log.commit()
-    segments = log._state.local.segments.snapshot.segments  # noqa: SLF001 - what a reader holds
+    log.durability.commit()
+    segments = log._core.state.local.segments.snapshot.segments  # noqa: SLF001 - what a reader holds
     data = bytes(segments[0].read(0, segments[0].size_bytes))
-    log.run_retention()
+    log.maintenance.run_retention()
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
     assert bytes(segments[0].read(0, len(data))) == data
 
@@ -270,16 +270,16 @@ def test_a_reader_outlives_the_removal_of_its_segments() -> None:
 def test_reading_needs_no_writers_lock() -> None:
     """While a writer is inside the lock, a reader gets its answer."""
     log = committed(2)
-    with log._lock:  # noqa: SLF001 - a writer that takes long
+    with log._core.lock:  # noqa: SLF001 - a writer that takes long
         assert offsets_read(log, 0) == [0, 1]
-        assert log.max_timestamp() is not None
+        assert log.reader.max_timestamp() is not None
 
 
 @pytest.mark.parametrize(("bound", "expected"), [(2, [0, 1]), (3, [0, 1, 2]), (4, [0, 1, 2, 3])])
 def test_a_bound_without_a_place_is_looked_up(bound: int, expected: list[int]) -> None:
     """A reader stops at the offset even where nobody knows yet which byte that is."""
     log = committed(3, 3)
-    view = log._state.view()  # noqa: SLF001 - what a reader takes
+    view = log._core.state.view()  # noqa: SLF001 - what a reader takes
     assert view is not None
     marks = dataclasses.replace(view.marks, high=OffsetMetadata(bound))
     fetched = fetch(ReadRequest(0, ALL_BYTES), view._replace(marks=marks))
@@ -290,7 +290,7 @@ def test_a_bound_without_a_place_is_looked_up(bound: int, expected: list[int]) -
 def test_a_read_that_a_truncation_overtook_looks_again() -> None:
     """Bytes that go while they are read are no damage: the answer is that of the shorter log."""
     log = committed(6)
-    file = log._state.local.active.records.file  # noqa: SLF001 - where the bytes go
+    file = log._core.state.local.active.records.file  # noqa: SLF001 - where the bytes go
     read_at = file.read_at
     cuts: list[int] = []
 
@@ -301,7 +301,7 @@ def test_a_read_that_a_truncation_overtook_looks_again() -> None:
         return read_at(position, length)
 
     file.read_at = cutting  # type: ignore[method-assign]  # a truncation during the read
-    fetched = log.read(0, max_bytes=ALL_BYTES)
+    fetched = log.reader.read(0, max_bytes=ALL_BYTES)
     assert cuts == [2]
     assert fetched is not None
     assert fetched.next_offset == 2
@@ -313,7 +313,7 @@ def test_a_read_never_mixes_two_logs(value: bytes) -> None:
     """Cut and written anew while it is read, a log is shown as it is afterwards, never half."""
     log = committed(6)
     before = log.watermarks
-    file = log._state.local.active.records.file  # noqa: SLF001 - where the bytes go
+    file = log._core.state.local.active.records.file  # noqa: SLF001 - where the bytes go
     read_at = file.read_at
     cuts: list[int] = []
 
@@ -321,15 +321,15 @@ def test_a_read_never_mixes_two_logs(value: bytes) -> None:
         if not cuts:
             cuts.append(2)
             log.truncate_to(2)
-            while log.size_bytes < before.end.position:
+            while log.reader.size_bytes < before.end.position:
                 append_values(log, value)
-            log.commit()
+            log.durability.commit()
         return read_at(position, length)
 
     file.read_at = cutting  # type: ignore[method-assign]  # another log during the read
-    fetched = log.read(0, max_bytes=ALL_BYTES)
+    fetched = log.reader.read(0, max_bytes=ALL_BYTES)
     assert fetched is not None
     assert fetched.watermarks == log.watermarks
-    assert fetched.leader_epoch == log.leader_epoch == 1
+    assert fetched.leader_epoch == log.reader.leader_epoch == 1
     epochs = [batch.header.leader_epoch for batch in batches_in(fetched.data)]
     assert epochs == [0, 0, *[1] * (log.watermarks.high_watermark - 2)]

@@ -29,7 +29,7 @@ class DuringRead(ForgetfulDisk):
 
 def remove_first_two(world: World, log: Log) -> None:
     log.delete_records(4)
-    assert len(log.run_retention()) == 2
+    assert len(log.maintenance.run_retention()) == 2
     world.scheduler.advance(log.config.file_delete_delay_ms)
 
 
@@ -39,25 +39,25 @@ def test_a_read_reaches_a_closed_segment_after_its_files_were_removed() -> None:
     world = World(fs=disk)
     log = world.open_log(CONFIG)
     fill_segments(log, 2, 2, 2)
-    log.flush()
+    log.durability.flush()
     disk.work = lambda: remove_first_two(world, log)
     with pytest.raises(OffsetBelowLogStart):
-        log.read(0, max_bytes=1 << 20)
+        log.reader.read(0, max_bytes=1 << 20)
     assert world.health.cause is None
     assert len(read_values(log, 4)) == 2
 
 
-def test_a_download_goes_on_after_its_closed_segment_was_removed() -> None:
+def test_a_download_ends_when_its_closed_segment_was_removed() -> None:
     """It is refused; the other readers of the data directory notice nothing."""
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 2, 2, 2)
-    log.commit()
-    file = log.open_file(0, FileKind.LOG)
-    assert log.read_file(file, 0, 1)
-    log.flush()
+    log.durability.commit()
+    file = log.reader.open_file(0, FileKind.LOG)
+    assert log.reader.read_file(file, 0, 1)
+    log.durability.flush()
     remove_first_two(world, log)
-    with pytest.raises(SegmentNotFound, match="removed"):
-        log.read_file(file, 10, 1 << 20)
+    with pytest.raises(SegmentNotFound, match="was removed"):
+        log.reader.read_file(file, 10, 1 << 20)
     assert world.health.cause is None
     assert len(read_values(log, 4)) == 2

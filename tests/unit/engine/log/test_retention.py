@@ -156,8 +156,8 @@ def test_removed_files_are_renamed_now_and_removed_later() -> None:
     world = World()
     log = world.open_log(with_config(retention_bytes=SIZE))
     fill_segments(log, 2, 1)
-    log.commit()
-    removed = log.run_retention()
+    log.durability.commit()
+    removed = log.maintenance.run_retention()
     assert [(r.base_offset, r.next_offset, r.reason) for r in removed] == [
         (0, 2, RemovalReason.SIZE)
     ]
@@ -173,11 +173,11 @@ def test_a_dry_run_names_and_removes_nothing() -> None:
     """The same list comes from the real run after it."""
     log = World().open_log(with_config(retention_bytes=0))
     fill_segments(log, 2, 1)
-    log.commit()
-    named = log.run_retention(dry_run=True)
+    log.durability.commit()
+    named = log.maintenance.run_retention(dry_run=True)
     assert segment_bases(log) == [0, 2]
-    assert log.run_retention() == named
-    assert log.run_retention() == []
+    assert log.maintenance.run_retention() == named
+    assert log.maintenance.run_retention() == []
 
 
 def test_expiring_everything_leaves_one_empty_segment() -> None:
@@ -188,15 +188,15 @@ def test_expiring_everything_leaves_one_empty_segment() -> None:
     world = World()
     log = world.open_log(with_config(retention_ms=HOUR_MS))
     fill_segments(log, 2, 3)
-    log.commit()
+    log.durability.commit()
     world.clock.advance(HOUR_MS + 1)
-    assert len(log.run_retention()) == 2
+    assert len(log.maintenance.run_retention()) == 2
     marks = log.watermarks
     assert marks.log_start_offset == marks.log_end_offset == 5
     assert segment_bases(log) == [5]
-    assert log._state.epochs.entries == (EpochOffset(0, 5),)  # noqa: SLF001 - told nowhere else
+    assert log._core.state.epochs.entries == (EpochOffset(0, 5),)  # noqa: SLF001 - told nowhere else
     assert append_values(log, b"x", timestamp=START_MS + HOUR_MS) == 5
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_removal_survives_a_power_cut() -> None:
@@ -204,8 +204,8 @@ def test_removal_survives_a_power_cut() -> None:
     world = World()
     log = world.open_log(with_config(retention_bytes=SIZE))
     values = fill_segments(log, 2, 2)
-    log.commit()
-    log.run_retention()
+    log.durability.commit()
+    log.maintenance.run_retention()
     world.scheduler.run_due()
     world.restart(power_cut=True)
     again = world.open_log(CONFIG)
@@ -223,8 +223,8 @@ def test_snapshots_of_removed_segments_go_too() -> None:
     for sequence in range(4):
         log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
         log.roll()
-    log.commit()
-    log.run_retention()
+    log.durability.commit()
+    log.maintenance.run_retention()
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
     snapshots = [int(name[:20]) for name in files(world) if name.endswith(".snapshot")]
     assert segment_bases(log) == [2, 3, 4]
@@ -236,8 +236,8 @@ def test_removal_is_skipped_when_the_directory_went_offline() -> None:
     world = World()
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 2, 1)
-    log.flush()
-    log.run_retention()
+    log.durability.flush()
+    log.maintenance.run_retention()
     world.health.fail(OSError(5, "gone"))
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
     assert log_path(0).name + ".deleted" in files(world)
@@ -249,10 +249,10 @@ def test_a_removal_that_cannot_be_made_durable_takes_the_directory_offline(nth: 
     world = World()
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 2, 1)
-    log.flush()
+    log.durability.flush()
     world.disk.fail("sync_directory", path_end=log.directory.name, nth=nth)
     with pytest.raises(StorageOffline):
-        log.run_retention()
+        log.maintenance.run_retention()
     assert world.health.is_offline
 
 
@@ -261,8 +261,8 @@ def test_a_removal_that_a_disk_fails_takes_the_directory_offline() -> None:
     world = World()
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 2, 1)
-    log.flush()
-    log.run_retention()
+    log.durability.flush()
+    log.maintenance.run_retention()
     world.scheduler.run_due()
     world.disk.fail("remove", path_end=".log.deleted")
     with pytest.raises(StorageOffline):
@@ -274,7 +274,7 @@ def test_a_removal_that_a_disk_fails_takes_the_directory_offline() -> None:
 def log() -> Log:
     log = World().open_log(CONFIG)
     fill_segments(log, 3, 3)
-    log.commit()
+    log.durability.commit()
     return log
 
 
@@ -283,19 +283,19 @@ def test_deleting_records_raises_the_log_start(log: Log) -> None:
     assert log.delete_records(2) == 2
     assert log.delete_records(1) == 2
     with pytest.raises(OffsetBelowLogStart):
-        log.read(1, max_bytes=1)
-    assert log.run_retention() == []
+        log.reader.read(1, max_bytes=1)
+    assert log.maintenance.run_retention() == []
     assert log.delete_records(4) == 4
-    assert [segment.base_offset for segment in log.run_retention()] == [0]
+    assert [segment.base_offset for segment in log.maintenance.run_retention()] == [0]
     assert read_values(log) == [b"000004", b"000005"]
-    assert log.recovery_point >= 4
+    assert log.durability.recovery_point >= 4
 
 
 def test_minus_one_deletes_up_to_the_high_watermark(log: Log) -> None:
     """What is not committed stays."""
     fill(log, batches=1, first=6)
     assert log.delete_records(-1) == 6
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == [b"000006"]
 
 
@@ -317,14 +317,14 @@ def test_a_deletion_is_kept_by_its_checkpoint() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 3, 3)
-    log.flush()
+    log.durability.flush()
     log.delete_records(4)
     log.close()
     world.restart(power_cut=False)
     again = world.open_log(CONFIG, log_start_offset=4, recovery_point=6, was_clean=True)
     assert again.watermarks.log_start_offset == 4
     assert read_values(again) == [b"000004", b"000005"]
-    again.check_invariants()
+    again.maintenance.check_invariants()
 
 
 def test_why_a_log_starts_later_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -332,11 +332,11 @@ def test_why_a_log_starts_later_is_said(caplog: pytest.LogCaptureFixture) -> Non
     caplog.set_level(logging.INFO, logger="engine.log.state")
     log = World().open_log(with_config(retention_bytes=0))
     fill_segments(log, 2, 2, 1)
-    log.commit()
+    log.durability.commit()
     log.delete_records(1)
     log.delete_records(1)
     log.delete_records(2, LogStartReason.LEADER_OFFSET_INCREMENTED)
-    log.run_retention()
+    log.maintenance.run_retention()
     assert [record.getMessage() for record in caplog.records] == [
         "events-0 starts at 1 now: client record deletion",
         "events-0 starts at 2 now: leader offset incremented",
@@ -354,13 +354,13 @@ def test_a_power_cut_amid_retention_leaves_no_hole(seed: int) -> None:
         world = World()
         log = world.open_log(CONFIG)
         values = fill_segments(log, 2, 2, 2, 2)
-        log.flush()
+        log.durability.flush()
         log.delete_records(6)
         with contextlib.suppress(PowerCut), world.disk.power_cut_before(change):
-            log.run_retention()
+            log.maintenance.run_retention()
         world.disk.restart(random=Random(seed))
         world.restart(power_cut=False)
         log = world.open_log(CONFIG, recovery_point=8)
-        assert log.recovery.damage is None
+        assert log.durability.recovery.damage is None
         assert read_values(log) == values[segment_bases(log)[0] :]
         assert segment_bases(log)[-1] == 6

@@ -45,7 +45,7 @@ def cleanly(world: World, manager: LogManager) -> None:
 
 
 def killed(world: World, manager: LogManager) -> None:
-    manager.log(EVENTS).commit()
+    manager.log(EVENTS).durability.commit()
     world.restart(power_cut=False)
 
 
@@ -53,7 +53,7 @@ def killed_after_a_roll(world: World, manager: LogManager) -> None:
     """What is scanned begins with an empty segment, above all the batches."""
     log = manager.log(EVENTS)
     log.roll()
-    log.flush()
+    log.durability.flush()
     manager.checkpoint()
     world.restart(power_cut=False)
 
@@ -62,10 +62,10 @@ def cut_off_after_a_roll(world: World, manager: LogManager) -> None:
     """As above, and all that was not synced is gone."""
     log = manager.log(EVENTS)
     log.roll()
-    log.flush()
+    log.durability.flush()
     manager.checkpoint()
     log.append(new_batch())
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=True)
 
 
@@ -102,7 +102,7 @@ def test_a_producer_that_was_idle_for_long_is_recognised() -> None:
     for _ in range(3):
         log.append(new_batch(50))
         log.roll()
-        log.flush()
+        log.durability.flush()
     cleanly(world, manager)
     ensure_recognised(world.open_manager().log(EVENTS))
 
@@ -114,7 +114,7 @@ def test_the_window_goes_along_with_a_move() -> None:
     manager.create_topic("events", 1, {})
     log = manager.log(EVENTS)
     log.append(numbered(0, 1, 2, 3, 4))
-    log.commit()
+    log.durability.commit()
     target = B if log.directory.parent == A else A
     manager.move_partition(EVENTS, target)
     assert log.directory.parent == target
@@ -130,7 +130,7 @@ def test_after_a_truncation_only_what_is_left_is_recognised() -> None:
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     log.append(numbered(0, 1, 2, 3, 4))
-    log.flush()
+    log.durability.flush()
     manager.truncate(log, 3)
     assert is_duplicate(log, 0, 1, 2)
     cleanly(world, manager)
@@ -173,14 +173,14 @@ def test_the_file_is_written_where_a_producer_has_several_batches() -> None:
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     log.append(numbered(0))
-    log.flush()
+    log.durability.flush()
     assert not world.fs.exists(WINDOWS)
     log.append(numbered(1))
-    log.flush()
+    log.durability.flush()
     assert world.fs.exists(WINDOWS)
     before = len(world.disk.changes)
     log.append(new_batch())
-    log.flush()
+    log.durability.flush()
     assert not [
         one for one in world.disk.changes[before:] if names.PRODUCER_WINDOWS in one.path.name
     ]

@@ -40,7 +40,7 @@ def test_a_roll_goes_on_in_a_new_segment() -> None:
     assert log.watermarks.end == OffsetMetadata(3, 3, 0)
     assert append_values(log, b"next") == 3
     assert segment_bases(log) == [0, 3]
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_an_empty_active_segment_stays() -> None:
@@ -58,11 +58,11 @@ def test_many_rolls_lose_nothing() -> None:
     world = World()
     log = world.open_log(with_config(segment_bytes=300))
     values = fill(log, batches=100)
-    assert log.segments_count > 20
-    log.commit()
+    assert log.reader.segments_count > 20
+    log.durability.commit()
     assert read_values(log) == values
     world.scheduler.run_due()
-    assert log.recovery_point >= segment_bases(log)[-1]
+    assert log.durability.recovery_point >= segment_bases(log)[-1]
 
 
 def test_an_append_that_does_not_fit_rolls_first() -> None:
@@ -72,7 +72,11 @@ def test_an_append_that_does_not_fit_rolls_first() -> None:
     for _ in range(7):
         log.append(new_batch())
     assert segment_bases(log) == [0, 3, 6]
-    assert [segment.size_bytes for segment in log.segments_info()] == [3 * size, 3 * size, size]
+    assert [segment.size_bytes for segment in log.reader.segments_info()] == [
+        3 * size,
+        3 * size,
+        size,
+    ]
 
 
 def test_record_time_rolls() -> None:
@@ -110,16 +114,16 @@ def test_a_full_index_on_an_empty_segment_is_emptied() -> None:
     log = world.open_log(CONFIG)
     fill(log, batches=2)
     log.roll()
-    active = log._state.local.active  # noqa: SLF001 - its index cannot be filled from outside
+    active = log._core.state.local.active  # noqa: SLF001 - its index cannot be filled from outside
     active.indexes.trim()
     assert active.indexes.is_full
     assert append_values(log, b"x") == 2
     assert segment_bases(log) == [0, 2]
-    assert log._state.local.active is active  # noqa: SLF001 - as above
+    assert log._core.state.local.active is active  # noqa: SLF001 - as above
     assert world.fs.size_bytes(active.indexes.offset_path) > 8, "it has room again"
     assert names_in(world, ".deleted") == []
-    log.check_invariants()
-    log.commit()
+    log.maintenance.check_invariants()
+    log.durability.commit()
     assert read_values(log)[-1] == b"x"
 
 
@@ -130,7 +134,7 @@ def test_rolling_below_the_active_segment_is_refused() -> None:
     """
     log = World().open_log(CONFIG)
     fill_segments(log, 3, 2)
-    local = log._state.local  # noqa: SLF001 - a log never asks for it
+    local = log._core.state.local  # noqa: SLF001 - a log never asks for it
     for base_offset in (1, 3):
         with pytest.raises(InvalidRequestValue, match="cannot roll"):
             local.roll(base_offset)
@@ -146,7 +150,7 @@ def test_files_in_the_way_of_a_new_segment_are_not_adopted() -> None:
             file.append(b"left over")
     log.roll()
     append_values(log, b"x")
-    log.commit()
+    log.durability.commit()
     assert [header.base_offset for header in read_headers(log)] == [0, 1, 2]
 
 
@@ -163,7 +167,7 @@ def test_a_roll_notes_the_producers_below_it() -> None:
         log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
     expected = [log_path(base, suffix=".snapshot").name for base in (2, 4)]
     assert names_in(world, ".snapshot") == expected
-    log.flush()
+    log.durability.flush()
     assert len(names_in(world, ".snapshot")) == 2
     assert log.truncate_to(4) == 4
     assert log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=4)).base_offset == 4
@@ -175,10 +179,10 @@ def test_a_roll_flushes_soon() -> None:
     log = world.open_log(CONFIG)
     fill(log, batches=3)
     log.roll()
-    assert log.recovery_point == 0
+    assert log.durability.recovery_point == 0
     assert world.scheduler.names == ["flush events-0"]
     world.scheduler.run_due()
-    assert log.recovery_point == log.watermarks.high_watermark == 3
+    assert log.durability.recovery_point == log.watermarks.high_watermark == 3
 
 
 @pytest.mark.parametrize("missing", ["create", "append"])
@@ -194,8 +198,8 @@ def test_a_roll_on_a_full_disk_is_done_when_there_is_space(missing: str) -> None
     assert not world.health.is_offline
     log.roll()
     values = [*values, b"value", *fill(log, batches=2, first=3)]
-    log.commit()
-    log.check_invariants()
+    log.durability.commit()
+    log.maintenance.check_invariants()
     assert segment_bases(log) == [0, 4]
     assert read_values(log) == values
     log.close()
@@ -213,30 +217,30 @@ def test_the_flush_of_a_closed_log_does_nothing() -> None:
     log.roll()
     log.close()
     world.scheduler.run_due()
-    assert log.recovery_point == 0
+    assert log.durability.recovery_point == 0
     other = World()
     failing = other.open_log(CONFIG)
     fill(failing, batches=1)
     failing.roll()
     other.health.fail(OSError(5, "gone"))
     other.scheduler.run_due()
-    assert failing.recovery_point == 0
+    assert failing.durability.recovery_point == 0
 
 
 def test_a_flush_moves_the_recovery_point() -> None:
     """To the end as it was (LO.testLogFlush)."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
-    assert (log.recovery_point, log.watermarks.log_end_offset) == (0, 3)
-    assert log.flush() == log.recovery_point == 3
+    assert (log.durability.recovery_point, log.watermarks.log_end_offset) == (0, 3)
+    assert log.durability.flush() == log.durability.recovery_point == 3
 
 
 def test_a_commit_leaves_the_recovery_point() -> None:
     """What lies below the point has its indexes on disk too; a commit syncs none."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
-    log.commit()
-    assert (log.watermarks.high_watermark, log.recovery_point) == (3, 0)
+    log.durability.commit()
+    assert (log.watermarks.high_watermark, log.durability.recovery_point) == (3, 0)
 
 
 def test_a_snapshot_that_cannot_be_synced_holds_the_point_back() -> None:
@@ -250,8 +254,8 @@ def test_a_snapshot_that_cannot_be_synced_holds_the_point_back() -> None:
     log.roll()
     world.disk.fail("sync", path_end=".snapshot")
     with pytest.raises(StorageOffline):
-        log.flush()
-    assert log.recovery_point == 0
+        log.durability.flush()
+    assert log.durability.recovery_point == 0
 
 
 def test_indexes_below_the_recovery_point_survive_a_power_cut() -> None:
@@ -259,12 +263,12 @@ def test_indexes_below_the_recovery_point_survive_a_power_cut() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 40, 40)
-    point = log.flush()
+    point = log.durability.flush()
     world.restart(power_cut=True)
     again = world.open_log(CONFIG, recovery_point=point)
-    assert again.recovery.recovered_segments == 1
+    assert again.durability.recovery.recovered_segments == 1
     assert read_values(again) == values
-    found = again.read(35, max_bytes=1)
+    found = again.reader.read(35, max_bytes=1)
     assert found is not None
     assert found.path is not None
     assert found.path.index_offset > 0
@@ -280,7 +284,7 @@ def test_a_flush_makes_the_files_of_an_empty_segment() -> None:
     fill(log, batches=1)
     log.roll()
     assert names_in(world, ".index") == [log_path(0, suffix=".index").name]
-    log.flush()
+    log.durability.flush()
     assert len(names_in(world, ".index")) == len(names_in(world, ".timeindex")) == 2
 
 
@@ -298,12 +302,12 @@ def test_offsets_too_far_away_begin_a_segment_of_their_own() -> None:
     log.append(batch_at(far + far), origin=AppendOrigin.REPLICATION)
     assert segment_bases(log) == [0, far, 2 * far]
     assert log_path(far, suffix=".snapshot").name in names_in(world, ".snapshot")
-    log.commit()
+    log.durability.commit()
     log.close()
     world.restart(power_cut=False)
     again = world.open_log(CONFIG, was_clean=True)
     assert [header.base_offset for header in read_headers(again)] == [0, far, far + 2, 2 * far]
-    again.check_invariants()
+    again.maintenance.check_invariants()
 
 
 def test_a_truncation_amid_a_flush_leaves_the_recovery_point_to_its_own() -> None:
@@ -318,5 +322,5 @@ def test_a_truncation_amid_a_flush_leaves_the_recovery_point_to_its_own() -> Non
             assert log.truncate_to(3) == 3
 
     world.disk.meanwhile = meanwhile
-    assert log.flush() == 3
+    assert log.durability.flush() == 3
     assert log.watermarks.log_end_offset == 3

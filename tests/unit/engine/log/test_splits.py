@@ -30,7 +30,7 @@ def log_of(batches: list[tuple[int, int]], rolls: set[int]) -> Log:
         values[0] = b"x" * size
         log.append(batch_at(offset, *values), origin=AppendOrigin.REPLICATION)
         offset += len(values)
-    log.commit()
+    log.durability.commit()
     return log
 
 
@@ -73,9 +73,9 @@ def test_parts_are_the_range_cut_between_batches(
     log = log_of(batches, rolls)
     start, end = sorted(min(offset, log.watermarks.high_watermark) for offset in ends)
     headers = read_headers(log, 0)
-    splits = log.splits(start, end, parts=parts, max_offsets=max_offsets)
+    splits = log.reader.splits(start, end, parts=parts, max_offsets=max_offsets)
     ensure_tiled(splits, start, end)
-    assert log.extent_bytes(start, end) == bytes_of(headers, start, end)
+    assert log.reader.extent_bytes(start, end) == bytes_of(headers, start, end)
     for split in splits:
         assert split.size_bytes == bytes_of(headers, split.start_offset, split.end_offset)
     for cut in (split.end_offset for split in splits[:-1]):
@@ -96,12 +96,12 @@ def test_parts_have_about_equal_bytes() -> None:
         append_values(log, b"x" * (10 if number % 2 else 500))
         if number % 25 == 24:
             log.roll()
-    log.commit()
+    log.durability.commit()
     largest = max(header.size_bytes for header in read_headers(log))
     for parts in (2, 3, 7):
-        splits = log.splits(0, 60, parts=parts)
+        splits = log.reader.splits(0, 60, parts=parts)
         assert len(splits) == parts
-        share = log.size_bytes / parts
+        share = log.reader.size_bytes / parts
         assert all(abs(split.size_bytes - share) <= largest for split in splits)
 
 
@@ -110,8 +110,8 @@ def test_one_huge_batch_spoils_only_its_part() -> None:
     log = World().open_log(CONFIG)
     append_values(log, b"x" * 20_000)
     fill(log, batches=30, first=1)
-    log.commit()
-    splits = log.splits(0, 31, parts=4)
+    log.durability.commit()
+    splits = log.reader.splits(0, 31, parts=4)
     assert splits[0].end_offset == 1
     sizes = [split.size_bytes for split in splits[1:]]
     assert len(sizes) == 3
@@ -124,8 +124,8 @@ def test_a_cut_is_made_where_a_batch_ends_nearest(first_bytes: int, end: int) ->
     log = World().open_log(CONFIG)
     for size in (first_bytes, 6_000, 5_000 - first_bytes):
         append_values(log, b"x" * size)
-    log.commit()
-    assert [split.end_offset for split in log.splits(0, 3, parts=2)] == [end, 3]
+    log.durability.commit()
+    assert [split.end_offset for split in log.reader.splits(0, 3, parts=2)] == [end, 3]
 
 
 @pytest.mark.parametrize(
@@ -143,27 +143,31 @@ def test_no_part_spans_more_offsets_than_asked_for(max_offsets: int, ends: list[
     """Parts end with the last batch that fits, and hold one batch if none does."""
     log = World().open_log(CONFIG)
     fill(log, batches=4, records=3)
-    log.commit()
-    assert [split.end_offset for split in log.splits(0, 10, max_offsets=max_offsets)] == ends
+    log.durability.commit()
+    assert [split.end_offset for split in log.reader.splits(0, 10, max_offsets=max_offsets)] == ends
 
 
 def test_a_gap_at_the_end_belongs_to_the_range() -> None:
     """Where a truncation took a whole batch the log ends behind its last one: no offset is lost."""
     log = World().open_log(CONFIG)
     fill(log, batches=2, records=4)
-    log.commit()
+    log.durability.commit()
     log.truncate_to(7)
-    assert [split[:2] for split in log.splits(0, 7, parts=3)] == [(0, 4), (4, 7)]
-    assert [split[:2] for split in log.splits(2, 7, max_offsets=2)] == [(2, 4), (4, 6), (6, 7)]
-    assert log.extent_bytes(4, 7) == 0
+    assert [split[:2] for split in log.reader.splits(0, 7, parts=3)] == [(0, 4), (4, 7)]
+    assert [split[:2] for split in log.reader.splits(2, 7, max_offsets=2)] == [
+        (2, 4),
+        (4, 6),
+        (6, 7),
+    ]
+    assert log.reader.extent_bytes(4, 7) == 0
 
 
 def bytes_read_for_a_plan(batches: int) -> int:
     """What four parts of a log of so many batches cost."""
     log = World().open_log(with_config(segment_index_bytes=64_000))
     fill(log, batches=batches)
-    log.commit()
-    (segment,) = log.segments
+    log.durability.commit()
+    (segment,) = log.reader.segments
     file = segment.records.file
     read_at = file.read_at
     lengths: list[int] = []
@@ -173,7 +177,7 @@ def bytes_read_for_a_plan(batches: int) -> int:
         return read_at(position, length)
 
     file.read_at = counting  # type: ignore[method-assign]  # to see what is asked for
-    assert len(log.splits(0, batches, parts=4)) == 4
+    assert len(log.reader.splits(0, batches, parts=4)) == 4
     return sum(lengths)
 
 
@@ -186,17 +190,17 @@ def test_only_what_can_be_read_is_planned() -> None:
     """Below the log start, above the high watermark and beyond the end are told apart."""
     log = World().open_log(CONFIG)
     fill(log, batches=10)
-    log.commit()
+    log.durability.commit()
     fill(log, batches=2, first=10)
     log.delete_records(3)
     with pytest.raises(OffsetBelowLogStart):
-        log.splits(2, 5)
+        log.reader.splits(2, 5)
     for end in (11, 13):
         with pytest.raises(OffsetBeyondLogEnd) as beyond:
-            log.splits(3, end)
+            log.reader.splits(3, end)
         assert beyond.value.facts()["high_watermark"] == 10
-    assert [split[:2] for split in log.splits(3, 10)] == [(3, 10)]
-    assert log.splits(10, 10) == []
+    assert [split[:2] for split in log.reader.splits(3, 10)] == [(3, 10)]
+    assert log.reader.splits(10, 10) == []
 
 
 def test_a_committed_reader_s_plan_ends_at_the_stable_offset() -> None:
@@ -206,13 +210,13 @@ def test_a_committed_reader_s_plan_ends_at_the_stable_offset() -> None:
     options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     append_values(log, b"open", is_transactional=True, **options)
     fill(log, batches=4, first=5)
-    log.commit()
+    log.durability.commit()
     committed = FetchIsolation.TXN_COMMITTED
-    splits = log.splits(0, 4, committed, parts=2)
+    splits = log.reader.splits(0, 4, committed, parts=2)
     ensure_tiled(splits, 0, 4)
-    assert sum(split.size_bytes for split in splits) == log.extent_bytes(0, 4)
+    assert sum(split.size_bytes for split in splits) == log.reader.extent_bytes(0, 4)
     with pytest.raises(OffsetBeyondLogEnd):
-        log.splits(0, 5, committed)
+        log.reader.splits(0, 5, committed)
 
 
 def test_a_wrong_index_is_mended_first() -> None:
@@ -220,15 +224,15 @@ def test_a_wrong_index_is_mended_first() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=60)
-    log.commit()
-    expected = log.splits(0, 60, parts=5)
+    log.durability.commit()
+    expected = log.reader.splits(0, 60, parts=5)
     log.close()
     world.restart(power_cut=False)
     index = log_path(suffix=".index")
     entries = list(ENTRY.iter_unpack(world.disk.read_bytes(index)))
     rewrite(world.disk, index, b"".join(ENTRY.pack(one, two + 1) for one, two in entries))
     again = world.open_log(CONFIG, was_clean=True)
-    assert again.splits(0, 60, parts=5) == expected
+    assert again.reader.splits(0, 60, parts=5) == expected
 
 
 def test_an_entry_that_only_a_cut_follows_is_mended_too() -> None:
@@ -236,10 +240,10 @@ def test_an_entry_that_only_a_cut_follows_is_mended_too() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=60)
-    log.commit()
-    expected = log.splits(0, 58, parts=2)
+    log.durability.commit()
+    expected = log.reader.splits(0, 58, parts=2)
     half_bytes = sum(split.size_bytes for split in expected) // 2
-    middle = log.segments[0].indexes.offset.floor_by_position(half_bytes)
+    middle = log.reader.segments[0].indexes.offset.floor_by_position(half_bytes)
     assert middle.position < half_bytes
     log.close()
     world.restart(power_cut=False)
@@ -249,4 +253,4 @@ def test_an_entry_that_only_a_cut_follows_is_mended_too() -> None:
     assert content.count(right) == 1
     rewrite(world.disk, index, content.replace(right, wrong))
     again = world.open_log(CONFIG, was_clean=True)
-    assert again.splits(0, 58, parts=2) == expected
+    assert again.reader.splits(0, 58, parts=2) == expected

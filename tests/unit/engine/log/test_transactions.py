@@ -61,7 +61,7 @@ def log(world: World) -> Log:
 def aborted(log: Log) -> list[AbortedTransaction]:
     return [
         entry
-        for segment in log._state.local.segments  # noqa: SLF001 - read by committed readers
+        for segment in log._core.state.local.segments  # noqa: SLF001 - read by committed readers
         for entry in segment.indexes.transaction.entries()
     ]
 
@@ -69,7 +69,7 @@ def aborted(log: Log) -> list[AbortedTransaction]:
 def test_without_transactions_everything_committed_is_stable(log: Log) -> None:
     """The stable end is the high watermark (UL.testFirstUnstableOffsetNoTransactionalData)."""
     append_values(log, b"a", b"b")
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 2
 
 
@@ -82,13 +82,13 @@ def test_an_open_transaction_holds_the_stable_end_back(log: Log) -> None:
     producer = Producer(log, 7)
     producer.write(b"t1")
     append_values(log, b"later")
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 1
     assert read_values(log, isolation=COMMITTED) == [b"plain"]
     assert read_values(log) == [b"plain", b"t1", b"later"]
     producer.end(COMMIT)
     assert log.watermarks.last_stable_offset == 1
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 4
     assert read_values(log, isolation=COMMITTED) == [b"plain", b"t1", b"later"]
 
@@ -99,13 +99,13 @@ def test_the_next_open_transaction_takes_over(log: Log) -> None:
     one.write(b"1a")
     two.write(b"2a")
     one.write(b"1b")
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 0
     one.end(COMMIT)
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 1
     two.end(ABORT)
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 5
     assert read_values(log, isolation=COMMITTED) == [b"1a", b"1b"]
 
@@ -118,7 +118,7 @@ def test_aborts_are_noted_with_the_stable_end_of_their_moment(log: Log) -> None:
     assert one.end(ABORT) == 3
     two.write(b"2")
     assert two.end(ABORT) == 5
-    log.commit()
+    log.durability.commit()
     assert aborted(log) == [AbortedTransaction(1, 0, 3, 2), AbortedTransaction(2, 2, 5, 6)]
     assert read_values(log, isolation=COMMITTED) == []
 
@@ -135,9 +135,9 @@ def test_an_abort_over_several_segments_is_found_from_the_first(log: Log) -> Non
     producer.write(b"gone too")
     log.roll()
     producer.end(ABORT)
-    log.commit()
+    log.durability.commit()
     assert read_values(log, isolation=COMMITTED) == [b"stays"]
-    fetched = log.read(0, max_bytes=1, isolation=COMMITTED)
+    fetched = log.reader.read(0, max_bytes=1, isolation=COMMITTED)
     assert fetched is not None
     assert (bytes(fetched.data), fetched.next_offset) == (b"", 1)
 
@@ -156,7 +156,7 @@ def test_decided_transactions_stay_decided_after_a_crash(world: World, *, power_
     two.write(b"open")
     one.end(ABORT)
     append_values(log, b"plain")
-    log.commit()
+    log.durability.commit()
     entries = aborted(log)
     world.restart(power_cut=power_cut)
     again = world.open_log(CONFIG)
@@ -164,7 +164,7 @@ def test_decided_transactions_stay_decided_after_a_crash(world: World, *, power_
     assert again.watermarks.last_stable_offset == 1
     two.log = again
     two.end(COMMIT)
-    again.commit()
+    again.durability.commit()
     assert read_values(again, isolation=COMMITTED) == [b"open", b"plain"]
 
 
@@ -177,15 +177,15 @@ def test_a_deletion_raises_the_unstable_offset(log: Log) -> None:
     Producer(log, 1).write(b"a", b"b", b"c")
     log.roll()
     append_values(log, b"d", b"e")
-    log.commit()
+    log.durability.commit()
     for before in (1, 3, 4):
         log.delete_records(before)
         assert log.watermarks.last_stable_offset == before
-    log.run_retention()
+    log.maintenance.run_retention()
     assert log.watermarks.last_stable_offset == 4
     log.delete_records(5)
     assert log.watermarks.last_stable_offset == 5
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_truncation_below_a_transaction_forgets_it(log: Log) -> None:
@@ -196,7 +196,7 @@ def test_truncation_below_a_transaction_forgets_it(log: Log) -> None:
     """
     append_values(log, b"plain")
     Producer(log, 1).write(b"undecided")
-    log.commit()
+    log.durability.commit()
     unstable = [log.watermarks.first_unstable]
     log.truncate_to(1)
     unstable.append(log.watermarks.first_unstable)
@@ -237,7 +237,7 @@ def test_recovery_accepts_an_older_coordinator(world: World, log: Log) -> None:
         base_offset=2,
     )
     log.append(marker, origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=False)
     assert world.open_log(CONFIG).watermarks.log_end_offset == 3
 
@@ -249,7 +249,7 @@ def test_an_index_that_cannot_be_written_takes_the_log_offline(world: World, log
     """
     producer = Producer(log, 1)
     producer.write(b"a")
-    log.commit()
+    log.durability.commit()
     world.disk.fail("append", path_end=".txnindex")
     with pytest.raises(Exception, match="offline"):
         producer.end(ABORT)
@@ -262,7 +262,7 @@ def test_an_index_that_cannot_be_written_takes_the_log_offline(world: World, log
     again = world.open_log(CONFIG)
     assert aborted(again) == []
     Producer(again, 1).end(ABORT)
-    again.commit()
+    again.durability.commit()
     assert aborted(again) == [AbortedTransaction(1, 0, 1, 2)]
     assert again.watermarks.last_stable_offset == 2
 
@@ -275,7 +275,7 @@ def test_control_records_of_other_kinds_end_nothing(log: Log) -> None:
     other[22] |= 0x20
     stamp_crc(other, 0, len(other))
     log.append(other, origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 0
     assert read_values(log) == [b"open"]
 
@@ -286,7 +286,7 @@ def test_an_abort_of_what_was_deleted_before_a_restart_needs_no_entry() -> None:
     log = world.open_log(CONFIG)
     producer = Producer(log, 7)
     producer.write(b"deleted")
-    log.commit()
+    log.durability.commit()
     log.delete_records(1)
     log.close()
     world.restart(power_cut=False)
@@ -294,7 +294,7 @@ def test_an_abort_of_what_was_deleted_before_a_restart_needs_no_entry() -> None:
     producer.end(ABORT)
     Producer(producer.log, 8).write(b"new")
     Producer(producer.log, 8).end(COMMIT)
-    producer.log.commit()
+    producer.log.durability.commit()
     producer.log.close()
     world.restart(power_cut=False)
     log = world.open_log(CONFIG, log_start_offset=1, was_clean=True)
@@ -309,12 +309,12 @@ def test_an_open_transaction_below_a_log_start_in_a_gap_keeps_the_stable_end(log
     """
     Producer(log, 5).write(b"open")
     append_values(log, *(b"%d" % number for number in range(5)))
-    log.commit()
+    log.durability.commit()
     log.truncate_to(4)  # inside the batch, which goes whole: the log ends behind a gap
     log.delete_records(3)
     assert log.watermarks.last_stable_offset == 3
     append_values(log, b"more")
-    log.commit()
+    log.durability.commit()
     assert log.watermarks.last_stable_offset == 3
     assert read_values(log, isolation=COMMITTED) == []
 
@@ -331,7 +331,7 @@ def test_transactions_of_one_append_are_noted_as_if_appended_one_by_one(world: W
         one.write(value)
         one.end(ABORT)
     two.write(b"open at the end of the append")
-    fetched = source.read(0, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
+    fetched = source.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
     assert fetched is not None
     copy = world.open_log(CONFIG, log=TopicPartition("copy", 0))
     copy.append(bytearray(fetched.data), origin=AppendOrigin.REPLICATION)
@@ -339,6 +339,6 @@ def test_transactions_of_one_append_are_noted_as_if_appended_one_by_one(world: W
     assert [entry.last_stable_offset for entry in aborted(copy)] == [2, 4]
     for log in (source, copy):
         Producer(log, 2).end(COMMIT)
-        log.commit()
+        log.durability.commit()
         records = read_records(log, isolation=COMMITTED, max_bytes=1)
         assert [record.value for record in records] == [b"open at the end of the append"]

@@ -32,7 +32,7 @@ from tests.support.segments import batch_at
 
 
 def epochs_of(log: Log) -> list[tuple[int, int]]:
-    entries = log._state.epochs.entries  # noqa: SLF001 - nothing else tells them
+    entries = log._core.state.epochs.entries  # noqa: SLF001 - nothing else tells them
     return [(entry.epoch, entry.start_offset) for entry in entries]
 
 
@@ -43,7 +43,7 @@ def test_the_log_ends_where_it_was_cut() -> None:
     """
     log = World().open_log(CONFIG)
     values = fill_segments(log, 4, 4, 4)
-    log.commit()
+    log.durability.commit()
     assert log.truncate_to(12) == 12
     assert log.truncate_to(50) == 12
     assert log.truncate_to(6) == 6
@@ -52,9 +52,9 @@ def test_the_log_ends_where_it_was_cut() -> None:
     assert append_values(log, b"new") == 6
     assert log.truncate_to(0) == 0
     assert segment_bases(log) == [0]
-    assert log.size_bytes == 0
+    assert log.reader.size_bytes == 0
     assert append_values(log, b"again") == 0
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_a_cut_is_durable_at_once() -> None:
@@ -62,7 +62,7 @@ def test_a_cut_is_durable_at_once() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 4, 4)
-    log.flush()
+    log.durability.flush()
     log.truncate_to(3)
     world.restart(power_cut=True)
     again = world.open_log(CONFIG, recovery_point=3)
@@ -76,7 +76,7 @@ def test_a_log_that_starts_anew_has_a_new_epoch_whenever_the_power_fails(offset:
         world = World()
         log = world.open_log(CONFIG, log_start_offset=30)
         fill_segments(log, 4, 4, 4)
-        log.flush()
+        log.durability.flush()
         try:
             with world.disk.power_cut_before(step):
                 log.truncate_to(offset)
@@ -85,7 +85,7 @@ def test_a_log_that_starts_anew_has_a_new_epoch_whenever_the_power_fails(offset:
             is_done = False
         world.restart(power_cut=True)
         again = world.open_log(CONFIG)
-        assert again.leader_epoch == 1 or len(read_values(again)) == 12
+        assert again.reader.leader_epoch == 1 or len(read_values(again)) == 12
         if is_done:
             return
     raise AssertionError("starting anew takes more steps than anybody expected")
@@ -95,18 +95,18 @@ def test_the_high_watermark_follows_the_end_down() -> None:
     """It never lies above the end (UL.testHighWatermarkMaintenance)."""
     log = World().open_log(CONFIG)
     fill(log, batches=5)
-    log.flush()
+    log.durability.flush()
     log.truncate_to(3)
-    assert (log.watermarks.high_watermark, log.recovery_point) == (3, 3)
+    assert (log.watermarks.high_watermark, log.durability.recovery_point) == (3, 3)
 
 
 def test_a_batch_that_holds_the_offset_goes_whole() -> None:
     """The end is the offset all the same; the next append begins there (4.9)."""
     log = World().open_log(CONFIG)
     append_values(log, b"a", b"b", b"c")
-    log.commit()
+    log.durability.commit()
     assert log.truncate_to(2) == 2
-    assert log.size_bytes == 0
+    assert log.reader.size_bytes == 0
     assert append_values(log, b"d") == 2
 
 
@@ -114,14 +114,14 @@ def test_a_cut_begins_an_epoch() -> None:
     """Whoever remembers what was read from the log sees that it is another one."""
     log = World().open_log(CONFIG)
     fill(log, batches=5)
-    before = log.log_id
+    before = log.reader.log_id
     log.truncate_to(8)
-    assert log.log_id == before
+    assert log.reader.log_id == before
     log.truncate_to(3)
-    assert (log.leader_epoch, log.tag.leader_epoch) == (1, 1)
-    assert log.log_id != before
+    assert (log.reader.leader_epoch, log.reader.tag.leader_epoch) == (1, 1)
+    assert log.reader.log_id != before
     append_values(log, b"new")
-    log.commit()
+    log.durability.commit()
     assert [header.leader_epoch for header in read_headers(log)] == [0, 0, 0, 1]
 
 
@@ -162,12 +162,16 @@ def test_a_log_may_start_anew_anywhere(offset: int) -> None:
     log = world.open_log(CONFIG, log_start_offset=40)
     fill_segments(log, 3, 3)
     log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
-    log.commit()
+    log.durability.commit()
     assert log.truncate_to(offset) == offset
-    assert (segment_bases(log), log.producers(), log.leader_epoch) == ([offset], (), 1)
-    log.check_invariants()
+    assert (segment_bases(log), log.producers.active(), log.reader.leader_epoch) == (
+        [offset],
+        (),
+        1,
+    )
+    log.maintenance.check_invariants()
     assert append_values(log, b"x") == offset
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == [b"x"]
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
     assert read_values(log) == [b"x"]
@@ -212,7 +216,7 @@ def test_a_sync_that_a_cut_overtook_commits_nothing() -> None:
     log = World(recorder=recorder).open_log(CONFIG)
     fill(log, batches=5)
     recorder.interrupts.append(partial(log.truncate_to, 3))
-    log.commit()
+    log.durability.commit()
     assert not recorder.interrupts
     assert log.watermarks.high_watermark <= log.watermarks.log_end_offset == 3
 
@@ -229,9 +233,9 @@ def test_what_is_not_committed_goes_without_the_readers_noticing() -> None:
     """A cut above the high watermark leaves it where it is."""
     log = World().open_log(CONFIG)
     values = fill(log, batches=2)
-    log.commit()
+    log.durability.commit()
     fill(log, batches=3, first=2)
-    log._state.truncate_to(4, log._plan_truncation(4))  # noqa: SLF001 - as if the appends had come after its commit
+    log._core.state.truncate_to(4, log._plan_truncation(4))  # noqa: SLF001 - as if the appends had come after its commit
     assert read_values(log) == values
     assert (log.watermarks.high_watermark, log.watermarks.log_end_offset) == (2, 4)
 
@@ -241,12 +245,12 @@ def test_a_truncation_that_a_close_overtakes_says_so() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 4, 4)
-    log.commit()
+    log.durability.commit()
 
     def close_once(operation: Operation) -> None:
         if operation.name == "read":
             world.disk.meanwhile = None
-            log.close_handles()
+            log.maintenance.close_handles()
 
     world.disk.meanwhile = close_once
     with pytest.raises(StorageOffline, match="is closed"):
@@ -259,16 +263,16 @@ def test_a_cut_behind_empty_segments_finds_the_last_batch(records: int, bases: l
     """Rolls have left segments without a batch before the one that is cut."""
     log = World().open_log(CONFIG)
     fill(log, batches=records)
-    tag = log.tag
+    tag = log.reader.tag
     for base_offset in (records, 2):
         log.roll(base_offset)
     log.append(batch_at(2), origin=AppendOrigin.REPLICATION)
-    log.commit()
+    log.durability.commit()
     assert segment_bases(log) == bases
     assert log.truncate_to(2) == 2
-    assert log.tag.last_batch_crc == tag.last_batch_crc
+    assert log.reader.tag.last_batch_crc == tag.last_batch_crc
     assert append_values(log, b"new") == 2
-    log.check_invariants()
+    log.maintenance.check_invariants()
 
 
 def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() -> None:
@@ -280,8 +284,8 @@ def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() ->
     log = world.open_log(CONFIG)
     for sequence in range(6):
         log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
-    log.commit()
-    tag = log.tag
+    log.durability.commit()
+    tag = log.reader.tag
 
     def append_once(operation: Operation) -> None:
         if operation.name == "create" and operation.path.name == snapshot_name(4):
@@ -296,7 +300,7 @@ def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() ->
     assert snapshot_name(4) not in world.disk.list_directory(log.directory)
     for sequence in range(4):
         log.append(new_batch(producer_id=5, producer_epoch=0, base_sequence=sequence))
-    log.commit()
+    log.durability.commit()
     world.restart(power_cut=True)
     again = world.open_log(CONFIG)
-    assert {one.producer_id: one.last_sequence for one in again.producers()} == {3: 1, 5: 3}
+    assert {one.producer_id: one.last_sequence for one in again.producers.active()} == {3: 1, 5: 3}

@@ -45,10 +45,10 @@ INDEX_ENTRY = struct.Struct(">ii")
 
 LOOKS: dict[str, Callable[[Log], object]] = {
     "read": lambda log: values_read(log, 0),
-    "offset for time": lambda log: log.offset_for_time(START_MS + 5),
-    "newest record": lambda log: log.max_timestamp(),
-    "segments": lambda log: log.segments_info(),
-    "splits": lambda log: log.splits(0, log.watermarks.high_watermark, parts=3),
+    "offset for time": lambda log: log.reader.offset_for_time(START_MS + 5),
+    "newest record": lambda log: log.reader.max_timestamp(),
+    "segments": lambda log: log.reader.segments_info(),
+    "splits": lambda log: log.reader.splits(0, log.watermarks.high_watermark, parts=3),
 }
 
 
@@ -63,7 +63,7 @@ class CountedDamage(NullRecorder):
 
 
 def values_read(log: Log, offset: int) -> list[int]:
-    fetched = log.read(offset, max_bytes=ALL_BYTES)
+    fetched = log.reader.read(offset, max_bytes=ALL_BYTES)
     assert fetched is not None
     return [fetched.next_offset, fetched.leader_epoch]
 
@@ -73,7 +73,7 @@ def ten_records(world: World) -> Log:
     log = world.open_log(with_config(index_interval_bytes=100))
     for number in range(10):
         append_values(log, b"%d" % number, timestamp=START_MS + number)
-    log.commit()
+    log.durability.commit()
     return log
 
 
@@ -101,7 +101,7 @@ def in_the_middle(
 
 def wait_for_thread(log: Log, thread: threading.Thread) -> None:
     """Return once a thread has ended, or has found that a truncation is under way."""
-    lock: object = log._lock  # noqa: SLF001 - the test watches who wants it
+    lock: object = log._core.lock  # noqa: SLF001 - the test watches who wants it
     assert isinstance(lock, WatchedLock)
     while thread.is_alive() and not lock.wanted.wait(0.001):
         pass
@@ -134,7 +134,7 @@ def test_a_look_that_begins_amid_a_truncation_sees_the_log_after_it(
     damage = CountedDamage()
     world = World(recorder=damage)
     log = ten_records(world)
-    log._lock = WatchedLock(log._lock)  # type: ignore[assignment]  # noqa: SLF001 - see there
+    log._core.lock = WatchedLock(log._core.lock)  # type: ignore[assignment]  # noqa: SLF001 - see there
     seen: list[object] = []
     with in_the_middle(world, log, lambda: seen.append(look(log))) as threads:
         log.truncate_to(4)
@@ -151,7 +151,7 @@ def test_a_read_on_the_event_loop_does_not_wait_for_a_truncation() -> None:
 
     def look(operation: Operation) -> None:
         if operation.name == "truncate":
-            seen.append(log.read(0, max_bytes=ALL_BYTES, cached_only=True))
+            seen.append(log.reader.read(0, max_bytes=ALL_BYTES, cached_only=True))
 
     world.disk.meanwhile = look
     log.truncate_to(4)
@@ -163,7 +163,7 @@ def test_a_look_up_by_time_that_a_truncation_overtook_looks_again(name: str) -> 
     """It was told of damage that was none."""
     damage = CountedDamage()
     log = ten_records(World(recorder=damage))
-    file = log._state.local.active.records.file  # noqa: SLF001 - where the bytes go
+    file = log._core.state.local.active.records.file  # noqa: SLF001 - where the bytes go
     read_at = file.read_at
     cuts: list[int] = []
 
@@ -187,8 +187,8 @@ def test_a_truncation_does_not_follow_a_wrong_index_entry() -> None:
     """
     world = World()
     log = ten_records(world)
-    entries = [*log.segments[0].indexes.offset.entries()]
-    end = log.flush()
+    entries = [*log.reader.segments[0].indexes.offset.entries()]
+    end = log.durability.flush()
     log.close()
     path = DIRECTORY / names.index_name(0)
     content = bytearray(world.fs.read_bytes(path))
@@ -197,11 +197,11 @@ def test_a_truncation_does_not_follow_a_wrong_index_entry() -> None:
     log = world.open_log(with_config(index_interval_bytes=100), recovery_point=end, was_clean=True)
     target = entries[2].offset
     assert log.truncate_to(target) == target
-    log.check_invariants()
+    log.maintenance.check_invariants()
     assert append_values(log, b"new") == target
-    log.commit()
+    log.durability.commit()
     assert read_values(log) == [*(b"%d" % number for number in range(target)), b"new"]
-    assert [*log.segments[0].indexes.offset.entries()][: len(entries)] == entries[:2]
+    assert [*log.reader.segments[0].indexes.offset.entries()][: len(entries)] == entries[:2]
 
 
 def test_a_truncation_that_fails_changes_nothing() -> None:
@@ -211,17 +211,29 @@ def test_a_truncation_that_fails_changes_nothing() -> None:
     producer = Producer(log, 7)
     for value in (b"first", b"second", b"third"):
         producer.write(value)
-    log.flush()
+    log.durability.flush()
     with world.fs.open(log_path(0)) as file:
         content = bytes(file.read_at(0, file.size_bytes))
-    _, second, third = (at for at, _ in log.segments[0].headers())
+    _, second, third = (at for at, _ in log.reader.segments[0].headers())
     rewrite(world.fs, log_path(0), content[:second] + b"\xff" * 20 + content[second + 20 :])
-    before = (log.watermarks, log.tag, log.size_bytes, log.log_id, log.producers())
+    before = (
+        log.watermarks,
+        log.reader.tag,
+        log.reader.size_bytes,
+        log.reader.log_id,
+        log.producers.active(),
+    )
     with pytest.raises(StoredDataCorrupt):
         log.truncate_to(2)
-    assert (log.watermarks, log.tag, log.size_bytes, log.log_id, log.producers()) == before
-    assert third < log.size_bytes
-    assert not log.health.is_offline
+    assert (
+        log.watermarks,
+        log.reader.tag,
+        log.reader.size_bytes,
+        log.reader.log_id,
+        log.producers.active(),
+    ) == before
+    assert third < log.reader.size_bytes
+    assert not log.durability.health.is_offline
 
 
 def test_a_truncation_reads_what_stays_before_it_takes_the_lock(
@@ -232,13 +244,13 @@ def test_a_truncation_reads_what_stays_before_it_takes_the_lock(
     producer = Producer(log, 7)
     for value in fill(log, batches=300):
         producer.write(value)
-    log.commit()
+    log.durability.commit()
     under_the_lock: list[int] = []
     walk = FileRecords.headers
 
     def counted(self: FileRecords, position: int, end: int, **options: object) -> Iterator[object]:
         for at, header in walk(self, position, end, **options):  # type: ignore[arg-type]  # passed on
-            if log._lock._owner is not None:  # noqa: SLF001 - whether an append would wait
+            if log._core.lock._owner is not None:  # noqa: SLF001 - whether an append would wait
                 under_the_lock.append(at)
             yield at, header
 
@@ -278,7 +290,7 @@ def test_a_look_up_whose_batch_goes_after_it_was_located_is_repeated() -> None:
 
     sys.settrace(cut)
     try:
-        assert log.max_timestamp() is None
+        assert log.reader.max_timestamp() is None
     finally:
         sys.settrace(None)
     assert log.watermarks.log_end_offset == 0
@@ -310,10 +322,10 @@ def test_a_file_that_is_missed_where_the_log_has_changed_is_looked_for_again(
             raise error
         return view.marks.log_end_offset
 
-    assert log._seen(look) == log.watermarks.log_end_offset  # noqa: SLF001 - what readers share
+    assert log.reader._seen(look) == log.watermarks.log_end_offset  # noqa: SLF001 - what readers share
     assert len(views) == 2
     assert damage.count == 0
-    assert not log.health.is_offline
+    assert not log.durability.health.is_offline
 
 
 def test_a_file_that_is_missed_where_nothing_has_changed_is_a_failed_disk() -> None:
@@ -324,5 +336,5 @@ def test_a_file_that_is_missed_where_nothing_has_changed_is_a_failed_disk() -> N
         raise FileNotFoundError(2, "gone")
 
     with pytest.raises(StorageOffline):
-        log._seen(look)  # noqa: SLF001 - what readers share
-    assert log.health.is_offline
+        log.reader._seen(look)  # noqa: SLF001 - what readers share
+    assert log.durability.health.is_offline

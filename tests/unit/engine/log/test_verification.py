@@ -52,7 +52,7 @@ def end(log: Log, how: ControlType = ControlType.COMMIT, *, epoch: int = 0) -> N
 
 
 def verify(log: Log, sequence: int = 0, *, epoch: int = 0) -> VerificationGuard | None:
-    return log.start_verification(PRODUCER, sequence=sequence, producer_epoch=epoch)
+    return log.producers.start_verification(PRODUCER, sequence=sequence, producer_epoch=epoch)
 
 
 def test_only_the_first_batch_of_a_transaction_needs_its_guard(log: Log) -> None:

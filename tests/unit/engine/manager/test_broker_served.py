@@ -36,7 +36,7 @@ def filled() -> World:
         for _ in range(4):
             log.append(new_batch())
         log.roll()
-    log.commit()
+    log.durability.commit()
     manager.close()
     return world
 
@@ -49,8 +49,8 @@ def missing(world: World) -> list[str]:
 
 def ensure_kept(log: Log) -> None:
     assert log.watermarks.high_watermark == 12
-    assert [segment.base_offset for segment in log.segments] == [0, 4, 8, 12]
-    assert log.recovery.damage is None
+    assert [segment.base_offset for segment in log.reader.segments] == [0, 4, 8, 12]
+    assert log.durability.recovery.damage is None
 
 
 @pytest.mark.parametrize("was_killed", [False, True])

@@ -61,7 +61,7 @@ def spread() -> tuple[World, LogManager]:
     manager.create_topic("events", 2, {"retention.ms": "-1"})
     for log in manager.logs():
         log.append(new_batch(3))
-        log.commit()
+        log.durability.commit()
     return world, manager
 
 
@@ -83,7 +83,7 @@ def restarted_without(path: Path, world: World) -> LogManager:
 def assert_serves(log: Log, *, records: int = 3) -> None:
     assert log.watermarks.high_watermark == records
     log.append(new_batch())
-    assert log.commit() == records + 1
+    assert log.durability.commit() == records + 1
 
 
 def test_new_logs_go_where_the_fewest_are() -> None:
@@ -115,7 +115,7 @@ def test_each_directory_has_its_own_checkpoints_and_marker() -> None:
     ]
     assert lines == [{EVENTS: 3}, {OTHER: 3}]
     assert all(CleanShutdownMarker(world.fs, path).exists() for path in (A, B))
-    assert all(log.recovery.was_clean for log in restarted(world).logs())
+    assert all(log.durability.recovery.was_clean for log in restarted(world).logs())
 
 
 def test_a_directory_that_fails_takes_only_its_logs_with_it() -> None:
@@ -124,7 +124,7 @@ def test_a_directory_that_fails_takes_only_its_logs_with_it() -> None:
     world.disk.fail("sync", path_end="/b/events-1/00000000000000000000.log")
     manager.log(OTHER).append(new_batch())
     with pytest.raises(StorageOffline):
-        manager.log(OTHER).commit()
+        manager.log(OTHER).durability.commit()
     with pytest.raises(StorageOffline):
         manager.log(OTHER).append(new_batch())
     assert_serves(manager.log(EVENTS))
@@ -146,8 +146,8 @@ def test_a_directory_that_failed_gets_no_marker() -> None:
     assert CleanShutdownMarker(world.fs, A).exists()
     assert not CleanShutdownMarker(world.fs, B).exists()
     manager = restarted(world)
-    assert manager.log(EVENTS).recovery.was_clean
-    assert not manager.log(OTHER).recovery.was_clean
+    assert manager.log(EVENTS).durability.recovery.was_clean
+    assert not manager.log(OTHER).durability.recovery.was_clean
     assert_serves(manager.log(OTHER))
 
 
@@ -213,7 +213,7 @@ def test_a_partition_is_made_elsewhere_if_its_disk_fails() -> None:
     assert lying_in(manager) == {"events-0": B}
     assert [health.is_offline for health in manager.directories] == [True, False]
     manager.log(EVENTS).append(new_batch(3))
-    manager.log(EVENTS).commit()
+    manager.log(EVENTS).durability.commit()
     for order in ((A, B), (B, A)):
         manager = restarted(world, *order, power_cut=False)
         assert lying_in(manager) == {"events-0": B}  # what was begun in A never held anything

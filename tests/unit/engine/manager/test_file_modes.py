@@ -40,7 +40,7 @@ def test_nobody_else_may_read_a_data_directory(umask: int, tmp_path: Path) -> No
             )
             log.append(abort, origin=AppendOrigin.COORDINATOR)
             log.roll()
-            log.flush()
+            log.durability.flush()
             manager.checkpoint()
             manager.allocate_producer()
             with changing_keys(PosixFileSystem(), directory) as keys:

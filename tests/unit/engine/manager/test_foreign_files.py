@@ -73,7 +73,7 @@ def directory(tmp_path: Path) -> Path:
             manager.create_topic(topic, 1, {"segment.index.bytes": "4096"})
             log = manager.log(TopicPartition(topic, 0))
             log.append(new_batch())
-            log.commit()
+            log.durability.commit()
     return tmp_path / "data"
 
 

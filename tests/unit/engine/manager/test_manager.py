@@ -29,7 +29,7 @@ from tests.support.golden import golden_archive, golden_expected, golden_partiti
 def append(manager: LogManager, count: int, *, log: TopicPartition = EVENTS) -> None:
     """Append and commit."""
     manager.log(log).append(new_batch(count))
-    manager.log(log).commit()
+    manager.log(log).durability.commit()
 
 
 def write_file(world: World, name: str, content: bytes) -> None:
@@ -85,8 +85,8 @@ def test_a_clean_stop_is_believed() -> None:
     manager = world.open_manager()
     assert not world.fs.exists(DATA / names.CLEAN_SHUTDOWN_FILE)
     log = manager.log(EVENTS)
-    assert log.recovery.was_clean
-    assert log.watermarks.high_watermark == log.recovery_point == 3
+    assert log.durability.recovery.was_clean
+    assert log.watermarks.high_watermark == log.durability.recovery_point == 3
 
 
 def test_a_close_writes_all_checkpoints() -> None:
@@ -126,9 +126,9 @@ def test_after_a_kill_everything_written_is_there_and_flushed() -> None:
     world.restart(power_cut=False)
     manager = world.open_manager()
     log = manager.log(EVENTS)
-    assert not log.recovery.was_clean
+    assert not log.durability.recovery.was_clean
     assert log.watermarks.high_watermark == log.watermarks.log_end_offset == 3
-    assert log.recovery_point == 3
+    assert log.durability.recovery_point == 3
     assert OffsetCheckpoint(world.fs, DATA / names.RECOVERY_POINT_CHECKPOINT).read() == {EVENTS: 3}
     world.restart(power_cut=True)
     assert world.open_manager().log(EVENTS).watermarks.high_watermark == 3
@@ -153,7 +153,7 @@ def test_a_crash_while_opening_counts_as_unclean() -> None:
     world.open_manager({"events": 1}).close()
     world.open_manager()
     world.restart(power_cut=True)
-    assert not world.open_manager().log(EVENTS).recovery.was_clean
+    assert not world.open_manager().log(EVENTS).durability.recovery.was_clean
 
 
 def test_a_brokers_directory_is_adopted() -> None:
@@ -325,7 +325,7 @@ def test_a_start_that_fails_after_opening_lets_go_too() -> None:
     with pytest.raises(StorageOffline):
         manager.open()
     with pytest.raises(StorageOffline, match="closed"):
-        manager.log(EVENTS).commit()
+        manager.log(EVENTS).durability.commit()
     world.open_manager()
 
 
@@ -384,7 +384,7 @@ def test_a_log_that_cannot_be_closed_leaves_no_marker(caplog: pytest.LogCaptureF
     assert "events-0 was not closed cleanly" in caplog.text
     assert not world.fs.exists(DATA / names.CLEAN_SHUTDOWN_FILE)
     world.restart(power_cut=False)
-    assert not world.open_manager().log(EVENTS).recovery.was_clean
+    assert not world.open_manager().log(EVENTS).durability.recovery.was_clean
 
 
 def test_a_marker_that_cannot_be_written_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -394,7 +394,7 @@ def test_a_marker_that_cannot_be_written_is_no_error(caplog: pytest.LogCaptureFi
     world.disk.fail("append", error=errno.ENOSPC, path_end=names.CLEAN_SHUTDOWN_FILE + ".tmp")
     manager.close()
     assert "the next start will recover all logs" in caplog.text
-    assert not world.open_manager().log(EVENTS).recovery.was_clean
+    assert not world.open_manager().log(EVENTS).durability.recovery.was_clean
 
 
 def test_the_periodic_checkpoint_is_what_a_recovery_starts_from() -> None:
@@ -402,7 +402,7 @@ def test_the_periodic_checkpoint_is_what_a_recovery_starts_from() -> None:
     world = World()
     manager = world.open_manager({"events": 1})
     append(manager, 3)
-    manager.log(EVENTS).flush()
+    manager.log(EVENTS).durability.flush()
     manager.checkpoint()
     assert OffsetCheckpoint(world.fs, DATA / names.RECOVERY_POINT_CHECKPOINT).read() == {EVENTS: 3}
 

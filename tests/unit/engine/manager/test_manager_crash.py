@@ -21,7 +21,7 @@ def prepared() -> tuple[World, LogManager]:
     manager = world.open_manager({"kept": 1, "events": 2})
     for log in manager.logs():
         log.append(new_batch(3))
-        log.flush()
+        log.durability.flush()
     manager.checkpoint()
     return world, manager
 
@@ -81,7 +81,7 @@ def test_a_topic_is_made_whole_or_not_at_all(power_cut: bool) -> None:  # noqa: 
             log = manager.log(TopicPartition("new", number))
             assert log.topic_id == topic.topic_id
             assert log.append(new_batch()).base_offset == 0
-            assert log.commit() == 1
+            assert log.durability.commit() == 1
     assert outcomes == {False, True}
 
 
@@ -141,7 +141,7 @@ def test_a_close_loses_nothing_that_was_committed(power_cut: bool) -> None:  # n
     seen = set()
     for manager, _, was_done in interrupted(LogManager.close, power_cut=power_cut):
         assert_untouched(manager)
-        was_clean = manager.log(KEPT).recovery.was_clean
+        was_clean = manager.log(KEPT).durability.recovery.was_clean
         seen.add(was_clean)
         assert was_clean or not was_done
     assert seen == {False, True}
@@ -157,8 +157,8 @@ def test_what_the_marker_vouches_for_is_on_disk() -> None:
     world.restart(power_cut=True)
     assert {path.name: world.fs.read_bytes(path) for path in paths} == before
     log = world.open_manager().log(KEPT)
-    assert log.recovery.was_clean
-    assert log.segments_info()[0].largest_timestamp == START_MS
+    assert log.durability.recovery.was_clean
+    assert log.reader.segments_info()[0].largest_timestamp == START_MS
 
 
 def test_a_clean_stop_puts_on_disk_what_a_flush_was_to_bring_there() -> None:
@@ -167,11 +167,11 @@ def test_a_clean_stop_puts_on_disk_what_a_flush_was_to_bring_there() -> None:
     kept, other = (manager.log(log) for log in (KEPT, TopicPartition("events", 1)))
     batch = new_batch(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     kept.append(batch)
-    kept.flush()
+    kept.durability.flush()
     kept.roll()
     other.roll()
     other.delete_records(3)
-    assert other.run_retention()
+    assert other.maintenance.run_retention()
     manager.close()
     world.restart(power_cut=True)
     manager = world.open_manager()
@@ -186,9 +186,9 @@ def test_a_checkpoint_remembers_a_log_start_that_retention_made_the_first_offset
     log = manager.log(KEPT)
     log.roll()
     log.append(new_batch(2))
-    log.flush()
+    log.durability.flush()
     log.delete_records(3)
-    assert log.run_retention()
+    assert log.maintenance.run_retention()
     manager.checkpoint()
     world.restart(power_cut=True)
     marks = world.open_manager().log(KEPT).watermarks

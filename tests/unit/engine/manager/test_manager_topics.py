@@ -333,16 +333,16 @@ def test_who_holds_a_deleted_log_can_finish_reading() -> None:
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
     log.append(new_batch(3))
-    log.commit()
+    log.durability.commit()
     manager.delete_topic("events")
-    fetched = log.read(0, max_bytes=1_000)
+    fetched = log.reader.read(0, max_bytes=1_000)
     assert fetched is not None
     assert fetched.next_offset == 3
     log.append(new_batch())
-    assert log.commit() == 4
+    assert log.durability.commit() == 4
     world.scheduler.advance(60_000)
     with pytest.raises(StorageOffline, match="is closed"):
-        log.read(0, max_bytes=1_000)
+        log.reader.read(0, max_bytes=1_000)
 
 
 def test_a_roll_after_the_deletion_stays_in_the_renamed_directory() -> None:
@@ -357,7 +357,7 @@ def test_a_roll_after_the_deletion_stays_in_the_renamed_directory() -> None:
     manager.delete_topic("events")
     manager.create_topic("events", 1, {})
     log.roll()
-    log.flush()
+    log.durability.flush()
     assert "00000000000000000001.log" in world.fs.list_directory(log.directory)
     assert "00000000000000000001.log" not in world.fs.list_directory(DATA / "events-0")
     assert not manager.health.is_offline
@@ -370,7 +370,7 @@ def test_a_topic_can_be_made_again_at_once() -> None:
     old = manager.topic("events")
     log = manager.log(EVENTS)
     log.append(new_batch(5))
-    log.flush()
+    log.durability.flush()
     log.delete_records(4)
     manager.checkpoint()
     manager.delete_topic("events")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.errors import OffsetBelowLogStart, Recovering, TopicNotFound
-from engine.log.log import Log
+from engine.log.reader import LogReader
 from tests.support.builders import EVENTS
 from tests.support.logs import append_values, read_values
 from tests.unit.engine.manager.test_directories import B, restarted
@@ -19,15 +19,15 @@ class Meddling:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
         self._what: list[Callable[[], object]] = [what]
-        read = Log.read
+        read = LogReader.read
 
-        def read_and_meddle(log: Log, offset: int, **options: Any) -> object:
-            fetched = read(log, offset, **options)
+        def read_and_meddle(reader: LogReader, offset: int, **options: Any) -> object:
+            fetched = read(reader, offset, **options)
             if self._what:
                 self._what.pop()()
             return fetched
 
-        monkeypatch.setattr(Log, "read", read_and_meddle)
+        monkeypatch.setattr(LogReader, "read", read_and_meddle)
 
 
 def test_appends_go_on_during_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_copy_that_lost_its_beginning_is_begun_anew(monkeypatch: pytest.Monkey
 
     def overtake() -> None:
         log.delete_records(5)
-        log.run_retention()
+        log.maintenance.run_retention()
 
     Meddling(monkeypatch, overtake)
     manager.move_partition(EVENTS, B)
@@ -98,7 +98,7 @@ def test_a_close_ends_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
     assert partition_directories(world) == ["/a/events-0", "/b/events-0-future"]
     manager = restarted(world)
     log = manager.log(EVENTS)
-    assert log.recovery.was_clean
+    assert log.durability.recovery.was_clean
     assert read_values(log) == values
     assert carried_out(manager)
     assert log.directory == B / "events-0"
@@ -111,11 +111,11 @@ def test_a_log_that_loses_its_beginning_again_and_again_stays(
     """The move is given up in the end, without a trace."""
     world, manager, values = prepared()
 
-    def read(log: Log, offset: int, **_: object) -> object:
+    def read(reader: LogReader, offset: int, **_: object) -> object:
         raise OffsetBelowLogStart("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "read", read)
+        patch.setattr(LogReader, "read", read)
         with pytest.raises(Recovering, match="faster"):
             manager.move_partition(EVENTS, B)
     assert partition_directories(world) == ["/a/events-0"]

@@ -86,7 +86,7 @@ def test_a_directory_that_fails_after_an_interrupted_first_start_is_taken_back(
         manager = opened(world)
         manager.create_topic(EVENTS.topic, 1, {})
         manager.log(EVENTS).append(new_batch(3))
-        manager.log(EVENTS).commit()
+        manager.log(EVENTS).durability.commit()
         manager.close()
         world.restart(power_cut=power_cut)
         manager = opened(world)
@@ -104,7 +104,7 @@ def test_a_directory_that_is_left_out_stops_the_start(given: Path, missing: Path
         opened(world, given)
     assert CleanShutdownMarker(world.fs, given).exists()
     manager = opened(world)
-    assert all(log.recovery.was_clean for log in manager.logs())
+    assert all(log.durability.recovery.was_clean for log in manager.logs())
     assert_serves(manager.log(EVENTS))
     assert_serves(manager.log(OTHER))
 
@@ -128,14 +128,14 @@ def test_a_directory_that_is_gone_for_good_is_forgotten(caplog: pytest.LogCaptur
 def test_what_is_made_anew_is_another_log() -> None:
     """Whoever kept something of the lost one under its `log_id` learns that it was replaced."""
     world, manager = spread()
-    lost, kept = manager.log(OTHER).log_id, manager.log(EVENTS).log_id
+    lost, kept = manager.log(OTHER).reader.log_id, manager.log(EVENTS).reader.log_id
     manager.close()
     manager = opened(without(world, B), A)
-    anew = manager.log(OTHER).log_id
-    assert (anew != lost, manager.log(EVENTS).log_id) == (True, kept)
+    anew = manager.log(OTHER).reader.log_id
+    assert (anew != lost, manager.log(EVENTS).reader.log_id) == (True, kept)
     assert_serves(manager.log(OTHER), records=0)
     manager.close()
-    assert opened(without(world), A).log(OTHER).log_id == anew
+    assert opened(without(world), A).log(OTHER).reader.log_id == anew
 
 
 def test_a_directory_that_was_forgotten_may_come_back() -> None:

@@ -19,6 +19,7 @@ from engine.errors import (
 )
 from engine.fs import names
 from engine.log.log import Log
+from engine.log.maintenance import Maintenance
 from engine.manager.manager import LogManager
 from engine.topic_values import ConfigValue
 from engine.types import Buffer, TopicPartition
@@ -38,7 +39,7 @@ def prepared() -> tuple[World, LogManager, list[bytes]]:
     manager.create_topic("events", 1, {"retention.ms": "-1"})
     log = manager.log(EVENTS)
     values = fill_segments(log, 3, 2, 1)
-    log.flush()
+    log.durability.flush()
     manager.checkpoint()
     return world, manager, values
 
@@ -72,18 +73,18 @@ def test_a_partition_moves_and_whoever_holds_the_log_goes_on() -> None:
     """
     world, manager, values = prepared()
     log = manager.log(EVENTS)
-    log_id, marks, before = log.log_id, log.watermarks, joined(log)
+    log_id, marks, before = log.reader.log_id, log.watermarks, joined(log)
     manager.move_partition(EVENTS, B)
     assert manager.log(EVENTS) is log
-    assert (log.directory, log.log_id, log.watermarks.log_end_offset) == (
+    assert (log.directory, log.reader.log_id, log.watermarks.log_end_offset) == (
         B / "events-0",
         log_id,
         marks.log_end_offset,
     )
     assert joined(log) == before
     values += fill(log, batches=2, first=len(values))
-    log.commit()
-    log.check_invariants()
+    log.durability.commit()
+    log.maintenance.check_invariants()
     assert read_values(log) == values
     assert partition_directories(world) == ["/a/events-0-delete", "/b/events-0"]
     world.scheduler.advance(60_000)
@@ -105,7 +106,7 @@ def test_a_copy_is_taken_over_as_a_clean_stop_leaves_a_log(
     log = manager.log(EVENTS)
     sizes = [
         world.fs.size_bytes(path)
-        for segment in log.segments
+        for segment in log.reader.segments
         for path in (segment.indexes.offset_path, segment.indexes.time_path)
     ]
     assert max(sizes) <= 12
@@ -129,21 +130,25 @@ def test_what_is_not_in_the_batches_moves_too() -> None:
     log.append(new_batch(producer_id=9, producer_epoch=2, base_sequence=0))
     log.roll()
     append_values(log, b"last")
-    log.commit()
+    log.durability.commit()
     log.delete_records(7)
-    log.run_retention()
-    log_id, producers, start = log.log_id, log.producers(), log.watermarks.log_start_offset
+    log.maintenance.run_retention()
+    log_id, producers, start = (
+        log.reader.log_id,
+        log.producers.active(),
+        log.watermarks.log_start_offset,
+    )
     assert [entry.producer_id for entry in producers] == [9]
     manager.move_partition(EVENTS, B)
     for is_restarted in (False, True):
         moved = restarted(world).log(EVENTS) if is_restarted else log
-        assert moved.log_id == log_id
+        assert moved.reader.log_id == log_id
         assert moved.watermarks.log_start_offset == start == 7
-        known = [entry.producer_id for entry in moved.producers()]
+        known = [entry.producer_id for entry in moved.producers.active()]
         assert known == ([] if is_restarted else [9])  # recovery knows batches only, as Kafka's
         assert read_values(moved) == [b"last"]
         with pytest.raises(OffsetBelowLogStart):
-            moved.read(6, max_bytes=100)
+            moved.reader.read(6, max_bytes=100)
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
@@ -161,7 +166,7 @@ def test_a_move_that_is_interrupted_leaves_one_whole_copy(power_cut: bool) -> No
         assert read_values(log) == values
         assert not manager.topic("events").adopted
         append_values(log, b"more")
-        log.commit()
+        log.durability.commit()
         was_in = log.directory.parent
         was_resumed = carried_out(manager)
         endings.add((was_in, was_resumed, log.directory.parent))
@@ -264,7 +269,7 @@ def test_batches_larger_than_a_segment_may_be_now_are_moved() -> None:
     log = manager.log(EVENTS)
     large = b"x" * 1000
     append_values(log, large)
-    log.commit()
+    log.durability.commit()
     manager.update_topic("events", {"segment.bytes": 500})
     manager.move_partition(EVENTS, B)
     assert read_values(log)[-1] == large
@@ -291,7 +296,7 @@ def test_readers_notice_nothing_of_many_moves() -> None:
     for number in range(10):
         manager.move_partition(EVENTS, A if number % 2 else B)
         values += fill(log, batches=1, first=len(values))
-        log.commit()
+        log.durability.commit()
     stop.set()
     reader.join()
     assert failures == []
@@ -305,14 +310,14 @@ def test_a_move_leaves_the_lines_of_other_logs_alone(monkeypatch: pytest.MonkeyP
     other = manager.log(TopicPartition("other", 0))
     assert other.directory.parent == B
     fill(other, batches=5)
-    other.flush()
+    other.durability.flush()
     other.delete_records(3)
     manager.checkpoint()
 
     def die(*_: object) -> None:
         raise PowerCut
 
-    monkeypatch.setattr(Log, "relocate", die)
+    monkeypatch.setattr(Maintenance, "relocate", die)
     with pytest.raises(PowerCut):
         manager.move_partition(EVENTS, B)
     lines = OffsetCheckpoint(world.fs, B / names.RECOVERY_POINT_CHECKPOINT).read()
@@ -328,7 +333,7 @@ def test_an_empty_log_moves() -> None:
     manager.create_topic("events", 1, {})
     manager.move_partition(EVENTS, B)
     append_values(manager.log(EVENTS), b"first")
-    manager.log(EVENTS).commit()
+    manager.log(EVENTS).durability.commit()
     assert read_values(restarted(world).log(EVENTS)) == [b"first"]
 
 
@@ -350,7 +355,7 @@ def test_what_is_appended_while_a_partition_moves_moves_too() -> None:
     manager.move_partition(EVENTS, B, progress=append_behind)
     assert told[0] == log.watermarks.log_end_offset == 4
     assert log.directory.parent == B
-    log.commit()
+    log.durability.commit()
     assert read_values(log)[1:] == [bytes(600_000)] * 3
 
 
@@ -393,7 +398,7 @@ def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
     for _ in range(3):
         log.append(new_batch())
         log.roll()
-    log.commit()
+    log.durability.commit()
     cleaner = LogCleaner(manager, clock=world.clock, config=CONFIG, recorder=world.recorder)
     cleaner.start()
     assert cleaner.run_pass() is not None
@@ -401,7 +406,7 @@ def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
     manager.move_partition(EVENTS, B)
     log.append(new_batch())
     log.roll()
-    log.commit()
+    log.durability.commit()
     report = cleaner.run_pass()
     assert report is not None
     cleaner.stop()

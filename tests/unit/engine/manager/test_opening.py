@@ -73,7 +73,7 @@ def test_after_a_failure_nothing_is_begun_and_nothing_stays_open() -> None:
     assert [log.topic_partition.partition for log in opened] == [0]
     assert board.latest == RecoveryProgress(3, 1)
     with pytest.raises(StorageOffline, match="closed"):
-        opened[0].commit()
+        opened[0].durability.commit()
 
 
 def test_a_start_can_be_interrupted() -> None:
@@ -91,7 +91,7 @@ def test_a_start_can_be_interrupted() -> None:
         open_all(jobs(world, 3), open_one, threads=1, board=board)
     assert len(opened) == 1
     with pytest.raises(StorageOffline, match="closed"):
-        opened[0].commit()
+        opened[0].durability.commit()
 
 
 def test_every_log_gets_its_turn_whatever_fails() -> None:
@@ -101,7 +101,7 @@ def test_every_log_gets_its_turn_whatever_fails() -> None:
     """
     world = World()
     logs = [world.open_log(log=TopicPartition("events", number)) for number in range(3)]
-    logs[1].close_handles()
+    logs[1].maintenance.close_handles()
     failures = for_each(logs, flush_and_close, threads=2)
     assert [(log, type(error)) for log, error in failures] == [(logs[1], StorageOffline)]
 
@@ -117,8 +117,8 @@ def test_an_append_during_the_last_flush_is_flushed_as_well() -> None:
             world.disk.meanwhile = None
             log.append(new_batch())
 
-    log.flush()
+    log.durability.flush()
     log.append(new_batch())
     world.disk.meanwhile = append_once
     flush_and_close(log)
-    assert log.recovery_point == log.watermarks.high_watermark == 3
+    assert log.durability.recovery_point == log.watermarks.high_watermark == 3

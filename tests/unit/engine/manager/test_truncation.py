@@ -31,7 +31,7 @@ class Cut:
             append_values(self.log, *PAIRS)
             if number % 2:
                 self.log.roll()
-        self.log.flush()
+        self.log.durability.flush()
         self.manager.checkpoint()
 
     @property
@@ -70,7 +70,7 @@ def test_an_interrupted_truncation_leaves_a_beginning_of_the_log(
     """
     for step in range(1, MOST_STEPS):
         cut = Cut()
-        before = cut.log.leader_epoch
+        before = cut.log.reader.leader_epoch
         try:
             with cut.world.disk.power_cut_before(step):
                 cut.manager.truncate(cut.log, offset)
@@ -82,9 +82,9 @@ def test_an_interrupted_truncation_leaves_a_beginning_of_the_log(
         values = read_values(cut.log)
         assert offset // 2 * 2 <= end_offset <= 20
         assert values == (PAIRS * 10)[: len(values)]
-        assert end_offset == 20 or cut.log.leader_epoch > before
-        assert cut.log.recovery.damage is None, step
-        cut.log.check_invariants()
+        assert end_offset == 20 or cut.log.reader.leader_epoch > before
+        assert cut.log.durability.recovery.damage is None, step
+        cut.log.maintenance.check_invariants()
         if is_done:
             assert end_offset == offset
             return
@@ -98,12 +98,12 @@ def test_what_follows_a_truncation_is_found_by_the_next_start(cut: Cut, power_cu
     cut.manager.checkpoint()
     cut.manager.truncate(cut.log, 6)
     values = fill(cut.log, batches=5)
-    cut.log.commit()
+    cut.log.durability.commit()
     cut.restart(power_cut=power_cut)
     marks = cut.log.watermarks
     assert (marks.log_start_offset, marks.high_watermark, marks.log_end_offset) == (6, 11, 11)
     assert read_values(cut.log) == values
-    assert cut.log.recovery.damage is None
+    assert cut.log.durability.recovery.damage is None
 
 
 @pytest.mark.parametrize("was_clean", [True, False])
@@ -116,9 +116,9 @@ def test_a_log_that_was_cut_inside_a_batch_ends_there_after_a_restart(
         cut.manager.close()
     cut.restart(power_cut=False)
     assert cut.log.watermarks.log_end_offset == 7
-    assert cut.log.recovery.damage is None
+    assert cut.log.durability.recovery.damage is None
     assert append_values(cut.log, b"c") == 7
-    cut.log.commit()
+    cut.log.durability.commit()
     assert read_values(cut.log) == [*PAIRS * 3, b"c"]
     cut.restart(power_cut=True)
     assert read_values(cut.log) == [*PAIRS * 3, b"c"]
@@ -143,9 +143,9 @@ def test_where_only_a_torn_batch_was_nothing_is_left(
     cut.restart(power_cut=False)
     marks = cut.log.watermarks
     assert (marks.log_start_offset, marks.log_end_offset) == (0 if values else 1, base_offset + 2)
-    assert cut.log.recovery.damage is None
+    assert cut.log.durability.recovery.damage is None
     assert read_values(cut.log) == [*values, b"d"]
-    found = cut.log.offset_for_time(0)
+    found = cut.log.reader.offset_for_time(0)
     assert found is not None
     assert found.offset == marks.log_start_offset
 
@@ -162,7 +162,7 @@ def test_the_checkpoints_are_true_afterwards(cut: Cut) -> None:
 
 def test_a_truncation_that_is_refused_takes_nothing_along(cut: Cut) -> None:
     """If the log has grown since the caller looked, log and checkpoints stay."""
-    tag = cut.log.tag
+    tag = cut.log.reader.tag
     append_values(cut.log, b"c")
     with pytest.raises(PreconditionFailed):
         cut.manager.truncate(cut.log, 4, expected_tag=tag)
@@ -176,7 +176,7 @@ def test_other_logs_keep_their_lines(cut: Cut) -> None:
     cut.manager.create_topic("other", 1, {})
     other = cut.manager.log(TopicPartition("other", 0))
     fill(other, batches=15)
-    other.flush()
+    other.durability.flush()
     cut.manager.truncate(cut.log, 4)
     checkpoint = OffsetCheckpoint(cut.world.fs, DATA / names.RECOVERY_POINT_CHECKPOINT)
     assert checkpoint.read() == {EVENTS: 4, other.topic_partition: 15}

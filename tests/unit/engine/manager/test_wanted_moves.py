@@ -224,6 +224,6 @@ def test_what_was_appended_between_two_starts_is_moved_too() -> None:
     manager.close()
     manager = opened(world)
     values += fill(manager.log(EVENTS), batches=2, first=len(values))
-    manager.log(EVENTS).commit()
+    manager.log(EVENTS).durability.commit()
     manager.move_partition(EVENTS, B)
     assert read_values(manager.log(EVENTS)) == values

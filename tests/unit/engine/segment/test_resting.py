@@ -114,11 +114,11 @@ def test_what_was_never_used_has_nothing_to_open() -> None:
 
 
 def rename_segment(log: Log) -> None:
-    log.segments[0].change_suffix(".swap")
+    log.reader.segments[0].change_suffix(".swap")
 
 
 def rename_directory(log: Log) -> None:
-    log.rename_directory(DIRECTORY.with_name("events-0.0123-delete"))
+    log.maintenance.rename_directory(DIRECTORY.with_name("events-0.0123-delete"))
 
 
 @pytest.mark.parametrize(("rename", "amid"), [(rename_segment, 2), (rename_directory, 1)])
@@ -132,8 +132,8 @@ def test_an_index_is_opened_under_one_of_two_names(
     world = World()
     log = world.open_log()
     values = fill_segments(log, 5, 5)
-    log.flush()
-    segment = log.segments[0]
+    log.durability.flush()
+    segment = log.reader.segments[0]
     segment.indexes.rest()
     found: list[bytes | None] = []
     reader = threading.Thread(target=lambda: found.extend(read_values(log, 3)))
@@ -163,14 +163,18 @@ def test_a_flush_lets_the_sealed_segments_rest() -> None:
     world = World()
     log = world.open_log()
     fill_segments(log, 5, 5, 5)
-    assert all(segment.indexes.are_open for segment in log.segments)
-    log.flush()
-    assert [segment.indexes.are_open for segment in log.segments] == [False, False, True]
-    assert [segment.indexes.offset.is_resting for segment in log.segments] == [True, True, False]
+    assert all(segment.indexes.are_open for segment in log.reader.segments)
+    log.durability.flush()
+    assert [segment.indexes.are_open for segment in log.reader.segments] == [False, False, True]
+    assert [segment.indexes.offset.is_resting for segment in log.reader.segments] == [
+        True,
+        True,
+        False,
+    ]
     append_values(log, b"last")
-    log.commit()
+    log.durability.commit()
     assert len(read_values(log)) == 16
-    assert not any(segment.indexes.offset.is_resting for segment in log.segments)
+    assert not any(segment.indexes.offset.is_resting for segment in log.reader.segments)
 
 
 def test_a_look_on_the_event_loop_opens_no_file_that_a_flush_has_just_closed() -> None:
@@ -178,9 +182,9 @@ def test_a_look_on_the_event_loop_opens_no_file_that_a_flush_has_just_closed() -
     world = World()
     log = world.open_log()
     fill_segments(log, 5, 5)
-    segment = log.segments[0]
+    segment = log.reader.segments[0]
     assert segment.indexes.offset_stays_open()
-    log.flush()
+    log.durability.flush()
     world.disk.fail("open_map")
     segment.records.file.size_bytes  # noqa: B018 - the log file rests, and is opened again
     found = segment.locate(3, cached_only=True)
@@ -198,29 +202,29 @@ def resting(count: int = 3) -> tuple[World, Log, list[bytes]]:
     world = World()
     log = world.open_log()
     values = fill_segments(log, *[1] * count)
-    log.flush()
-    assert [segment.records.is_resting for segment in log.segments] == [True] * (count - 1) + [
-        False
-    ]
+    log.durability.flush()
+    assert [segment.records.is_resting for segment in log.reader.segments] == [True] * (
+        count - 1
+    ) + [False]
     return world, log, values
 
 
 def test_nothing_is_opened_for_a_read_that_must_not_wait() -> None:
     """The event loop hands such a read to a worker."""
     _, log, _ = resting()
-    assert log.read(0, max_bytes=1, cached_only=True) is None
-    assert log.segments[0].records.is_resting
+    assert log.reader.read(0, max_bytes=1, cached_only=True) is None
+    assert log.reader.segments[0].records.is_resting
 
 
 def test_a_segment_that_rests_is_read_under_its_new_name() -> None:
     """The directory was renamed, or the segment waits for its removal."""
     world, log, values = resting()
-    oldest = log.segments[0]
-    log.rename_directory(world.directory / "events-0.renamed")
+    oldest = log.reader.segments[0]
+    log.maintenance.rename_directory(world.directory / "events-0.renamed")
     assert read_values(log) == values
     oldest.resting.rest()
     log.delete_records(1)
-    log.run_retention()
+    log.maintenance.run_retention()
     assert oldest.records.is_resting
     assert oldest.read(0, oldest.size_bytes)
     oldest.records.rest()
@@ -239,13 +243,13 @@ def test_a_reader_of_a_segment_that_was_removed_is_told_where_the_log_starts(
     def removed_meanwhile(records: FileRecords) -> File:
         monkeypatch.undo()
         log.delete_records(1)
-        log.run_retention()
+        log.maintenance.run_retention()
         world.scheduler.advance(log.config.file_delete_delay_ms)
         return wake(records)
 
     monkeypatch.setattr(FileRecords, "_wake", removed_meanwhile)
     with pytest.raises(OffsetBelowLogStart):
-        log.read(0, max_bytes=1)
+        log.reader.read(0, max_bytes=1)
     assert not world.health.is_offline
 
 
@@ -253,15 +257,15 @@ def test_a_reader_of_a_segment_that_was_removed_is_told_where_the_log_starts(
 def test_a_file_that_changed_while_it_rested_is_damage(damage: str) -> None:
     """Nobody of ours changes it: the disk is not blamed, and other segments are read."""
     world, log, _ = resting()
-    path = log.segments[0].records.path
+    path = log.reader.segments[0].records.path
     if damage == "gone":
         world.disk.remove(path)
     else:
         with world.disk.open(path) as file:
             file.truncate(5)
     with pytest.raises(StoredDataCorrupt, match="and had" if damage == "shorter" else "gone"):
-        log.read(0, max_bytes=1)
-    assert log.read(1, max_bytes=1) is not None
+        log.reader.read(0, max_bytes=1)
+    assert log.reader.read(1, max_bytes=1) is not None
     assert not world.health.is_offline
 
 
@@ -269,10 +273,10 @@ def test_a_truncation_wakes_the_segment_that_becomes_active() -> None:
     """Appends find it open, and it rests no more, however many others are read."""
     world, log, values = resting(5)
     log.truncate_to(3)
-    active = log.segments[-1]
+    active = log.reader.segments[-1]
     for _ in range(3):
         append_values(log, b"more")
-        log.commit()
+        log.durability.commit()
         active.resting.rest()
         assert read_values(log)[:3] == values[:3]
         assert not active.records.is_resting
@@ -323,7 +327,7 @@ def astray(log: Log, world: World) -> None:
 
     A start looks at that one.
     """
-    path = log.segments[0].indexes.offset_path
+    path = log.reader.segments[0].indexes.offset_path
     log.close()
     world.restart(power_cut=False)
     *wrong, last = ENTRY.iter_unpack(world.disk.read_bytes(path))
@@ -340,7 +344,7 @@ def flushed() -> tuple[World, list[bytes]]:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 30, 30, 1)
-    log.flush()
+    log.durability.flush()
     astray(log, world)
     return world, values
 
@@ -350,14 +354,14 @@ def test_a_segment_whose_index_was_rebuilt_rests_again() -> None:
     world, values = flushed()
     log = reopened(world, len(values))
     assert read_values(log, 20) == values[20:]
-    segment = log.segments[0]
+    segment = log.reader.segments[0]
     assert segment.proofs.is_index_trusted
     segment.resting.rest()
     assert segment.records.is_resting
     assert not segment.indexes.are_open
     world.restart(power_cut=True)
     again = reopened(world, len(values))
-    again.segments[0].proofs.trust_index()
+    again.reader.segments[0].proofs.trust_index()
     assert read_values(again, 20) == values[20:]
 
 
@@ -372,7 +376,7 @@ def test_an_index_that_cannot_be_rebuilt_now_is_rebuilt_later(
     """Too few files or too little memory fail one look-up; they took the directory offline."""
     world, values = flushed()
     log = reopened(world, len(values))
-    log.segments[0].records.rest()
+    log.reader.segments[0].records.rest()
     world.disk.fail(operation, error=error, nth=nth)
     with suppress(Overloaded, StorageFull):
         assert read_values(log, 20) == values[20:]

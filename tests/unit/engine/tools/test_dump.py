@@ -139,7 +139,7 @@ def test_what_we_write_is_dumped_without_problems(tmp_path: Path) -> None:
                 4, value=b"v" * 500, producer_id=1, producer_epoch=0, base_sequence=number * 4
             )
         )
-    log.flush()
+    log.durability.flush()
     log.close()
     paths = [path for path in log.directory.iterdir() if path.suffix in DUMPED]
     assert {path.suffix for path in paths} == {".log", ".index", ".timeindex", ".snapshot"}

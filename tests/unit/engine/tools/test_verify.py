@@ -62,7 +62,7 @@ def crash_after_an_append(filled: Filled) -> None:
     """Leave the directory as a process does that ends without a word."""
     manager = filled.reopen()
     manager.log(EVENTS).append(new_batch())
-    manager.log(EVENTS).commit()
+    manager.log(EVENTS).durability.commit()
     filled.world.restart(power_cut=False)
 
 
@@ -227,7 +227,7 @@ def test_a_time_that_is_not_the_latest_so_far_is_found() -> None:
     filled = fill()
     manager = filled.reopen()
     manager.log(EVENTS).append(new_batch(timestamp=START_MS))
-    manager.log(EVENTS).commit()
+    manager.log(EVENTS).durability.commit()
     manager.close()
     path = segment_file(60, ".timeindex")
     assert faults(filled, path) == []

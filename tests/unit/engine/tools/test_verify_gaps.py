@@ -25,7 +25,7 @@ def jumped(world: World) -> LogManager:
     log = manager.log(EVENTS)
     for offset in (0, 1, 2, 10, 11):
         log.append(batch_at(offset), origin=AppendOrigin.REPLICATION)
-    log.flush()
+    log.durability.flush()
     assert segment_bases(log) == [0, 10]
     return manager
 
@@ -95,7 +95,7 @@ def test_what_is_missing_below_the_log_start_is_no_damage() -> None:
     manager = cut_inside_a_batch(world)
     manager.move_partition(EVENTS, B)
     log = manager.log(EVENTS)
-    log.commit()
+    log.durability.commit()
     assert (segment_bases(log), log.delete_records(6)) == ([0], 6)
     manager.close()
     findings = DirectoryCheck(world.fs, [A, B]).findings()
@@ -112,11 +112,11 @@ def test_a_jump_moves_with_its_log(*, power_cut: bool) -> None:
     for offset in (12, 13, 30):
         log.append(batch_at(offset), origin=AppendOrigin.REPLICATION)
     assert segment_bases(log) == [0, 10, 12, 30]
-    log.commit()
+    log.durability.commit()
     log = restarted(world, power_cut=power_cut).log(EVENTS)
     offsets = [record.offset for record in read_records(log)]
     assert offsets == [0, 1, 2, 10, 11, 12, 13, 30]
-    assert log.recovery.damage is None
+    assert log.durability.recovery.damage is None
 
 
 def test_a_snapshot_may_know_a_batch_that_compaction_took_since() -> None:
@@ -128,7 +128,7 @@ def test_a_snapshot_may_know_a_batch_that_compaction_took_since() -> None:
         log.append(batch)
         if sequence:
             log.roll()
-    log.flush()
+    log.durability.flush()
     compacted.cleaner.clean_now(log)
     assert [record.offset for record in read_records(log)] == [0, 2]
     compacted.manager.close()

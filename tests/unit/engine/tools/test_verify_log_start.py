@@ -43,7 +43,7 @@ def started_late() -> tuple[World, LogManager]:
         )
         log.append(marker, origin=AppendOrigin.COORDINATOR)
     log.append(new_batch(value=b"kept"))
-    log.flush()
+    log.durability.flush()
     log.delete_records(3)
     manager.checkpoint()
     return world, manager
@@ -105,11 +105,11 @@ def test_a_removal_that_was_interrupted_is_left_to_the_start() -> None:
     for _ in range(4):
         log.append(new_batch())
         log.roll()
-    log.flush()
+    log.durability.flush()
     manager.checkpoint()
     world.disk.fail("rename", path_end=names.time_index_name(2))
     with pytest.raises(StorageOffline):
-        log.run_retention()
+        log.maintenance.run_retention()
     world.restart(power_cut=False)
     assert problems(world) == []
     left = [

@@ -115,7 +115,7 @@ def body_of(value: str, *timestamps: int) -> bytes:
 
 def headers_of(place: Place) -> list[BatchHeader]:
     """The header of each batch, whether it has been flushed by now or not."""
-    place.log.commit()
+    place.log.durability.commit()
     return read_headers(place.log)
 
 
@@ -255,7 +255,7 @@ async def test_only_the_last_has_the_tag_of_the_log_end(service: Service) -> Non
     await gathering.put()
     tags = [append.receipt().head.split(b"\r\n")[3] for append in gathering.appends]
     assert len(set(tags)) == 3
-    assert tags[2] == b"etag: " + etag_of(*place.log.tag)
+    assert tags[2] == b"etag: " + etag_of(*place.log.reader.tag)
 
 
 async def test_a_codec_of_the_topic_is_that_of_a_shared_batch(service: Service) -> None:

@@ -48,7 +48,7 @@ async def test_a_waiter_is_settled_by_the_round_that_reaches_it(log: Log) -> Non
 async def test_what_is_on_disk_needs_no_wait(log: Log) -> None:
     """An offset below the high watermark is not waited for."""
     made, _, _ = attached()
-    log.commit()
+    log.durability.commit()
     assert made.wait(log, 1) is None
 
 
@@ -80,7 +80,7 @@ async def test_a_flush_that_was_refused_fails_its_waiters_with_that(log: Log) ->
 async def test_who_waits_after_the_flush_failed_is_told_at_once(log: Log) -> None:
     """An append on a worker comes to wait when the failed round has told the others."""
     made, _, asked = attached()
-    log.health.fail(OSError(5, "Input/output error"))
+    log.durability.health.fail(OSError(5, "Input/output error"))
     waiting = made.wait(log, 1)
     assert waiting is not None
     with pytest.raises(StorageOffline, match="Input/output error"):

@@ -9,19 +9,19 @@ the directory goes on; a sync that fails takes it offline.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from time import perf_counter
 from typing import Final
 
 from engine.errors import Overloaded, StorageFull, StorageOffline
+from engine.fs.health import DirectoryHealth
 from engine.fs.port import OpenDirectory
 from engine.log.context import LogContext
-from engine.log.reader import LogReader
+from engine.log.core import LogCore
+from engine.log.results import Recovery
 from engine.log.state import LogState
 from engine.segment.segment import Segment
-from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,20 +29,55 @@ FLUSH_AGAIN_MS: Final = 1_000
 """How long a flush waits that was refused for want of files or space."""
 
 
-class DurableLog(LogReader):
+class Durability:
     """What of a log has to do with syncing. Thread-safe."""
 
-    def __init__(
-        self,
-        context: LogContext,
-        topic_partition: TopicPartition,
-        topic_id: str,
-        state: LogState,
-    ) -> None:
-        super().__init__(context, topic_partition, topic_id, state)
-        self._syncing = threading.Lock()  # while held, nobody else syncs what was appended
-        self._naming = threading.Lock()  # while held, the directory keeps its name; taken next
+    def __init__(self, core: LogCore, recovery: Recovery) -> None:
+        self._core = core
+        self.recovery: Final = recovery
+        """What opening the log had to repair."""
+        self._is_flush_due = False
         self._is_flush_scheduled = False
+
+    @property
+    def health(self) -> DirectoryHealth:
+        """That of the data directory in which the log lies now."""
+        return self._core.context.health
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk with its indexes, and believed after a crash."""
+        return self._core.state.recovery_point
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether a commit would show readers something new."""
+        marks = self._core.state.watermarks
+        return marks.high.offset < marks.end.offset
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """The bytes above the high watermark, which no reader sees yet."""
+        state = self._core.state
+        high = state.watermarks.high
+        base = high.segment_base_offset
+        return sum(
+            segment.size_bytes - (high.position if segment.base_offset == base else 0)
+            for segment in state.local.segments.snapshot.segments
+            if segment.base_offset >= base
+        )
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether a roll or a removal of segments waits for the flush that makes it durable."""
+        return self._is_flush_due
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether a flush would put anything on the disk."""
+        state = self._core.state
+        is_behind = state.recovery_point < state.watermarks.log_end_offset
+        return is_behind or self.has_uncommitted or self._is_flush_due
 
     def commit(self) -> int:
         """Make everything appended so far durable and visible; return the high watermark.
@@ -51,10 +86,11 @@ class DurableLog(LogReader):
         StorageOffline if the disk fails; the high watermark then stays for good. Overloaded if too
         many files are open: the next one may succeed.
         """
-        with self._syncing:
-            with self._lock:
-                context, state = self._context, self._state
-                self._ensure_open()
+        core = self._core
+        with core.syncing:
+            with core.lock:
+                context, state = core.context, core.state
+                core.ensure_open()
                 order = state.local.sync_order()
                 target, truncations = state.watermarks.end, state.truncations
             started = perf_counter()
@@ -64,14 +100,14 @@ class DurableLog(LogReader):
                 with opened as directory, context.health.syncing():
                     order.run(directory)
             except ValueError as error:
-                raise self._closed() from error  # meanwhile
+                raise core.closed() from error  # meanwhile
         duration_ms = (perf_counter() - started) * 1000
-        context.recorder.flushed(self.topic_partition, duration_ms=duration_ms)
-        with self._lock:
-            if state is self._state and truncations == state.truncations:
+        context.recorder.flushed(core.topic_partition, duration_ms=duration_ms)
+        with core.lock:
+            if state is core.state and truncations == state.truncations:
                 state.local.synced(order)
                 state.raise_high_watermark(target)
-            return self._state.watermarks.high_watermark  # after a move all that was copied
+            return core.state.watermarks.high_watermark  # after a move all that was copied
 
     def flush(self) -> int:
         """Commit, and make indexes and snapshots durable too; return the recovery point.
@@ -82,13 +118,14 @@ class DurableLog(LogReader):
         try:
             return self._flush()
         except (Overloaded, StorageFull):
-            self._flush_soon(FLUSH_AGAIN_MS)
+            self.flush_soon(FLUSH_AGAIN_MS)
             raise
 
     def _flush(self) -> int:
-        with self._lock:
-            context, state = self._context, self._state
-            self._ensure_open()
+        core = self._core
+        with core.lock:
+            context, state = core.context, core.state
+            core.ensure_open()
             self._is_flush_due = False
             target = state.watermarks.log_end_offset
             truncations = state.truncations
@@ -98,13 +135,13 @@ class DurableLog(LogReader):
         try:
             self._flush_beside(context, state, segments, snapshots)
         except ValueError:  # files were closed
-            self._ensure_open()
-            assert state is not self._state, "only a move closes the files of an open log"
-        with self._lock:
-            if state is self._state and truncations == state.truncations:
+            core.ensure_open()
+            assert state is not core.state, "only a move closes the files of an open log"
+        with core.lock:
+            if state is core.state and truncations == state.truncations:
                 state.recovery_point = max(target, state.recovery_point)
                 state.local.rest_sealed(segments)
-            return self._state.recovery_point
+            return core.state.recovery_point
 
     def _flush_beside(
         self,
@@ -117,9 +154,10 @@ class DurableLog(LogReader):
 
         Overloaded and StorageFull: it was refused, and the directory goes on. StorageOffline.
         """
+        core = self._core
         health, present = context.health, state.local.segments
-        with self._naming:
-            if state is not self._state:
+        with core.naming:
+            if state is not core.state:
                 return  # the log lies elsewhere now, where all of it was flushed
             # The files of a segment that has left the log meanwhile may be gone, or elsewhere.
             segments = [one for one in segments if present.get(one.base_offset) is one]
@@ -133,17 +171,17 @@ class DurableLog(LogReader):
                 except ValueError:
                     if present.get(segment.base_offset) is segment:
                         raise  # the log was closed, or has moved: not this segment removed
-        with self._naming:
-            if state is not self._state:
+        with core.naming:
+            if state is not core.state:
                 return  # the log lies elsewhere now, where all of it was flushed
-            self._ensure_open()  # else the directory may have another name, or another log in it
+            core.ensure_open()  # else another log may have the directory, or it another name
             for offset in snapshots:
                 with health.appending():
                     snapshot = state.producers.open_snapshot(offset)
                 if snapshot is not None:
                     with snapshot, health.syncing():
                         snapshot.sync_all()
-            with self._lock:
+            with core.lock:
                 producers = state.producers.recent()
             with health.appending():
                 state.producers.write_windows(producers)
@@ -152,54 +190,35 @@ class DurableLog(LogReader):
         with directory, health.syncing():
             directory.sync_all()
 
-    def close(self, *, if_flushed: bool = False) -> bool:
-        """Leave the directory as a clean stop leaves it: snapshot at the end, files trimmed.
-
-        Does not move the recovery point: flush first. Nothing can be done with the log afterwards.
-        With `if_flushed`, return False and leave it open if an append came after the last flush.
-        """
-        with self._naming, self._lock:
-            self._ensure_open()
-            if if_flushed and self.needs_flush:
-                return False
-            self._is_closed = True
-            with self._context.health.trying():  # a start recovers what was not closed well
-                producers = self._state.producers
-                producers.take_snapshot(sync=True)
-                producers.write_windows(producers.recent())
-                self._state.epochs.flush()
-                self._state.local.close()
-        return True
-
     def _open_directory(self) -> OpenDirectory:
         """Open the directory, under the name it has by now, to sync the names in it."""
-        with self._naming, self._context.health.appending():
-            return self._context.fs.open_directory(self._state.local.directory)
+        core = self._core
+        with core.naming, core.context.health.appending():
+            return core.context.fs.open_directory(core.state.local.directory)
 
-    def _flush_soon(self, delay_ms: int = 0) -> None:
+    def flush_soon(self, delay_ms: int = 0) -> None:
+        """Have the scheduler flush the log; a roll or a removal of segments is durable then."""
+        core = self._core
         self._is_flush_due = True
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
-            name = f"flush {self.topic_partition}"
-            self._context.scheduler.once(name, delay_ms, self._flush_if_open)
+            name = f"flush {core.topic_partition}"
+            core.context.scheduler.once(name, delay_ms, self._flush_if_open)
 
     def _flush_if_open(self) -> None:
+        core = self._core
         self._is_flush_scheduled = False  # first: what is asked for from now on is another one
-        if self._is_closed or self._context.health.is_offline:
+        if core.is_closed or core.context.health.is_offline:
             return
         try:
-            self._try_to_flush()
+            self.try_to_flush()
         except (StorageOffline, ValueError):
-            if not self._is_closed:  # a log that is closed meanwhile needs no flush
+            if not core.is_closed:  # a log that is closed meanwhile needs no flush
                 raise
 
-    def _try_to_flush(self) -> None:
+    def try_to_flush(self) -> None:
         """Flush, unless files or space are wanting: what was done already stays done."""
         try:
             self.flush()
         except (Overloaded, StorageFull) as error:
-            _LOG.warning("%s is flushed later: %s", self.topic_partition, error)
-
-    def _ensure_open(self) -> None:
-        if self._is_closed:
-            raise StorageOffline(f"{self.topic_partition} is closed", log=str(self.topic_partition))
+            _LOG.warning("%s is flushed later: %s", self._core.topic_partition, error)

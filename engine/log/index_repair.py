@@ -1,0 +1,51 @@
+"""Rebuild the indexes of one segment that a look-up found wrong, beside appends and reads."""
+
+from __future__ import annotations
+
+import logging
+
+from engine.errors import CorruptIndex
+from engine.log.core import LogCore
+from engine.segment.reindexing import Reindexing, base_offset_of_index
+
+_LOG = logging.getLogger(__name__)
+
+
+def rebuild_index(core: LogCore, error: CorruptIndex) -> None:
+    """Rebuild the offset and time index of the segment that `error` names; look-ups wait for it.
+
+    Raises StoredDataCorrupt if the log file itself is damaged, and `error` for an index of
+    transactions: that one is rebuilt when the log is opened.
+    """
+    with core.reshaping:
+        rebuild_index_held(core, error)
+
+
+def rebuild_index_held(core: LogCore, error: CorruptIndex) -> None:
+    """As `rebuild_index`, for a caller that holds `reshaping`.
+
+    Overloaded and StorageFull: it can be tried again.
+    """
+    state = core.state
+    segment = state.local.segments.get(base_offset_of_index(error))
+    if segment is None or segment.proofs.is_index_trusted:
+        return  # another thread was faster
+    _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
+    work = Reindexing(segment)
+    try:
+        work.walk()
+    except ValueError:
+        core.ensure_open()  # its files were closed meanwhile
+        raise
+    health = core.context.health
+    with core.lock, health.trying():  # an index that lacks entries leads nowhere wrong
+        core.ensure_open()
+        segment.resting.forbid()
+        work.walk()
+        work.install(is_active=segment is state.local.active)
+    with core.naming:
+        core.ensure_open()
+        with health.syncing():  # below the recovery point no flush does it
+            segment.indexes.sync()
+        with core.lock:
+            state.local.rest_sealed([segment])

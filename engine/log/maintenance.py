@@ -1,0 +1,158 @@
+"""What background work and the manager do to a log: retention, compaction, configuration, moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.config import LogConfig
+from engine.fs.port import OpenDirectory
+from engine.log import retention
+from engine.log.compaction import Compaction
+from engine.log.core import LogCore
+from engine.log.durability import Durability
+from engine.log.read import ReadRequest
+from engine.log.reader import LogReader
+from engine.log.relocation import Standstill
+from engine.log.results import RemovedSegment
+from engine.types import FetchIsolation, LogStartReason
+
+
+class Maintenance:
+    """Takes segments away, replaces them, and moves or renames the directory. Thread-safe."""
+
+    def __init__(self, core: LogCore, reader: LogReader, durability: Durability) -> None:
+        self._core = core
+        self._reader = reader
+        self._durability = durability
+        self._is_removing = False
+
+    @property
+    def is_removing(self) -> bool:
+        """Whether the first segment has left the log and its old name may still be on the disk."""
+        return self._is_removing
+
+    def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
+        """Remove, or with `dry_run` name, the segments that size, age or the log start give up.
+
+        The first one that goes is given, durably, a name that says how far the removal reaches. A
+        start after a power cut finishes it, whichever of the others still have their names then.
+        """
+        core = self._core
+        now_ms = core.context.clock.now_ms()
+        with core.reshaping:
+            with core.lock:
+                context, state = core.context, core.state
+                core.ensure_open()
+                marks, segments = state.watermarks, state.local.segments.snapshot.segments
+                with context.health.reading():
+                    removed = retention.removable(segments, state.local.config, marks, now_ms)
+                if dry_run or not removed:
+                    return removed
+                with context.health.appending():  # first, as without it nothing may be removed
+                    directory = context.fs.open_directory(state.local.directory)
+                if len(removed) == len(segments):
+                    state.roll(marks.log_end_offset)
+                end_offset = removed[-1].next_offset
+                state.raise_log_start(end_offset, LogStartReason.SEGMENT_DELETION)
+            with directory:
+                self._sync_names(directory)  # or a power cut could leave no segment at all
+                with core.lock:
+                    core.ensure_open()
+                    self._is_removing = True  # first: a checkpoint must keep the log start
+                    first = state.begin_removal(end_offset)
+                self._sync_names(directory)
+                self._is_removing = False
+                for _ in removed[1:]:
+                    with core.lock:
+                        core.ensure_open()
+                        state.remove_oldest()
+                if len(removed) > 1:
+                    self._sync_names(directory)
+                with core.lock, context.health.writing():
+                    core.ensure_open()
+                    state.local.retire(first)
+        self._durability.flush_soon()
+        count, size_bytes = len(removed), sum(segment.size_bytes for segment in removed)
+        context.recorder.segments_deleted(core.topic_partition, count=count, size_bytes=size_bytes)
+        return removed
+
+    def _sync_names(self, directory: OpenDirectory) -> None:
+        with self._core.context.health.writing():
+            directory.sync_all()
+
+    def compaction(self) -> Compaction:
+        """Begin a round of cleaning; see `engine.log.compaction`."""
+        core = self._core
+        with core.lock:
+            context, state = core.context, core.state
+            core.ensure_open()
+        return Compaction(
+            context, state, lock=core.lock, naming=core.naming, reshaping=core.reshaping
+        )
+
+    def keep_order(self) -> None:
+        """From now on have a segment on disk before the next exists: before one is compacted."""
+        with self._core.lock:
+            self._core.state.keeps_order = True
+        self._durability.commit()
+
+    def update_config(self, config: LogConfig) -> None:
+        """Work with another configuration from now on."""
+        with self._core.lock:
+            self._core.state.local.config = config
+
+    def rename_directory(self, directory: Path) -> None:
+        """Give the log's directory another name, durable once the parent is synced; go on there."""
+        core = self._core
+        with core.reshaping, core.naming, core.lock, core.context.health.writing():
+            core.state.rename_directory(directory)
+
+    def relocate(
+        self,
+        retired: Path,
+        complete: Callable[[Standstill], Maintenance],
+        give_name: Callable[[Maintenance], None],
+    ) -> Callable[[], None]:
+        """Go on in another data directory; callers of the log notice nothing but a pause.
+
+        Nothing changes the log while `complete` completes the copy there and opens it. Then its own
+        directory is renamed to `retired`, and `give_name` makes that durable and names that of the
+        copy. Returns what lets go of the old files, which readers may still be in. If `give_name`
+        fails, the copy is the log at the next start; until then this one takes no more writes.
+        StorageError.
+        """
+        core = self._core
+        with core.reshaping, core.syncing, core.naming, core.lock:
+            core.ensure_open()
+            old, context = core.state, core.context
+            # Not `reader.read`, which would rebuild an index, under locks that are held here.
+            still = old.stand_still(
+                lambda offset, max_bytes: self._reader.fetch(
+                    ReadRequest(offset, max_bytes, FetchIsolation.LOG_END)
+                )
+            )
+            there = complete(still)
+            with context.health.writing():
+                old.rename_directory(retired)
+            try:
+                give_name(there)
+            except BaseException:
+                core.is_closed = True
+                raise
+            copy = there._core  # noqa: SLF001 - of another log, which ends here
+            core.context, core.state = copy.context, copy.state
+            core.state.go_on_from(old)
+        return old.local.close_handles
+
+    def close_handles(self) -> None:
+        """Let go of the files without writing anything; nothing can be done with the log then."""
+        core = self._core
+        with core.naming, core.lock:
+            core.is_closed = True
+            core.state.local.close_handles()
+
+    def check_invariants(self) -> None:
+        """Fail unless segments, watermarks and producer state agree."""
+        with self._core.lock:
+            self._core.state.check_invariants()
