@@ -21,8 +21,15 @@ from slipcover.importer import SlipcoverLoader
 
 PACKAGES = ("app", "engine", "schemas")
 
-# What needs no test: the body of a protocol's method, and what only types are checked with.
-NOT_COUNTED = (r"\.\.\.$", r"assert_never\(", r"if __name__ == .__main__.:", r"if TYPE_CHECKING:")
+# What needs no test: the body of a protocol's method, what only types are checked with, and what
+# depends on the version of Python, of which a run has one.
+NOT_COUNTED = (
+    r"\.\.\.$",
+    r"assert_never\(",
+    r"if __name__ == .__main__.:",
+    r"if TYPE_CHECKING:",
+    r"^if sys\.version_info ",
+)
 
 NEVER = 10**9  # probes stay: taking them out of running code is not worth its risk
 

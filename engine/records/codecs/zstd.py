@@ -10,10 +10,10 @@ from engine.errors import CorruptBatch
 from engine.records.codecs.bounds import PIECE_BYTES, SLICE_BYTES
 from engine.types import Buffer
 
-if sys.version_info < (3, 14):
-    from backports import zstd
-else:
+if sys.version_info >= (3, 14):
     from compression import zstd
+else:
+    from backports import zstd
 
 __all__ = ["compress", "pieces", "zstd"]  # app.codecs decodes bodies with the same module
 
