@@ -11,7 +11,6 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client.partitioner import murmur2, partition_of
 from pyspark_tidelog.errors import TidelogError
 from pyspark_tidelog.records.encode import (
     CODECS,
@@ -20,7 +19,6 @@ from pyspark_tidelog.records.encode import (
     encode_headers,
     in_batches,
 )
-from pyspark_tidelog.sink.partitioner import partitions_of
 from tests.support.kafka_batches import decoded
 
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -90,20 +88,3 @@ def test_a_header_without_a_key_is_refused() -> None:
     """The format has no null there."""
     with pytest.raises(TidelogError, match="the key of a header cannot be null"):
         encode_headers([{"key": None, "value": b"x"}])
-
-
-@given(st.lists(st.binary(max_size=40), max_size=30), st.integers(1, 100))
-def test_keys_go_where_a_kafka_producer_puts_them(keys: list[bytes], count: int) -> None:
-    """The column's partitions are those of the hash of one key after the other."""
-    column = pa.array([b"skipped", *keys], pa.binary()).slice(1)
-    assert partitions_of(column, count).tolist() == [partition_of(key, count) for key in keys]
-
-
-def test_the_hash_is_that_of_kafkas_own_tests() -> None:
-    """`UtilsTest.testMurmur2`; the modulus is a prime that shows every bit but the sign."""
-    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    for key, expected in known.items():
-        assert murmur2(key) == expected % (1 << 32)
-        assert partitions_of(pa.array([key], pa.binary()), (1 << 31) - 1)[0] == (
-            expected & 0x7FFFFFFF
-        ) % ((1 << 31) - 1)

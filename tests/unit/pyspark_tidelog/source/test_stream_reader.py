@@ -1,4 +1,4 @@
-"""Batch and stream reader, called as Spark calls them."""
+"""The stream reader, called as Spark calls it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any, Protocol
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_tidelog import DefaultSource
-from pyspark_tidelog.errors import DataLossError, OptionError, ServiceError
-from pyspark_tidelog.source.batch_reader import BatchReader
+from pyspark_tidelog.errors import DataLossError
 from pyspark_tidelog.source.stream_reader import StreamReader
 from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
@@ -46,12 +45,6 @@ def stream(service: LogService) -> Iterator[Streams]:
         yield made
 
 
-def batch(service: LogService, **given: str) -> BatchReader:
-    reader = source(service, **given).reader(OFFSET)
-    assert isinstance(reader, BatchReader)
-    return reader
-
-
 def as_spark_stores(offset: dict[str, Any]) -> dict[str, Any]:
     """Return the offset after its way through the JVM and the checkpoint, as text."""
     stored: dict[str, Any] = json.loads(json.dumps(offset))
@@ -65,98 +58,13 @@ def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
     ]
 
 
-@pytest.fixture
-def logs(service: LogService) -> list[MemoryLog]:
-    """A topic of two partitions with 30 and 10 records."""
-    first, second = service.make("t", partitions=2)
-    first.append(numbered(30))
-    second.append(numbered(10))
-    return [first, second]
-
-
-def test_the_columns_are_those_of_the_kafka_source(service: LogService) -> None:
-    """A job moves here by changing format and address, headers on demand."""
-    names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
-    assert source(service).schema().fieldNames() == names
-    assert source(service, includeHeaders="true").schema().fieldNames() == [*names, "headers"]
-    assert DefaultSource.name() == "tidelog"
-
-
-@pytest.mark.parametrize(
-    ("field", "sentence"),
-    [
-        (StructField("offset", IntegerType()), "column offset is bigint, not int"),
-        (StructField("size", LongType()), "there is no column size: choose from key, value"),
-    ],
-)
-def test_a_schema_that_does_not_fit_is_refused(
-    service: LogService, field: StructField, sentence: str
-) -> None:
-    """A projection may leave columns out, not invent or convert them."""
-    with pytest.raises(OptionError, match=sentence):
-        source(service).reader(StructType([field]))
-
-
-def test_a_schema_without_columns_is_refused(service: LogService) -> None:
-    """Nothing at all cannot be read."""
-    with pytest.raises(OptionError, match="a schema needs a column"):
-        source(service).reader(StructType([]))
-
-
-def test_a_batch_reads_everything_there_is(service: LogService, logs: list[MemoryLog]) -> None:
-    """A task per partition, its end fixed at the moment of planning."""
-    reader = pickle.loads(pickle.dumps(batch(service)))
-    splits = reader.partitions()
-    logs[0].append(numbered(5))
-    rows = [row for split in splits for arrow in reader.read(split) for row in arrow.to_pylist()]
-    assert [row["offset"] for row in rows] == [*range(30), *range(10)]
-
-
-def test_a_batch_reads_between_the_offsets_given(
-    service: LogService, logs: list[MemoryLog]
-) -> None:
-    """Start inclusive, end exclusive, partition by partition."""
-    assert len(logs) == 2
-    reader = batch(
-        service,
-        startingOffsets='{"t": {"0": 5, "1": -2}}',
-        endingOffsets='{"t": {"0": 8, "1": -1}}',
-        minPartitions="4",
-    )
-    splits = [split for split in reader.partitions() if isinstance(split, OffsetRange)]
-    assert {(split.partition, split.topic_id) for split in splits} == {(0, "first"), (1, "first")}
-    assert sum(split.offsets_count for split in splits) == 13
-
-
-def test_a_batch_that_ends_before_it_starts_is_refused(
-    service: LogService, logs: list[MemoryLog]
-) -> None:
-    """Contradicting offsets are told with the partition."""
-    assert len(logs) == 2
-    reader = batch(
-        service,
-        startingOffsets='{"t": {"0": 5, "1": 0}}',
-        endingOffsets='{"t": {"0": 4, "1": 0}}',
-    )
-    with pytest.raises(
-        OptionError, match="startingOffsets 5 of t-0 lies after its endingOffsets 4"
-    ):
-        reader.partitions()
-
-
-def test_a_topic_that_is_not_there_is_named(service: LogService) -> None:
-    """The sentence says what to do about it."""
-    with pytest.raises(ServiceError, match="the service has no topic t: create it first"):
-        batch(service).partitions()
-
-
 def test_a_plan_without_tasks_reads_nothing(
     service: LogService, stream: Streams, logs: list[MemoryLog]
 ) -> None:
     """Spark makes one task without a split of an empty plan, for batch and stream alike."""
     assert len(logs) == 2
     nothing = InputPartition(None)
-    assert list(batch(service).read(nothing)) == []
+    assert list(source(service).reader(OFFSET).read(nothing)) == []
     assert list(stream().read(nothing)) == []
 
 
