@@ -11,7 +11,7 @@ from app.http.answers import ARROW, JSON, Body, Message, Receive, Scope
 from app.http.problems import Draining, MalformedRequest
 from app.limits.admission import Ticket
 from app.limits.shares import network_of
-from app.operations.read.wait import ClientGone, Departure
+from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import (
     BATCH_TYPES,
     RECORD_TYPES,
@@ -81,7 +81,7 @@ class Exchange:
         if ensure_wanted is not None:
             wanted = ensure_wanted
             return await run(lambda: self.budget.run(work, wanted))
-        with Departure(self.receive) as departure:
+        with DisconnectWatcher(self.receive) as departure:
 
             def ensure_connected() -> None:
                 if departure.is_gone:

@@ -34,7 +34,7 @@ from app.store.local.executors import Workers
 from app.store.local.group_offsets import GroupOffsets
 from app.telemetry.log_gauges import LogGauges
 from app.telemetry.metrics import Telemetry
-from app.telemetry.request_log import Journal, log_access
+from app.telemetry.request_log import RequestLog, log_access
 from app.telemetry.tracing import Tracing
 from engine.clock import Clock, SystemClock
 from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
@@ -74,7 +74,7 @@ class Service:
         self.clock: Clock = clock or SystemClock()
         self.admission = Admission(settings)
         self.telemetry = Telemetry()
-        self.journal = Journal(self.telemetry)
+        self.journal = RequestLog(self.telemetry)
         self.tail = Tail()
         self.reads: Shared[tuple[Log, int, int, ReadCall], Found] = Shared()
         self.tail_pages: Shared[tuple[Log, int, int, ReadCall], Page] = Shared()

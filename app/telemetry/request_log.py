@@ -48,7 +48,7 @@ class Finished(NamedTuple):
 Observer: TypeAlias = Callable[[Finished], None]
 
 
-class Journal:
+class RequestLog:
     """Told of every answered request, on the event loop."""
 
     def __init__(self, telemetry: Telemetry) -> None:

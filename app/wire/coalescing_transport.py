@@ -11,7 +11,7 @@ JOINED_BYTES: Final = 64 * 1024
 """Up to this size a copy is cheaper than a second buffer."""
 
 
-class OneWrite:
+class CoalescingTransport:
     """A transport that sends the head of an answer together with its body.
 
     uvicorn writes them apart, which is a system call more for every small answer. A head that no

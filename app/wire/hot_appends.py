@@ -26,8 +26,8 @@ from app.http.problems import (
 )
 from app.http.request_checks import TRACE
 from app.limits.body_pace import Pace
-from app.operations.append.append import Append, BatchesAppend, Judged, RecordsAppend
-from app.operations.append.batching import Together
+from app.operations.append.append import Append, AppendOptions, BatchesAppend, RecordsAppend
+from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.wire.body_receiver import DIRECT_BYTES, buffer_bytes, lengthen
@@ -54,14 +54,14 @@ _ODD: Final = frozenset(
 """Headers that ask for more than an append: ASGI's lane knows what."""
 
 
-MAX_KNOWN: Final = 1_024
+MAX_CACHED_HEADS: Final = 1_024
 """Heads that are remembered, of some hundred bytes each."""
 
-MAX_KNOWN_BYTES: Final = 1_024
+MAX_CACHED_HEAD_BYTES: Final = 1_024
 """A longer head is parsed each time."""
 
 
-class Known(NamedTuple):
+class CachedHead(NamedTuple):
     """The head of an append, understood: it means the same whenever it comes again."""
 
     url: bytes
@@ -71,7 +71,7 @@ class Known(NamedTuple):
     asked: HotOperation
     call: AppendCall
     append: type[Append]
-    judged: Judged | None
+    options: AppendOptions | None
     """None for one that is refused, each time anew."""
 
 
@@ -81,10 +81,10 @@ class HotLane(Lane):
     def __init__(self, service: Service, tasks: App) -> None:
         """`tasks` serves the hot requests that need a task: see `HotTasks`."""
         super().__init__(service)
-        self.together = Together(service)
+        self.batcher = Batcher(service)
         self._tasks = tasks
         self._reads = HotReads(self)
-        self._known: dict[bytes, Known] = {}
+        self._cached: dict[bytes, CachedHead] = {}
 
     def enter(self, connection: HttpToolsProtocol, head: bytes) -> HotRequest | None:
         """Return the request whose head is complete, let in; None if it is not one for here.
@@ -97,12 +97,12 @@ class HotLane(Lane):
             return None
         if not isinstance(asked.call, AppendCall):
             return self._reads.enter(connection, asked)
-        known = self._understand(connection, asked, asked.call)
-        if known is None:
+        cached = self._understand(connection, asked, asked.call)
+        if cached is None:
             return None
-        request = self.admit(connection, known)
-        if request is not None and _is_whole(head, known):
-            self._remember(head, known)
+        request = self.admit(connection, cached)
+        if request is not None and _is_whole(head, cached):
+            self._remember(head, cached)
         return request
 
     def task_of(self, connection: HttpToolsProtocol) -> App | None:
@@ -125,23 +125,25 @@ class HotLane(Lane):
         cast("Scope", connection.scope)[OPERATION] = (asked, place)
         return self._tasks
 
-    def known(self, head: bytes) -> Known | None:
+    def cached_head(self, head: bytes) -> CachedHead | None:
         """Return what a head means, byte for byte, if it has been understood before."""
-        return self._known.get(head)
+        return self._cached.get(head)
 
-    def admit(self, connection: HttpToolsProtocol, known: Known) -> HotAppend | HotRefusal | None:
+    def admit(
+        self, connection: HttpToolsProtocol, cached: CachedHead
+    ) -> HotAppend | HotRefusal | None:
         """Return the request with this head, let in or not; None if it is not one for here."""
-        admitted = self.let_in(connection, known.asked, known.fields)
+        admitted = self.let_in(connection, cached.asked, cached.fields)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
         place, exchange = admitted
-        request = HotAppend(self, connection, exchange, known)
+        request = HotAppend(self, connection, exchange, cached)
         request.begin(place)
         return request
 
     def _understand(
         self, connection: HttpToolsProtocol, asked: HotOperation, call: AppendCall
-    ) -> Known | None:
+    ) -> CachedHead | None:
         """Return what the head means that the parser has just seen the end of."""
         url, headers, parser = connection.url, connection.headers, connection.parser
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
@@ -155,16 +157,16 @@ class HotLane(Lane):
         body_bytes = int(length)
         if body_bytes > self.service.settings.max_request_bytes:
             return None
-        judged = None
+        options = None
         append = RecordsAppend if asked.operation == "appendRecords" else BatchesAppend
         with suppress(ServiceError):
-            judged = append.judge(fields, call)
-        return Known(url, headers, fields, body_bytes, asked, call, append, judged)
+            options = append.options_of(fields, call)
+        return CachedHead(url, headers, fields, body_bytes, asked, call, append, options)
 
-    def _remember(self, head: bytes, known: Known) -> None:
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        self._known[head] = known
+    def _remember(self, head: bytes, cached: CachedHead) -> None:
+        if len(self._cached) >= MAX_CACHED_HEADS:
+            self._cached.clear()
+        self._cached[head] = cached
 
 
 class HotAppend(HotRequest):
@@ -173,8 +175,8 @@ class HotAppend(HotRequest):
     __slots__ = (
         "_append",
         "_body",
+        "_cached_head",
         "_has_body",
-        "_known",
         "_pace",
         "_received_bytes",
         "_size_bytes",
@@ -186,10 +188,10 @@ class HotAppend(HotRequest):
     _lane: HotLane
 
     def __init__(
-        self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, known: Known
+        self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, cached: CachedHead
     ) -> None:
-        super().__init__(lane, connection, exchange, known.asked)
-        self._known = known
+        super().__init__(lane, connection, exchange, cached.asked)
+        self._cached_head = cached
         self._body: Body = b""
         self._received_bytes = 0
         self._size_bytes = 0
@@ -200,10 +202,10 @@ class HotAppend(HotRequest):
 
     def begin(self, place: Place) -> None:
         """Make the append; what its headers spoil is answered before its body is there."""
-        known = self._known
+        cached = self._cached_head
         try:
-            judged = known.judged or known.append.judge(known.fields, known.call)
-            self._append = known.append(self._lane.service, place, judged)
+            options = cached.options or cached.append.options_of(cached.fields, cached.call)
+            self._append = cached.append(self._lane.service, place, options)
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
@@ -288,9 +290,9 @@ class HotAppend(HotRequest):
             if not append.is_light(self._body):
                 self._start(self._run_on_worker())
                 return
-            if append.is_plain(self._body):
+            if append.can_coalesce(self._body):
                 append.take(self._body)
-                self._lane.together.add(append, len(self._body), self._appended)
+                self._lane.batcher.add(append, len(self._body), self._appended)
                 return
             append.run(self._body, at_once=True)
         except Exception as error:  # noqa: BLE001  # as above
@@ -354,12 +356,12 @@ class HotAppend(HotRequest):
         self._send(status, head, body)
 
 
-def _is_whole(head: bytes, known: Known) -> bool:
+def _is_whole(head: bytes, cached: CachedHead) -> bool:
     """Whether these bytes are that head and nothing else, and likely to come again.
 
     Counting its lines tells it from one whose lines end, or go on, as only some parsers read them.
     """
-    if len(head) > MAX_KNOWN_BYTES or TRACE in known.fields or not head.startswith(b"POST "):
+    if len(head) > MAX_CACHED_HEAD_BYTES or TRACE in cached.fields or not head.startswith(b"POST "):
         return False
-    lines = len(known.headers) + 2
+    lines = len(cached.headers) + 2
     return head.count(b"\r\n") == lines and head.count(b"\n") == lines

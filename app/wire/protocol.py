@@ -26,7 +26,7 @@ from app.http.request_checks import (
 )
 from app.operations.read.slow_clients import CUT_OFF, SEND_NOW
 from app.wire.body_receiver import DIRECT_BYTES, BodyReceiver
-from app.wire.coalescing_transport import OneWrite
+from app.wire.coalescing_transport import CoalescingTransport
 from app.wire.connections import CountedProtocol, counted
 from app.wire.hot_appends import HotAppend, HotLane
 from app.wire.hot_request import HotRequest
@@ -77,7 +77,7 @@ class Protocol(CountedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
         """Begin a connection; close it at once if there are too many."""
-        wrapped = OneWrite(transport, self._settings.send_timeout_ms / 1000)
+        wrapped = CoalescingTransport(transport, self._settings.send_timeout_ms / 1000)
         super().connection_made(cast("asyncio.Transport", wrapped))
         self._extensions = {CUT_OFF: transport.abort, SEND_NOW: self._send_now}
         try:
@@ -125,7 +125,7 @@ class Protocol(CountedProtocol):
         is_between = self._is_idle and not (
             self._has_head or self._is_in_head or self.transport.is_closing()
         )
-        if is_between and self._take_known(data):
+        if is_between and self._take_cached(data):
             return
         self._first = data if is_between else b""
         latest = self._cycle
@@ -133,23 +133,23 @@ class Protocol(CountedProtocol):
         if self._feed(data):
             self._look_at_rest(len(data), has_begun=self._cycle is not latest)
 
-    def _take_known(self, data: bytes) -> bool:
+    def _take_cached(self, data: bytes) -> bool:
         """Do a request that has a head that the parser has seen; False if it is none for here.
 
         It is whole, or the rest of its body is received without a copy. The parser is not told: it
         stands between two requests, before and afterwards.
         """
         body_start = data.find(_HEAD_END) + len(_HEAD_END)
-        known = self._hot_lane.known(data[:body_start])
-        if known is None:
+        cached = self._hot_lane.cached_head(data[:body_start])
+        if cached is None:
             return False
-        rest_bytes = known.body_bytes - (len(data) - body_start)
+        rest_bytes = cached.body_bytes - (len(data) - body_start)
         if rest_bytes and (rest_bytes < DIRECT_BYTES or self.scheme != "http"):
             return False
         self.on_message_begin()
-        self.url, self.headers = known.url, known.headers
-        self.scope["headers"] = known.headers
-        hot = self._hot_lane.admit(self, known)
+        self.url, self.headers = cached.url, cached.headers
+        self.scope["headers"] = cached.headers
+        hot = self._hot_lane.admit(self, cached)
         if hot is None or (rest_bytes and not isinstance(hot, HotAppend)):
             return False  # the parser begins again: for FastAPI, or to pass over a body
         self._head_bytes = 0
@@ -162,7 +162,7 @@ class Protocol(CountedProtocol):
             return True
         self._has_head = True
         assert isinstance(hot, HotAppend), "nothing else has a body"
-        hot.expect(known.body_bytes, memoryview(data)[body_start:])
+        hot.expect(cached.body_bytes, memoryview(data)[body_start:])
         self.transport.set_protocol(BodyReceiver(self, hot, rest_bytes))
         return True
 

@@ -144,7 +144,7 @@ async def test_wherever_a_stream_is_cut_it_is_the_same_requests(service: Service
     [
         b"\r\n" + append_of(11),
         append_of(11, traceparent=f"00-{'1' * 32}-{'2' * 16}-01"),
-        append_of(11, cookie="c" * hot_lane.MAX_KNOWN_BYTES),
+        append_of(11, cookie="c" * hot_lane.MAX_CACHED_HEAD_BYTES),
     ],
     ids=["leading line", "trace", "long"],
 )
@@ -221,7 +221,7 @@ async def test_what_is_remembered_of_heads_is_bounded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the limit the memory begins anew."""
-    monkeypatch.setattr(hot_lane, "MAX_KNOWN", 1)
+    monkeypatch.setattr(hot_lane, "MAX_CACHED_HEADS", 1)
     connection = await learned(service)
     parser = counted(connection)
     for value, fed in ((11, 0), (100, 1), (101, 1), (12, 2), (13, 2)):

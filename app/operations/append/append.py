@@ -65,18 +65,18 @@ class Receipt(NamedTuple):
         return Answer(self.status, header_list(self.head), self.body)
 
 
-class Judged(NamedTuple):
+class AppendOptions(NamedTuple):
     """What the head of an append asks for: the same whenever that head comes again."""
 
     call: AppendCall
-    is_plain: bool
+    can_coalesce: bool
     """Whether there is no producer and no condition for the log to judge."""
     is_ndjson: bool
 
     @classmethod
     def of(
         cls, head: Mapping[bytes, bytes], call: AppendCall, *, is_ndjson: bool = False
-    ) -> Judged:
+    ) -> AppendOptions:
         call = with_headers(call, head)
         return cls(call, call[1:] == _PLAIN, is_ndjson)
 
@@ -95,19 +95,19 @@ class Append(ABC):
     is_checked: ClassVar[bool]
     """Whether our own builder makes the batch, so that the log need not look into it."""
 
-    __slots__ = ("_is_ndjson", "_is_plain", "_service", "appended", "call", "place")
+    __slots__ = ("_can_coalesce", "_is_ndjson", "_service", "appended", "call", "place")
 
     appended: Appended
     """What the log did, once it is in the log."""
 
-    def __init__(self, service: Service, place: Place, judged: Judged) -> None:
+    def __init__(self, service: Service, place: Place, options: AppendOptions) -> None:
         self._service = service
         self.place = place
-        self.call, self._is_plain, self._is_ndjson = judged
+        self.call, self._can_coalesce, self._is_ndjson = options
 
     @classmethod
     @abstractmethod
-    def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
+    def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
         """Return the call with what the headers, by name, ask for besides.
 
         Raises UnsupportedMediaType, and what `with_headers` raises.
@@ -118,7 +118,7 @@ class Append(ABC):
         return len(body) <= self._service.settings.inline_append_bytes
 
     @abstractmethod
-    def is_plain(self, body: Body) -> bool:
+    def can_coalesce(self, body: Body) -> bool:
         """Whether it is one batch for which the log has no producer and no condition to judge."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Append(ABC):
         """
         self.take(body)
         batch, checked = self.batch(), self.is_checked
-        self.took(
+        self.on_appended(
             _append(
                 self._service,
                 self.place,
@@ -155,7 +155,7 @@ class Append(ABC):
         )
 
     @abstractmethod
-    def took(self, appended: Appended, others: Sequence[Self] = ()) -> None:
+    def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
         """Note what the log did with the batch, of these others' bodies too, and let go of them."""
 
     @property
@@ -198,11 +198,11 @@ class RecordsAppend(Append):
     """What was taken."""
 
     @classmethod
-    def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
-        return Judged.of(head, call, is_ndjson=brings_ndjson(head))
+    def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
+        return AppendOptions.of(head, call, is_ndjson=brings_ndjson(head))
 
-    def is_plain(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
-        return self._is_plain
+    def can_coalesce(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
+        return self._can_coalesce
 
     def take(self, body: Body) -> None:
         service = self._service
@@ -220,7 +220,7 @@ class RecordsAppend(Append):
             records = _joined([self.records, *[other.records for other in others]])
         return _build(self.place, self.call, records)
 
-    def took(self, appended: Appended, others: Sequence[Self] = ()) -> None:
+    def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
         everybody = (self, *others)
         parts: Iterable[Appended] = (appended,)
         if others:
@@ -245,18 +245,18 @@ class BatchesAppend(Append):
     _data: Buffer
 
     @classmethod
-    def judge(cls, head: Mapping[bytes, bytes], call: AppendCall) -> Judged:
+    def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
         media_type_of(head, BATCH_TYPES)
-        judged = Judged.of(head, call)
-        if judged.call.producer_id != NO_PRODUCER_ID:
+        options = AppendOptions.of(head, call)
+        if options.call.producer_id != NO_PRODUCER_ID:
             raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
-        return judged
+        return options
 
     def is_light(self, body: Body) -> bool:
         return not _is_compressed(body) and super().is_light(body)
 
-    def is_plain(self, body: Body) -> bool:
-        if not self._is_plain or len(body) < HEADER_BYTES or body[MAGIC_POSITION] != MAGIC_2:
+    def can_coalesce(self, body: Body) -> bool:
+        if not self._can_coalesce or len(body) < HEADER_BYTES or body[MAGIC_POSITION] != MAGIC_2:
             return False
         header = parse_header(body)
         return header.size_bytes == len(body) and not header.has_producer_id
@@ -273,7 +273,7 @@ class BatchesAppend(Append):
     def room_bytes(self) -> int:
         return 0
 
-    def took(self, appended: Appended, others: Sequence[Self] = ()) -> None:
+    def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
         assert not others, _STAYS_WHOLE
         self.appended = appended
         # Whoever keeps the append for a repetition keeps its producer, not its body.
@@ -296,7 +296,7 @@ async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> 
 
 
 async def _serve(exchange: Exchange, place: Place, kind: type[Append], call: AppendCall) -> Answer:
-    append = kind(exchange.service, place, kind.judge(exchange.head, call))
+    append = kind(exchange.service, place, kind.options_of(exchange.head, call))
     key = key_of(exchange.head, exchange.caller.name)
     body = await exchange.body()
     if key is not None:

@@ -45,7 +45,7 @@ class _Group:
         """How much more the last batch takes."""
 
 
-class Together:
+class Batcher:
     """Gathers plain appends until the end of the loop's turn. Belongs to the event loop."""
 
     def __init__(self, service: Service) -> None:
@@ -111,7 +111,7 @@ class Together:
             return
         for sharers, batch in zip(batches, appended.one_by_one(), strict=True):
             first, *others = [append for append, _ in sharers]
-            first.took(batch, others)
+            first.on_appended(batch, others)
         for _, done in members:
             done(None)
 

@@ -39,7 +39,7 @@ from app.operations.read.fetch import (
     start_offset,
     with_end,
 )
-from app.operations.read.wait import ClientGone, Departure
+from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import negotiate
 from app.security.scopes import Action
 from engine.errors import EngineError, StoredDataCorrupt, TooLarge
@@ -156,7 +156,7 @@ class _Fetch:
             return
         logs = [part.place.log for part in self._parts if part.may_grow and part.place is not None]
         with (
-            Departure(exchange.receive) as departure,
+            DisconnectWatcher(exchange.receive) as departure,
             service.tail.watch(logs, departure) as watch,
             service.security.lasting.during(exchange.caller, watch.wake),
         ):

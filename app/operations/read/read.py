@@ -47,7 +47,7 @@ from app.operations.read.fetch import (
     with_end,
 )
 from app.operations.read.read_result import Found
-from app.operations.read.wait import ClientGone, Departure
+from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import codings_of
 from engine.guard import WouldWait
 from engine.log.results import Fetched
@@ -257,7 +257,7 @@ async def _find_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> Fou
     if wait_ms == 0 or is_enough(call, found.fetched):
         return found
     with (
-        Departure(exchange.receive) as departure,
+        DisconnectWatcher(exchange.receive) as departure,
         service.tail.watch((place.log,), departure) as watch,
         service.security.lasting.during(exchange.caller, watch.wake),
     ):

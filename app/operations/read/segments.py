@@ -8,7 +8,7 @@ from app.codecs.receipts import Place, file_etag, file_headers
 from app.codecs.selection import Span, content_range, ensure_match, known_tag, span_of
 from app.http.answers import REVALIDATED, Answer, Headers, StreamedAnswer
 from app.operations.exchange import Exchange
-from app.operations.read.wait import Departure
+from app.operations.read.wait import DisconnectWatcher
 from engine.log.files import FileKind, SegmentFile
 from engine.types import Buffer
 
@@ -68,7 +68,7 @@ async def _pieces(
     with exchange.service.security.lasting.during(caller, cut_off):
         yield first
         span = Span(span.start + len(first), span.end)
-        with Departure(exchange.receive) as departure:
+        with DisconnectWatcher(exchange.receive) as departure:
             while span.start < span.end and not departure.is_gone:
                 if not caller.is_valid(clock.now_ms()):
                     cut_off()

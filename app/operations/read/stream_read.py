@@ -39,7 +39,7 @@ from app.operations.read.fetch import (
 )
 from app.operations.read.read import VARY, show
 from app.operations.read.slow_clients import cut_off_of
-from app.operations.read.wait import Departure
+from app.operations.read.wait import DisconnectWatcher
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 from engine.types import Buffer
@@ -170,7 +170,7 @@ async def _pieces(
     service, caller, read = exchange.service, exchange.caller, exchange.read
     loop = asyncio.get_running_loop()
     with (
-        Departure(exchange.receive) as departure,
+        DisconnectWatcher(exchange.receive) as departure,
         service.tail.watch((), departure) as watch,
         service.security.lasting.during(caller, cut_off),
     ):

@@ -43,7 +43,7 @@ from app.operations.read.fetch import (
     start_offset,
 )
 from app.operations.read.slow_clients import PIECE_BYTES, Delivery
-from app.operations.read.wait import Departure, Watch
+from app.operations.read.wait import DisconnectWatcher, Watch
 from app.operations.request_content import negotiate
 from app.operations.service import Service
 from engine.errors import EngineError
@@ -140,7 +140,7 @@ class TailSession:
         deliveries = self._service.deliveries
         with (
             deliveries.begin(scope, send) as delivery,
-            Departure(self._exchange.receive) as departure,
+            DisconnectWatcher(self._exchange.receive) as departure,
             self._service.tail.watch((self._place.log,), departure) as watch,
             self._service.security.lasting.during(
                 self._exchange.caller, partial(_hurry, delivery, watch)
@@ -158,7 +158,7 @@ class TailSession:
     async def _follow(
         self,
         delivery: Delivery,
-        departure: Departure,
+        departure: DisconnectWatcher,
         watch: Watch,
         see_to: Callable[[], bool] | None,
     ) -> _End:
@@ -203,7 +203,9 @@ class TailSession:
     def _beat(self, now: float) -> None:
         self._heartbeat_at = now + self._service.settings.tail_heartbeat_ms / 1000
 
-    def _tell_now(self, delivery: Delivery, departure: Departure, send_now: SendNow) -> bool:
+    def _tell_now(
+        self, delivery: Delivery, departure: DisconnectWatcher, send_now: SendNow
+    ) -> bool:
         """Write what a commit has brought, there and then; False if anything else is due."""
         if delivery.is_slow or departure.is_gone:
             return False
@@ -252,7 +254,7 @@ class TailSession:
     def _forget_look(self) -> None:
         self._service.tail_look = None
 
-    def _due_end(self, delivery: Delivery, departure: Departure) -> _End | None:
+    def _due_end(self, delivery: Delivery, departure: DisconnectWatcher) -> _End | None:
         """Return why nothing more is to be told, or raise it; None if nothing is in the way."""
         if delivery.is_slow:
             return _TOO_SLOW

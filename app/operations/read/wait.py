@@ -91,8 +91,8 @@ def _look_oneself() -> bool:
     return False
 
 
-class Departure:
-    """Knows when the client hangs up: `with Departure(receive) as departure`."""
+class DisconnectWatcher:
+    """Knows when the client hangs up: `with DisconnectWatcher(receive) as departure`."""
 
     __slots__ = ("_receive", "_task", "_watch", "is_gone")
 
@@ -156,7 +156,7 @@ class Tail:
         self._forget(log, sleeper)
 
     @contextmanager
-    def watch(self, logs: Sequence[Log], departure: Departure) -> Iterator[Watch]:
+    def watch(self, logs: Sequence[Log], departure: DisconnectWatcher) -> Iterator[Watch]:
         """Yield what is woken when one of the logs moves, or the client goes."""
         watch = Watch(self)
         departure.wakes(watch)

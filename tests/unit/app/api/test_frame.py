@@ -11,7 +11,7 @@ from app.api.frame import Frame
 from app.http.answers import Message, Receive, Scope, Send
 from app.operations.service import Service
 from app.settings import Settings
-from app.wire.coalescing_transport import OneWrite
+from app.wire.coalescing_transport import CoalescingTransport
 from tests.support.service import client_of
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +112,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 async def test_head_and_body_leave_together(size: int) -> None:
     """A head and the body that follows it are one write, whatever the size."""
     wire = Wire()
-    one = OneWrite(wire, 1.0)
+    one = CoalescingTransport(wire, 1.0)
     one.write(HEAD)
     one.write(b"x" * size)
     assert wire.writes == [HEAD + b"x" * size]
@@ -123,7 +123,7 @@ async def test_head_and_body_leave_together(size: int) -> None:
 async def test_a_head_alone_leaves_with_the_next_turn(anyio_backend: str) -> None:
     """Nothing waits longer than a turn of the loop, nor beyond the end of the connection."""
     wire = Wire()
-    one = OneWrite(wire, 1.0)
+    one = CoalescingTransport(wire, 1.0)
     one.write(HEAD)
     await noop_turn()
     assert wire.writes == [HEAD]

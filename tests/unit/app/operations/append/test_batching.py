@@ -11,7 +11,7 @@ from app.codecs.calls import AppendCall
 from app.codecs.receipts import Place
 from app.http.answers import RECORD_BATCH, etag_of
 from app.operations.append.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend
-from app.operations.append.batching import Together
+from app.operations.append.batching import Batcher
 from app.operations.service import Service
 from engine.errors import CorruptBatch, InvalidRecord, StorageOffline, TooLarge
 from engine.fs.port import FileSystem
@@ -50,7 +50,7 @@ def place_of(service: Service, topic: str = "events", **config: str) -> Place:
 
 
 def batches_append(service: Service, place: Place, call: AppendCall | None = None) -> BatchesAppend:
-    judged = BatchesAppend.judge({b"content-type": RECORD_BATCH}, call or AppendCall("1"))
+    judged = BatchesAppend.options_of({b"content-type": RECORD_BATCH}, call or AppendCall("1"))
     return BatchesAppend(service, place, judged)
 
 
@@ -59,7 +59,7 @@ class Gathering:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self.together = Together(service)
+        self.batcher = Batcher(service)
         self.appends: list[Append] = []
         self.outcomes: dict[int, Exception | None] = {}
 
@@ -71,17 +71,17 @@ class Gathering:
         acks: str = "1",
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        judged = RecordsAppend.judge({}, AppendCall(acks))
+        judged = RecordsAppend.options_of({}, AppendCall(acks))
         append = RecordsAppend(self._service, place, judged)
         self._add(append, body_of("x" * value_bytes), then)
 
     def add_records(self, place: Place, body: bytes, *, is_ndjson: bool = False) -> None:
-        judged = RecordsAppend.judge(NDJSON_HEAD if is_ndjson else {}, AppendCall("1"))
+        judged = RecordsAppend.options_of(NDJSON_HEAD if is_ndjson else {}, AppendCall("1"))
         self._add(RecordsAppend(self._service, place, judged), body)
 
     def add_batch(self, place: Place, body: bytes) -> None:
         append = batches_append(self._service, place)
-        assert append.is_plain(body)
+        assert append.can_coalesce(body)
         self._add(append, body)
 
     def _add(self, append: Append, body: bytes, then: Callable[[], None] = lambda: None) -> None:
@@ -93,7 +93,7 @@ class Gathering:
             self.outcomes[number] = outcome
             then()
 
-        self.together.add(append, len(body), told)
+        self.batcher.add(append, len(body), told)
 
     async def put(self) -> list[Exception | None]:
         """Let the turn end; return the outcomes in the order of the appends."""
@@ -326,7 +326,7 @@ async def test_who_is_told_may_append_again(service: Service) -> None:
     place = place_of(service)
     gathering = Gathering(service)
     again = Gathering(service)
-    again.together = gathering.together
+    again.batcher = gathering.batcher
     gathering.add(place, 120_000, then=lambda: again.add(place))
     for _ in range(3):
         gathering.add(place, 120_000)
@@ -393,9 +393,9 @@ async def test_only_one_batch_without_a_producer_is_put_with_others(service: Ser
     place = place_of(service)
     one = bytes(new_batch(1))
     plain = batches_append(service, place)
-    assert plain.is_plain(one)
+    assert plain.can_coalesce(one)
     of_producer = bytes(new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0))
     for body in (b"", one[:60], one + one, one + b"x", one[:16] + b"\x01" + one[17:], of_producer):
-        assert not plain.is_plain(body)
+        assert not plain.can_coalesce(body)
     call = AppendCall("1", expected_end_offset=0)
-    assert not batches_append(service, place, call).is_plain(one)
+    assert not batches_append(service, place, call).can_coalesce(one)

@@ -8,7 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.http.answers import Message
-from app.operations.read.wait import Departure, Tail, Watch
+from app.operations.read.wait import DisconnectWatcher, Tail, Watch
 from engine.log.log import Log
 from tests.support.builders import World
 
@@ -39,7 +39,7 @@ def then_gone(event: asyncio.Event) -> Callable[[], Awaitable[Message]]:
 @contextmanager
 def watching(tail: Tail, *logs: Log) -> Iterator[Watch]:
     """A reader whose client stays."""
-    with Departure(silence) as departure, tail.watch(logs, departure) as watch:
+    with DisconnectWatcher(silence) as departure, tail.watch(logs, departure) as watch:
         yield watch
 
 
@@ -127,7 +127,7 @@ async def test_a_cancelled_reader_is_not_woken(log: Log) -> None:
 async def test_a_client_that_hangs_up_ends_its_wait(log: Log) -> None:
     """Whether it went while its reader waited, or before it was watched."""
     tail, hangs_up = Tail(), asyncio.Event()
-    with Departure(then_gone(hangs_up)) as departure:
+    with DisconnectWatcher(then_gone(hangs_up)) as departure:
         with tail.watch([log], departure) as watch:
             reader = await waits(tail, watch)
             hangs_up.set()
@@ -145,7 +145,7 @@ async def test_a_departure_is_noticed_behind_a_body(log: Log) -> None:
     async def receive() -> Message:
         return {"type": messages.pop(0)}
 
-    with Departure(receive) as departure:
+    with DisconnectWatcher(receive) as departure:
         while messages:
             await checkpoint()
         await checkpoint()
@@ -156,7 +156,7 @@ async def test_a_departure_is_noticed_behind_a_body(log: Log) -> None:
 async def test_the_watch_ends_with_its_reader() -> None:
     """A reader that was answered leaves no task behind that listens to its client."""
     before = len(asyncio.all_tasks())
-    with Departure(silence):
+    with DisconnectWatcher(silence):
         await checkpoint()
         assert len(asyncio.all_tasks()) == before + 1
     await checkpoint()
