@@ -98,8 +98,7 @@ class Settings(BaseSettings):
     """Answers in memory at once, slow readers above all; beyond it 503."""
 
     max_in_flight_render_bytes: Positive = 96 * MIB
-    """Memory in which reads decode batches and render answers at once; beyond it they wait. One
-    that may need more than this runs alone."""
+    """Memory in which reads decode and render; beyond it they wait. The largest run alone."""
 
     max_waiting_readers: Positive = 20_000
     """Long polls that wait at once; beyond it 503."""
@@ -139,8 +138,7 @@ class Settings(BaseSettings):
     """Whole lines of such a body wait so long for more; then they are committed."""
 
     stream_idle_timeout_ms: Positive = 60_000
-    """Such a body may take as long as it likes, but `min_stream_bytes_per_second` have to come on
-    average of this time."""
+    """Such a body may be long, but is at least `min_stream_bytes_per_second` fast in this time."""
 
     min_stream_bytes_per_second: Positive = 1
     """Slowest body with `stream=true`: one line a minute is enough, one byte is not."""
@@ -159,8 +157,7 @@ class Settings(BaseSettings):
     503, and over TLS no answer. A connection whose TLS handshake is not over counts."""
 
     max_address_connections_percent: Annotated[int, Field(ge=1, le=100)] = 75
-    """Largest share of the connections for one client address, smaller while others hold some: it
-    has room for a proxy in front, and leaves some to whoever comes by another way."""
+    """Largest share of the connections for one client address, smaller while others hold some."""
 
     min_free_files: NotNegative = 64
     """The last files that the process may open are not given to connections: logs and keys need
@@ -263,6 +260,9 @@ class Settings(BaseSettings):
     max_segments_per_partition: Positive = _ENGINE.max_segments_per_partition
     """Segments of one partition; beyond it an append that needs a new one is 503."""
 
+    max_sealed_segments: Positive = _ENGINE.max_sealed_segments
+    """The same for the segments of all partitions together, active ones aside."""
+
     max_open_sealed_segments: Positive = _ENGINE.max_open_sealed_segments
     """Sealed segments whose files are open for readers; beyond it the first opened is closed."""
 
@@ -275,6 +275,9 @@ class Settings(BaseSettings):
     max_producers_per_partition: Positive = _ENGINE.max_producers_per_partition
     """Producer ids that a partition remembers, of 600 bytes each. Beyond it the one that has been
     idle for longest is forgotten, and its retries are not recognised any more."""
+
+    max_producers: Positive = _ENGINE.max_producers
+    """The same for all partitions together; until some are forgotten, a new one is 503."""
 
     max_topics: Positive = _ENGINE.max_topics
     """Topics of one data directory."""
@@ -347,12 +350,10 @@ class Settings(BaseSettings):
     done with it is `client_certificates`, and a key or token will do instead."""
 
     tls_check_interval_ms: Positive = 10_000
-    """How often the files of TLS are looked at: a renewed certificate counts for connections made
-    after that, without a restart."""
+    """How often the files of TLS are looked at; renewed ones count for new connections."""
 
     tls_read_timeout_ms: NotNegative = 60_000
-    """While the files of TLS cannot be used, those known so far are valid for so long; then no
-    connection is accepted. A client CA that was withdrawn meanwhile would be valid for ever."""
+    """While the files of TLS cannot be used, those before are, for so long; then none are."""
 
     tls_handshake_timeout_ms: Positive = 5_000
     """A connection whose TLS handshake is not over by then is closed."""
@@ -406,6 +407,8 @@ class Settings(BaseSettings):
             max_partitions_per_topic=self.max_partitions_per_topic,
             max_producers_per_partition=self.max_producers_per_partition,
             max_segments_per_partition=self.max_segments_per_partition,
+            max_sealed_segments=self.max_sealed_segments,
+            max_producers=self.max_producers,
             max_open_sealed_segments=self.max_open_sealed_segments,
             min_segment_bytes=self.min_segment_bytes,
             max_topics=self.max_topics,
@@ -427,19 +430,9 @@ class Settings(BaseSettings):
         return {name: getattr(self, name) for name in _LIMITS}
 
 
-_LIMIT_PREFIXES: Final = (
-    "max_",
-    "min_body_",
-    "min_stream_",
-    "min_free_",
-    "min_segment_",
-    "default_fetch_",
-    "quota_",
-    "tail_",
-)
-
 _LIMITS: Final = tuple(
     name
     for name in Settings.model_fields
-    if name.startswith(_LIMIT_PREFIXES) or name.endswith("_timeout_ms")
+    if name.startswith(("max_", "min_", "default_fetch_", "quota_", "tail_"))
+    or name.endswith("_timeout_ms")
 )

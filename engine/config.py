@@ -139,6 +139,10 @@ class EngineConfig:
     """Producer ids that one log remembers, some 6 MB; beyond it the one that has been idle for
     longest is forgotten."""
 
+    max_producers: int = 200_000
+    """Producer ids that all logs remember together, some 120 MB; beyond it the ones that have been
+    idle for longest are forgotten, in whatever log."""
+
     producer_id_expiration_check_interval_ms: int = 600_000
     """How often idle producers are looked for."""
 
@@ -168,6 +172,9 @@ class EngineConfig:
 
     max_segments_per_partition: int = 10_000
     """Each segment costs memory and time at a start; an append that needs one more is refused."""
+
+    max_sealed_segments: int = 200_000
+    """Sealed segments of all logs together; an append that needs to seal one more is refused."""
 
     max_open_sealed_segments: int = 1_000
     """Sealed segments whose files are open: beyond it the one that was opened first is closed."""

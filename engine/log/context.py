@@ -12,6 +12,7 @@ from engine.fs.health import DirectoryHealth
 from engine.metrics import Recorder
 from engine.scheduler import Scheduler
 from engine.segment.resting import SealedFiles
+from engine.state.shared_room import SharedRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,10 @@ class LogContext:
     config: EngineConfig
     sealed_files: SealedFiles
     """The sealed segments that are open, of all data directories."""
+    sealed_room: SharedRoom = field(default_factory=lambda: SharedRoom("max_sealed_segments"))
+    """How many more segments may be sealed, of all data directories."""
+    producer_room: SharedRoom = field(default_factory=lambda: SharedRoom("max_producers"))
+    """How many more producer ids may be remembered, of all data directories."""
     random: random.Random = field(default_factory=random.Random)
     """Only for the jitter of segment.ms, which keeps many logs from rolling at one moment."""
 

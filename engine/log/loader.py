@@ -213,6 +213,7 @@ class Loader:
             clock=self._context.clock,
             expiration_ms=self._context.config.producer_id_expiration_ms,
             max_producers=self._context.config.max_producers_per_partition,
+            room=self._context.producer_room,
             transaction_verification=self._context.config.transaction_verification,
             snapshots=self._found.snapshots,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.log.core import LogCore
-from engine.state.producer_entry import ProducerEntry
+from engine.state.producer_entry import Idle, ProducerEntry
 from engine.state.verification import VerificationGuard
 
 
@@ -34,6 +34,11 @@ class LogProducers:
         with self._core.lock:
             core = self._core
             return core.state.producers.expire(core.context.clock.now_ms())
+
+    def forget_idle(self, last: Idle) -> None:
+        """Forget the producers that have been idle for as long as this one, or longer."""
+        with self._core.lock:
+            self._core.state.producers.forget_idle(last)
 
     def start_verification(
         self, producer_id: int, *, sequence: int, producer_epoch: int

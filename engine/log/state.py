@@ -191,6 +191,7 @@ class LogState:
                 f"{self.topic_partition} has {limit} segments: raise segment.bytes, or remove some",
                 limit="max_segments_per_partition",
             )
+        self._context.sealed_room.take(1)
 
     def write(
         self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted

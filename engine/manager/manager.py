@@ -46,6 +46,7 @@ from engine.manager.opening import (
     for_each,
     let_go,
 )
+from engine.manager.shared_rooms import SharedRooms
 from engine.manager.start import start
 from engine.manager.topics import (
     Overrides,
@@ -82,11 +83,12 @@ class LogManager(Catalog):
         self._config = config
         paths = [data_directories] if isinstance(data_directories, Path) else data_directories
         sealed = SealedFiles(config.max_open_sealed_segments)
+        self._rooms = rooms = SharedRooms(config, scheduler, self.logs)
+        healths = [DirectoryHealth(path, recorder) for path in paths]
+        ports = (fs, clock, scheduler, recorder)
         contexts = [
-            LogContext(
-                fs, clock, scheduler, recorder, DirectoryHealth(path, recorder), config, sealed
-            )
-            for path in paths
+            LogContext(*ports, health, config, sealed, rooms.sealed, rooms.producers)
+            for health in healths
         ]
         super().__init__(Directories([*map(DataDirectory, contexts)]))
         self._board = ProgressBoard()
@@ -143,6 +145,7 @@ class LogManager(Catalog):
         topics = {name: topic.under(defaults) for name, topic in started.topics.items()}
         self._keep_offline(started.offline)
         self._publish(topics, started.logs)
+        self._rooms.count()
         self._deleted = started.deleted
         self._moves.adopt(started.moves)
         self.checkpoint()

@@ -10,7 +10,7 @@ records from losing its duplicate detection.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader, decrement_sequence
@@ -42,6 +42,10 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+Idle: TypeAlias = tuple[int, int]
+"""Since when a producer is idle: when it appended or was loaded, then the time in its records."""
+
+
 class ProducerEntry(NamedTuple):
     """One producer's state at one moment; `batches` are in append order, the newest last."""
 
@@ -62,6 +66,10 @@ class ProducerEntry(NamedTuple):
     def first_sequence(self) -> int:
         """The oldest sequence remembered, or -1 if no batch of this epoch is known."""
         return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def idle(self) -> Idle:
+        return self.seen_ms, self.last_timestamp
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         """Return the remembered batch of exactly the same epoch and sequences, if there is one."""

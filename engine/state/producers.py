@@ -25,13 +25,14 @@ from engine.errors import Overloaded
 from engine.fs.port import File, FileSystem
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
-from engine.state.producer_entry import ProducerEntry
+from engine.state.producer_entry import Idle, ProducerEntry
 from engine.state.producer_snapshot import (
     encode_snapshot,
     in_table_order,
 )
 from engine.state.producer_table import ProducerTable
 from engine.state.producer_windows import windows_of
+from engine.state.shared_room import SharedRoom
 from engine.state.snapshot_files import SnapshotFiles
 from engine.state.transactions import OpenTransaction, Transactions
 from engine.state.verdict import (
@@ -72,12 +73,14 @@ class ProducerStates:
         clock: Clock,
         expiration_ms: int,
         max_producers: int = sys.maxsize,
+        room: SharedRoom | None = None,
         transaction_verification: bool = False,
         snapshots: Iterable[int] | None = None,
     ) -> None:
         """Begin with the snapshots that were just found, ascending; without, look for them.
 
-        Beyond `max_producers` the one that has been idle for longest is forgotten.
+        Beyond `max_producers` the one that has been idle for longest is forgotten. What clients
+        add is taken from `room`.
         """
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
@@ -88,6 +91,7 @@ class ProducerStates:
         self._clock = clock
         self._files = SnapshotFiles(fs, directory, snapshots)
         self._max_producers = max_producers
+        self._room = room
         self._entries = ProducerTable(max_producers)
         self._transactions = Transactions()
         self._verifications = Verifications()
@@ -114,7 +118,8 @@ class ProducerStates:
 
         Raises SequenceGap, ProducerFenced, CoordinatorFenced or InvalidTransactionState; for a
         client's append InvalidRequestValue if more batches are one producer's than are remembered,
-        Overloaded if more transactions would be open than producers may be known.
+        Overloaded if more transactions would be open than producers may be known, or if the logs
+        together know too many.
         """
         for header in headers:
             if header.producer_id > NO_PRODUCER_ID:
@@ -140,8 +145,8 @@ class ProducerStates:
                     staging.stage_data(header, lowest_sequence)
             staging.bytes_before += header.size_bytes
         accepted = staging.accepted()
-        if origin is AppendOrigin.CLIENT and accepted.opened:
-            self._ensure_room(len(accepted.opened))
+        if origin is AppendOrigin.CLIENT:
+            self._ensure_room(accepted)
         return accepted
 
     def is_repetition(self, headers: Sequence[BatchHeader]) -> bool:
@@ -223,6 +228,12 @@ class ProducerStates:
         self._verifications.expire(now_ms, self.expiration_ms)
         return len(expired)
 
+    def forget_idle(self, last: Idle) -> None:
+        """Forget the producers that have been idle for as long as this one, or longer."""
+        for entry in tuple(self._entries.values()):
+            if entry.idle <= last and entry.transaction_first_offset is None:
+                del self._entries[entry.producer_id]
+
     def truncate_fully(self, offset: int) -> None:
         """Forget everything, snapshots included; the log goes on at `offset`."""
         self._clear()
@@ -259,6 +270,7 @@ class ProducerStates:
             clock=self._clock,
             expiration_ms=self.expiration_ms,
             max_producers=self._max_producers,
+            room=self._room,
             snapshots=[one for one in self._files.offsets if above < one <= end_offset],
         )
 
@@ -406,13 +418,18 @@ class ProducerStates:
         """Fail unless entries and open transactions tell the same story."""
         self._entries.check_invariants(self._transactions.ongoing, self.highest_producer_id)
 
-    def _ensure_room(self, opened: int) -> None:
-        """Refuse transactions for which other producers would have to be forgotten amid theirs."""
-        if self._transactions.open_count + opened > self._max_producers:
+    def _ensure_room(self, accepted: Accepted) -> None:
+        """Refuse transactions for which others would have to be forgotten, and too many ids."""
+        opened = len(accepted.opened)
+        if opened and self._transactions.open_count + opened > self._max_producers:
             raise Overloaded(
                 f"{self._max_producers} producers have open transactions in this log",
                 limit="max_producers_per_partition",
             )
+        if self._room is not None:
+            new = accepted.entries.keys() - self._entries.keys()
+            if new:
+                self._room.take(len(new))
 
     def _adopt(self, entries: Sequence[ProducerEntry]) -> None:
         """Make what a snapshot held the live state; open transactions know their offset only."""

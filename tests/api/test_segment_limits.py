@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.service import RECORDS, Api, running
+from tests.support.builders import new_batch
+from tests.support.service import BATCHES, RAW, RECORDS, Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -71,3 +72,23 @@ async def test_a_partition_takes_no_append_beyond_its_segments(tmp_path: Path) -
         await api.client.post("/v1/topics/events/partitions/0/delete-records", json=deletion)
         await api.client.post("/v1/topics/events/partitions/0/retention")
         assert (await api.append(3))["base_offset"] == 3
+
+
+async def test_all_partitions_together_have_limits(tmp_path: Path) -> None:
+    """Whoever makes partitions gets no more segments and producer ids for it: 503 names them."""
+    limits = {"max_sealed_segments": 1, "max_producers": 2}
+    async with running(tmp_path, **limits) as api:
+        assert (await api.client.get("/v1/limits")).json()["limits"].items() >= limits.items()
+        await api.create(partitions=2)
+        refused = []
+        for partition in range(2):
+            path = RECORDS.replace("/0/", f"/{partition}/")
+            await api.append(1, path=path)
+            refused.append(await api.client.post(path.replace("records", "roll")))
+        for producer in range(3):
+            batch = new_batch(producer_id=producer, producer_epoch=0, base_sequence=0)
+            path = BATCHES.replace("/0/", f"/{producer % 2}/")
+            refused.append(await api.client.post(path, content=bytes(batch), headers=RAW))
+    told = [(answer.status_code, answer.json().get("limit")) for answer in refused]
+    assert told[:2] == [(200, None), (503, "max_sealed_segments")]
+    assert told[2:] == [(201, None), (201, None), (503, "max_producers")]

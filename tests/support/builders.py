@@ -92,7 +92,7 @@ class World:
             self.health,
             self.config,
             SealedFiles(self.config.max_open_sealed_segments),
-            Random(0),
+            random=Random(0),
         )
 
     def open_log(
