@@ -35,25 +35,22 @@ class IngestJob:
     """With `follow`, the time between two polls; Spark's default polls 90 times a second."""
     include_headers: bool = False
     fail_on_data_loss: bool = True
-    token: str | None = field(default=None, repr=False)
-    options: tuple[tuple[str, str], ...] = ()
-    """More options of the data source."""
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """More options of the data source; not in `repr`, because `token` may be among them."""
     max_restarts: int | None = None
     """With `follow`, the most restarts in a row after failures; None is unlimited."""
 
     def source_options(self) -> dict[str, str]:
         """Return the options of the data source."""
-        given = {
+        return {
             "url": self.server,
             "subscribe": self.topics,
             "startingOffsets": self.starting_offsets,
             "maxOffsetsPerTrigger": str(self.max_offsets_per_trigger),
             "includeHeaders": str(self.include_headers).lower(),
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            **dict(self.options),
         }
-        if self.token:
-            given["token"] = self.token
-        return {**given, **dict(self.options)}
 
 
 @dataclass(frozen=True, slots=True)
