@@ -133,7 +133,7 @@ async fn read(
     wait_ms: Option<i64>,
 ) -> Result<models::RecordPage, Error<consume::ReadRecordsError>> {
     consume::read_records(
-        client, TOPIC, partition, Some(offset), None, None, wait_ms, None, None, None, None, None, None, None, None, None, None,
+        client, TOPIC, partition, Some(offset), None, None, wait_ms, None, None, None, None, None, None, None, None, None, None, None,
     )
     .await
 }
