@@ -146,10 +146,14 @@ $(RELEASE_TOOLS)/installed: deploy/release/tools.txt $(VENV)/locked
 	@$(RELEASE_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement deploy/release/tools.txt
 	@touch $@
 
+AUDIT_FAILED := audit: not passed. If a vulnerability is named above, upgrade that package (make lock UPGRADE=1). \
+	If the advisories of PyPI gave no answer, run make audit where they can be reached; make sbom and make dist work without them.
+
 .PHONY: audit
 audit: $(RELEASE_TOOLS)/installed ## Fail on a known vulnerability in any lock, or on a package without an answer (network: the advisories of PyPI)
 	@for lock in requirements.lock deploy/locks/*.txt; do \
-		echo "$$lock" && $(RELEASE_TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off --requirement $$lock || exit 1; \
+		echo "$$lock" && $(RELEASE_TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off --requirement $$lock \
+			|| { echo "$(AUDIT_FAILED)" >&2; exit 1; }; \
 	done
 
 .PHONY: sbom

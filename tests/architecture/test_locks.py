@@ -1,6 +1,7 @@
 """What is installed is what the locks name: complete, by hash, from no particular index."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -110,6 +111,36 @@ def test_a_release_is_audited_and_has_its_bills_of_materials() -> None:
     assert set(wanted) == {"cyclonedx-bom", "pip-audit"}
     assert set(wanted) <= tools
     assert "pip-audit --strict --require-hashes" in makefile  # without an answer it fails
+
+
+def made(directory: Path, target: str, tool: str, program: str) -> subprocess.CompletedProcess[str]:
+    """Make a target of a release in an empty directory, with this program as its tool."""
+    tools = directory / "build" / "release" / "tools"
+    (tools / "bin").mkdir(parents=True)
+    (tools / "installed").touch()
+    (tools / "bin" / tool).write_text(f"#!/bin/sh\n{program}\n", encoding="utf-8")
+    (tools / "bin" / tool).chmod(0o755)
+    command = ["make", "-f", str(CHECKOUT / "Makefile"), "-C", str(directory)]
+    command += ["-o", "build/release/tools/installed", target]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_an_audit_without_an_answer_fails_and_says_what_to_do(tmp_path: Path) -> None:
+    """Where the advisories cannot be reached, nothing passes as checked."""
+    ran = made(tmp_path, "audit", "pip-audit", "echo no answer >&2; exit 1")
+    assert ran.returncode != 0
+    assert "no answer" in ran.stderr
+    assert "run make audit where they can be reached" in ran.stderr
+    assert "make lock UPGRADE=1" in ran.stderr
+
+
+def test_the_bills_of_materials_need_no_advisories(tmp_path: Path) -> None:
+    """`make sbom` writes one document for each image, and asks no other tool."""
+    write = 'while [ "$1" != --output-file ]; do shift; done; echo "{}" > "$2"'
+    ran = made(tmp_path, "sbom", "python", write)
+    assert ran.returncode == 0, ran.stderr
+    written = sorted(path.name for path in (tmp_path / "build" / "release").glob("*.json"))
+    assert written == ["service.cdx.json", "spark.cdx.json"]
 
 
 def test_ci_runs_what_a_developer_runs() -> None:
