@@ -235,7 +235,7 @@ class LocalLog:
             if id(segment) not in kept and self.segments.get(segment.base_offset) is segment:
                 segment.resting.allow(self.context.sealed_files)
 
-    def truncate(self, cut: SegmentCut) -> None:
+    def truncate(self, cut: SegmentCut, directory: OpenDirectory) -> None:
         """Cut every batch that holds `cut.offset` or more; the last segment left becomes active.
 
         The last segment goes first, each durably before the next and before the cut: a crash
@@ -243,7 +243,7 @@ class LocalLog:
         """
         for segment in self.segments.above(cut.offset)[::-1]:
             self.remove_segments((segment,))
-            self.context.fs.sync_directory(self.directory)
+            directory.sync_all()
         self.segments.active.truncate(cut, now_ms=self.context.clock.now_ms())
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
@@ -289,12 +289,12 @@ class LocalLog:
             self.retire(active)
             self.segments.replace([self._create_segment(offset)], [active])
 
-    def sync_end(self) -> None:
+    def sync_end(self, directory: OpenDirectory) -> None:
         """Return once what was cut off, index entries too, would stay away after a power cut."""
         self.segments.active.flush()
-        self.context.fs.sync_directory(self.directory)
+        directory.sync_all()
 
-    def restart_at(self, offset: int) -> None:
+    def restart_at(self, offset: int, directory: OpenDirectory) -> None:
         """Remove everything and go on with one empty segment at `offset`.
 
         The last one goes first, each durably before the next: a crash meanwhile leaves a beginning
@@ -303,7 +303,7 @@ class LocalLog:
         old = self.segments.snapshot.segments
         for segment in reversed(old[1:]):
             self.retire(segment)
-            self.context.fs.sync_directory(self.directory)
+            directory.sync_all()
         self.retire(old[0])
         self.segments.replace([self._create_segment(offset)], old)
 

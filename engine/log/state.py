@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.errors import Overloaded, StorageFull, UnexpectedAppendOffset
+from engine.fs.port import OpenDirectory
 from engine.guard import WouldWait
 from engine.log.analysis import Incoming
 from engine.log.context import LogContext
@@ -337,21 +338,24 @@ class LogState:
         one of all the log starts there too. Without a plan all of the log lies above `offset`. The
         high watermark moves first. Kafka's `UnifiedLog.truncateTo`.
         """
-        with self._truncating():
+        with self._truncating() as directory:
             marks = self.watermarks
             start = min(marks.log_start_offset, offset)
             high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
             self.watermarks = Watermarks(start, high, marks.end, marks.first_unstable)
             if plan is None:
-                self._restart_at(offset)
+                self._restart_at(offset, directory)
             else:
-                self._cut_to(offset, plan)
+                self._cut_to(offset, plan, directory)
             self.producers.on_high_watermark(self.watermarks.high_watermark)
             self.refresh_first_unstable()
 
     @contextmanager
-    def _truncating(self) -> Iterator[None]:
+    def _truncating(self) -> Iterator[OpenDirectory]:
         """Guard a block that takes the log end back, in a new epoch; readers wait for its end.
+
+        Yields the log's directory, opened before: within the block a file that cannot be opened
+        takes the data directory offline.
 
         What is read from here on is another log to every cache. The epoch is on disk before
         anything is cut, or after a crash other records would have the old one. StorageFull and
@@ -359,29 +363,31 @@ class LogState:
         """
         with self._context.health.trying():
             self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
+            directory = self._context.fs.open_directory(self.local.directory)
         self.truncations += 1
         try:
             self.leader_epoch += 1
-            with self._context.health.writing():
-                yield
+            with directory, self._context.health.writing():
+                yield directory
         finally:
             self.truncations += 1
 
-    def _cut_to(self, offset: int, plan: Truncation) -> None:
+    def _cut_to(self, offset: int, plan: Truncation, directory: OpenDirectory) -> None:
         removed = self.local.segments.above(offset)
-        self.local.truncate(plan.cut)
+        self.local.truncate(plan.cut, directory)
         for segment in removed:
             self._retire_snapshot(segment.base_offset)
         self.local.end_at(offset, plan.last, notes_gap=self._is_gapless)
-        self.local.sync_end()  # first: no record of an older epoch comes back behind the new one
-        self.epochs.assign(self.leader_epoch, offset)  # in one step: a flush may write beside it
+        self.local.sync_end(directory)
+        self.epochs.move_start(offset)  # after the sync: no record of an older epoch comes back
         self.producers.go_back_to(plan.producers)
         self._end_at(offset, NO_BATCH_CRC if plan.last is None else plan.last.crc)
 
-    def _restart_at(self, offset: int) -> None:
-        self.local.restart_at(offset)
-        self.local.sync_end()
-        self.epochs.restart_at(self.leader_epoch, offset)
+    def _restart_at(self, offset: int, directory: OpenDirectory) -> None:
+        self.local.restart_at(offset, directory)
+        self.local.sync_end(directory)
+        self.epochs.move_start(offset)
+        self.epochs.truncate_from_start(offset)
         self.producers.truncate_fully(offset)
         self.producers.on_log_start(offset)
         self.watermarks = Watermarks.empty_at(offset, offset)

@@ -162,8 +162,9 @@ def marker_of(batch: BatchView) -> EndMarker | None:
 
 
 def _note_epoch(epochs: LeaderEpochCache, header: BatchHeader) -> None:
+    """Note where an epoch begins; a truncation may have noted it too late, before its flush."""
     latest = epochs.latest
-    if latest is None or header.leader_epoch > latest.epoch:
+    if latest is None or header.leader_epoch >= latest.epoch:
         epochs.assign(header.leader_epoch, header.base_offset)
 
 

@@ -60,15 +60,28 @@ class LeaderEpochCache:
                 epoch=epoch,
                 start_offset=start_offset,
             )
+        self._replace(self._with(EpochOffset(epoch, start_offset)))
+        return True
+
+    def move_start(self, start_offset: int) -> None:
+        """Have the latest epoch begin at `start_offset`: the log was cut there, or begins there.
+
+        What began there or later is forgotten. The file follows at `flush`: until then a start
+        finds the epoch in it, which is what counts, and takes its beginning from the batches.
+        """
+        latest = self._entries[-1]
+        self._entries = self._with(EpochOffset(latest.epoch, start_offset))
+
+    def _with(self, assigned: EpochOffset) -> tuple[EpochOffset, ...]:
+        """Return the entries with this one, and without those that it replaces."""
+        epoch, start_offset = assigned
         kept = self._entries
         while kept and (kept[-1].epoch >= epoch or kept[-1].start_offset >= start_offset):
             kept = kept[:-1]
-        assigned = EpochOffset(epoch, start_offset)
         if len(kept) < len(self._entries):
             replaced = self._entries[len(kept) :]
             _logger.warning("%s: %s replaces %s", self._path, assigned, replaced)
-        self._replace((*kept, assigned))
-        return True
+        return (*kept, assigned)
 
     def truncate_from_end(self, end_offset: int) -> bool:
         """Forget the epochs that begin at `end_offset` or later; the file follows at `flush`."""
@@ -89,10 +102,6 @@ class LeaderEpochCache:
         in_force = EpochOffset(self._entries[count - 1].epoch, start_offset)
         self._entries = (in_force, *self._entries[count:])
         return True
-
-    def restart_at(self, epoch: int, start_offset: int) -> None:
-        """Forget everything but that `epoch` begins there, in memory and on disk."""
-        self._replace((EpochOffset(epoch, start_offset),))
 
     def clear_and_flush(self) -> None:
         """Forget everything, in memory and on disk."""

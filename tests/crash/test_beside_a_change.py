@@ -105,17 +105,13 @@ def test_a_flush_beside_a_truncation_never_writes_the_epochs_without_the_new_one
     log = world.open_log(CONFIG)
     fill(log, batches=5)
     log.durability.flush()
-    assign = LeaderEpochCache.assign
-    assigned: list[int] = []
 
-    def flush_before_the_last(cache: LeaderEpochCache, epoch: int, start_offset: int) -> bool:
-        assigned.append(start_offset)
-        if assigned == [5, 3]:
-            cache.flush()
-            raise PowerCut
-        return assign(cache, epoch, start_offset)
+    def flush_first(cache: LeaderEpochCache, start_offset: int) -> None:
+        assert start_offset == 3
+        cache.flush()
+        raise PowerCut
 
-    monkeypatch.setattr(LeaderEpochCache, "assign", flush_before_the_last)
+    monkeypatch.setattr(LeaderEpochCache, "move_start", flush_first)
     with pytest.raises(PowerCut):
         log.truncate_to(3)
     world.restart(power_cut=True)

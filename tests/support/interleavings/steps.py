@@ -10,9 +10,15 @@ from __future__ import annotations
 import dis
 import enum
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from types import CodeType
 from typing import Final
+
+import engine
+
+CHECKOUT: Final = str(Path(engine.__file__).parents[1])
+"""Not looked at in paths: it may be called `engine` itself."""
 
 FOCUSES: Final = (
     ("/engine/log/", "/engine/segment/", "/engine/index/"),
@@ -53,7 +59,7 @@ class Steps:
             return lines
 
     def _found(self, code: CodeType) -> frozenset[int]:
-        path = code.co_filename
+        path = code.co_filename.removeprefix(CHECKOUT)
         if any(part in path for part in NEVER) or not any(part in path for part in self.focus):
             return frozenset()
         if self.grain is Grain.STORE:

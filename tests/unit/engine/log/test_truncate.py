@@ -1,6 +1,8 @@
 """Taking the log end back, and starting anew somewhere else."""
 
+import errno
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -8,6 +10,7 @@ import pytest
 
 from engine.errors import (
     InvalidRequestValue,
+    Overloaded,
     PreconditionFailed,
     SequenceGap,
     StorageOffline,
@@ -304,3 +307,31 @@ def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() ->
     world.restart(power_cut=True)
     again = world.open_log(CONFIG)
     assert {one.producer_id: one.last_sequence for one in again.producers.active()} == {3: 1, 5: 3}
+
+
+@pytest.mark.parametrize("operation", ["open", "open_map", "open_directory", "create"])
+@pytest.mark.parametrize("offset", [6, 4, 0])
+def test_a_truncation_that_finds_no_open_file_fails_alone(offset: int, operation: str) -> None:
+    """What the cut needs is opened before it: wherever that fails, the directory stays online."""
+    for nth in range(1, 20):
+        world = World()
+        log = world.open_log(CONFIG)
+        values = fill_segments(log, 4, 4, 4)
+        log.durability.flush()
+        world.disk.fail(operation, error=errno.EMFILE, nth=nth)
+        with suppress(Overloaded):
+            log.truncate_to(offset)
+        is_met = not world.disk.forget_faults()
+        assert not world.health.is_offline
+        assert log.truncate_to(offset) == offset
+        assert append_values(log, b"new") == offset
+        log.durability.commit()
+        epoch = log.reader.leader_epoch
+        assert epochs_of(log)[-1] == (epoch, offset)
+        world.restart(power_cut=True)
+        again = world.open_log(CONFIG, recovery_point=offset - offset % 4)
+        assert read_values(again) == [*values[:offset], b"new"]
+        assert (again.reader.leader_epoch, epochs_of(again)[-1]) == (epoch, (epoch, offset))
+        if not is_met:
+            assert nth > 1
+            break
