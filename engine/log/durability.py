@@ -36,7 +36,8 @@ class Durability:
         self._core = core
         self.recovery: Final = recovery
         """What opening the log had to repair."""
-        self._is_flush_due = False
+        self._flushes_asked_for = self._flushes_done = 0
+        """One is due while they differ."""
         self._is_flush_scheduled = False
 
     @property
@@ -69,15 +70,15 @@ class Durability:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether a roll or a removal of segments waits for the flush that makes it durable."""
-        return self._is_flush_due
+        """Whether a roll or a removal of segments waits for the end of the flush that syncs it."""
+        return self._flushes_done < self._flushes_asked_for
 
     @property
     def needs_flush(self) -> bool:
         """Whether a flush would put anything on the disk."""
         state = self._core.state
         is_behind = state.recovery_point < state.watermarks.log_end_offset
-        return is_behind or self.has_uncommitted or self._is_flush_due
+        return is_behind or self.has_uncommitted or self.is_flush_due
 
     def commit(self) -> int:
         """Make everything appended so far durable and visible; return the high watermark.
@@ -126,7 +127,7 @@ class Durability:
         with core.lock:
             context, state = core.context, core.state
             core.ensure_open()
-            self._is_flush_due = False
+            asked_for = self._flushes_asked_for
             target = state.watermarks.log_end_offset
             truncations = state.truncations
             segments = state.local.segments.overlapping(state.recovery_point, target + 1)
@@ -138,6 +139,7 @@ class Durability:
             core.ensure_open()
             assert state is not core.state, "only a move closes the files of an open log"
         with core.lock:
+            self._flushes_done = max(asked_for, self._flushes_done)
             if state is core.state and truncations == state.truncations:
                 state.recovery_point = max(target, state.recovery_point)
                 state.local.rest_sealed(segments)
@@ -199,7 +201,7 @@ class Durability:
     def flush_soon(self, delay_ms: int = 0) -> None:
         """Have the scheduler flush the log; a roll or a removal of segments is durable then."""
         core = self._core
-        self._is_flush_due = True
+        self._flushes_asked_for += 1
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             name = f"flush {core.topic_partition}"

@@ -17,6 +17,7 @@ from tests.support.logs import (
     read_values,
     segment_bases,
 )
+from tests.support.machine import Operation
 from tests.support.patience import TakesTooLong, at_most
 
 
@@ -57,3 +58,35 @@ def test_a_stop_flushes_a_log_before_it_closes_it() -> None:
     with suppress(TakesTooLong), at_most(1):
         flush_and_close(log)
     assert log.durability.recovery_point == 1
+
+
+def test_a_stop_waits_for_the_flush_of_a_roll_that_is_under_way() -> None:
+    """Until that has ended, neither the new segment nor its snapshot has a durable name."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"value", producer_id=3, producer_epoch=0, base_sequence=0)
+    log.durability.flush()
+    log.roll()
+    answers: list[bool] = []
+
+    def close_beside(operation: Operation) -> None:
+        if operation.name in {"sync", "sync_directory"} and not answers:
+            answers.append(log.close(if_flushed=True))
+
+    world.disk.meanwhile = close_beside
+    log.durability.flush()
+    world.disk.meanwhile = None
+    assert answers == [False]
+    assert log.close(if_flushed=True)
+
+
+def test_a_clean_stop_leaves_all_names_on_the_disk() -> None:
+    """Those of indexes too, which were made after the roll was committed."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"value")
+    log.roll()
+    flush_and_close(log)
+    names_left = world.disk.list_directory(DIRECTORY)
+    world.restart(power_cut=True)
+    assert world.disk.list_directory(DIRECTORY) == names_left
