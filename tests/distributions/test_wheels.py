@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.support.process import PATIENCE_S
+from tests.support.raw import until
 
 ROOT = Path(__file__).parents[2]
 SPARK_PROJECT = ROOT / "distributions" / "pyspark-tidelog"
@@ -85,6 +86,7 @@ def test_each_wheel_works_in_a_clean_environment(wheels: dict[str, Path], tmp_pa
             assert served.stdout is not None
             url = served.stdout.readline().split()[-1]
             with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+                until(lambda: client.get("/readyz").is_success)  # it listens before logs are open
                 client.put("/v1/topics/events", json={}).raise_for_status()
                 records = {"records": [{"value": "first"}, {"value": "second"}]}
                 client.post("/v1/topics/events/records", json=records).raise_for_status()
