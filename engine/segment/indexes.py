@@ -159,6 +159,11 @@ class SegmentIndexes:
             if index is not None:
                 index.rest()
 
+    def forget_transactions(self) -> None:
+        """Let go of the transaction index until it is used; nobody else knows the segment yet."""
+        self.transaction.close_handles()
+        self._transaction = None
+
     def outlive_names(self) -> None:
         """Open again what rests, if that can be: the files are about to lose their names.
 

@@ -5,19 +5,21 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.errors import OffsetBelowLogStart, Overloaded, StorageFull, StoredDataCorrupt
-from engine.fs.filesystem import File
+from engine.fs.filesystem import File, PosixFileSystem
 from engine.index.offset import ENTRY
 from engine.log.log import Log
+from engine.records.control import ControlType, build_end_marker
 from engine.segment.file_records import FileRecords, NotCached
 from engine.segment.resting import SealedFiles
 from engine.segment.segment import Segment
 from engine.segment.times import floor_by_time
-from engine.types import TimestampOffset
-from tests.support.builders import World
+from engine.types import AppendOrigin, FetchIsolation, TimestampOffset
+from tests.support.builders import World, new_batch
 from tests.support.damage import rewrite
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.logs import CONFIG, DIRECTORY, append_values, fill_segments, read_values
@@ -26,6 +28,11 @@ from tests.support.segments import Shelf, append, batch_at, filled
 from tests.support.time import START_MS
 
 LIMIT_SECONDS = 0.1
+TRANSACTIONAL: dict[str, Any] = {
+    "producer_epoch": 0,
+    "base_sequence": 0,
+    "is_transactional": True,
+}
 
 
 def at_rest(shelf: Shelf) -> Segment:
@@ -383,3 +390,40 @@ def test_an_index_that_cannot_be_rebuilt_now_is_rebuilt_later(
     world.disk.forget_faults()
     assert not world.health.is_offline
     assert read_values(log, 20) == values[20:]
+
+
+def abort_of(producer_id: int) -> bytearray:
+    """The marker that aborts a producer's transaction."""
+    return build_end_marker(
+        ControlType.ABORT,
+        producer_id=producer_id,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=START_MS,
+    )
+
+
+def open_transaction_indexes(directory: Path) -> list[str]:
+    """The files of aborted transactions that this process has open."""
+    links = [str(link.resolve()) for link in Path("/proc/self/fd").iterdir()]
+    return [link for link in links if link.startswith(f"{directory}/") and "txnindex" in link]
+
+
+def test_a_start_opens_no_transaction_index_of_a_sealed_segment(tmp_path: Path) -> None:
+    """Thousands of segments with an aborted transaction each took as many descriptors."""
+    world = World(fs=PosixFileSystem(), directory=tmp_path / "data")
+    log = world.open_log()
+    for producer_id in range(5):
+        if producer_id:
+            log.roll()
+        log.append(new_batch(producer_id=producer_id, **TRANSACTIONAL))
+        log.append(abort_of(producer_id), origin=AppendOrigin.COORDINATOR)
+    log.durability.flush()
+    log.close()
+    assert len(list((tmp_path / "data").rglob("*.txnindex"))) == 5
+    log = world.open_log(recovery_point=10, was_clean=True)
+    assert len(open_transaction_indexes(tmp_path)) <= 1
+    read = log.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
+    assert read is not None
+    assert (bytes(read.data), read.next_offset) == (b"", 10)
+    log.close()
