@@ -137,8 +137,11 @@ class Log:
                 state.tag.ensure_expected(expected_end_offset, expected_tag)
             headers = state.place(incoming, origin)
             if state.is_roll_due(incoming, headers, now_ms):
-                state.roll_before(headers, at_once=at_once)
-                self.durability.flush_soon()
+                try:
+                    state.roll_before(headers, at_once=at_once)
+                finally:  # a roll that fails for want of space may leave a new segment
+                    if not at_once:
+                        self.durability.flush_soon()
             verdict: Verdict = NOTHING_TO_APPLY
             if incoming.needs_judgement:
                 verdict = state.producers.judge(
@@ -165,9 +168,11 @@ class Log:
             if state.local.active.size_bytes == 0 and base_offset <= old:
                 return RollResult(False, old, old)
             state.ensure_room()
-            state.roll(base_offset)
+            try:
+                state.roll(base_offset)
+            finally:  # as in an append
+                self.durability.flush_soon()
             new = state.local.active.base_offset
-        self.durability.flush_soon()
         return RollResult(True, old, new)
 
     def delete_records(

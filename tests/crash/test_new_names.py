@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 
+import pytest
+
 from engine.checkpoint.epochs import read_epochs
+from engine.errors import StorageFull
 from engine.fs import names
 from engine.manager.opening import flush_and_close
 from engine.types import EpochOffset
@@ -90,3 +94,19 @@ def test_a_clean_stop_leaves_all_names_on_the_disk() -> None:
     names_left = world.disk.list_directory(DIRECTORY)
     world.restart(power_cut=True)
     assert world.disk.list_directory(DIRECTORY) == names_left
+
+
+def test_a_stop_flushes_what_a_roll_made_that_found_no_space() -> None:
+    """The new segment has its indexes, and a durable name."""
+    world = World()
+    log = world.open_log(CONFIG)
+    append_values(log, b"value")
+    log.durability.flush()
+    world.disk.fail("append", error=errno.ENOSPC, path_end=names.SNAPSHOT_SUFFIX)
+    with pytest.raises(StorageFull):
+        log.roll()
+    assert log.durability.needs_flush
+    flush_and_close(log)
+    world.restart(power_cut=True)
+    found = world.disk.list_directory(DIRECTORY)
+    assert {names.log_name(1), names.index_name(1), names.time_index_name(1)} <= {*found}

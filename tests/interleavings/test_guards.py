@@ -40,6 +40,7 @@ from engine.segment.resting import Resting
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
+from engine.state.shared_room import SharedRoom
 from tests.support.builders import EVENTS, World
 from tests.support.compaction import Compacted
 from tests.support.damage import PARTITION, rewrite
@@ -161,6 +162,7 @@ GUARDS: Final = (
         (
             "active_producers",
             "expire",
+            "forget_idle",
             "judge",
             "recent",
             "snapshots",
@@ -173,6 +175,7 @@ GUARDS: Final = (
     Guard(Segment, ("append", "change_suffix", "replace_entries"), of_log("lock")),
     Guard(SegmentIndexes, ("open",), of_log("naming")),
     Guard(index_repair, ("rebuild_index_held",), lambda core: [[core.reshaping]]),
+    Guard(SharedRoom, ("_is_asked", "_left", "_low"), own("_lock"), only_set=True),
     Guard(LeaderEpochCache, ("_path", "_written"), own("_file_lock"), only_set=True),
     # -- files of a segment
     Guard(MappedIndex, ("_mapped",), own("_remap_lock"), not_in=frozenset({"sanity_check"})),
@@ -258,6 +261,7 @@ def clean_verify_and_remove() -> None:
     """A pass of the cleaner, a transaction that is verified, a removal of several segments."""
     compacted = Compacted(overrides={"cleanup.policy": "compact,delete", "retention.bytes": 0})
     log = compacted.log
+    log.producers.forget_idle((0, 0))
     log.producers.start_verification(3, sequence=0, producer_epoch=0)
     for number in range(4):
         compacted.put(("key", f"{number}"))
