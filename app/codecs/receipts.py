@@ -15,8 +15,8 @@ from app.codecs.calls import ReadCall
 from app.codecs.selection import ACCEPT_RANGES
 from app.http.answers import BINARY, Answer, Headers, etag_of, json_answer
 from engine.fs.names import log_name
-from engine.log.files import FileKind, SegmentFile
 from engine.log.log import Log
+from engine.log.read.segment_files import FileKind, SegmentFile
 from engine.log.results import Appended, Fetched, LogTag, ReadEnd, ReadPath
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation

@@ -11,8 +11,8 @@ from app.http.problems import InvalidBody, PreconditionRequired
 from app.operations.read.fetch import numbered
 from app.operations.service import Service
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
-from engine.log.files import FileKind
 from engine.log.log import Log
+from engine.log.read.segment_files import FileKind
 from engine.log.results import RollResult, SegmentInfo
 from engine.records.header import parse_header
 from schemas.common import Marks

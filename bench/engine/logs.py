@@ -13,8 +13,8 @@ from engine.config import EngineConfig, LogConfig
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.health import DirectoryHealth
 from engine.log.context import LogContext
-from engine.log.loader import LoadRequest
 from engine.log.log import Log
+from engine.log.open.loader import LoadRequest
 from engine.metrics import NullRecorder
 from engine.records.builder import build_batch
 from engine.scheduler import ThreadScheduler

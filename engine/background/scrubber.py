@@ -21,8 +21,8 @@ from engine.errors import (
     StorageOffline,
     StoredDataCorrupt,
 )
-from engine.log.files import FileKind
 from engine.log.log import Log
+from engine.log.read.segment_files import FileKind
 from engine.manager.manager import LogManager
 from engine.metrics import Recorder
 from engine.throttle import Throttle

@@ -37,8 +37,8 @@ from engine.errors import (
     StorageOffline,
     StoredDataCorrupt,
 )
-from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
+from engine.log.maintenance.compaction import CleaningAborted, Compaction
 from engine.manager.manager import LogManager
 from engine.manager.retention import remove_old_segments
 from engine.metrics import Recorder

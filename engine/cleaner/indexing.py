@@ -11,8 +11,8 @@ from engine.cleaner.reading import Pace, read_chunks, records_of
 from engine.cleaner.selection import CleanableRange, overlapping, segments_from
 from engine.cleaner.transactions import PassedTransactions
 from engine.config import CleanerConfig
-from engine.log.committed import aborted_in
-from engine.log.compaction import Compaction
+from engine.log.maintenance.compaction import Compaction
+from engine.log.read.aborted import aborted_in
 from engine.records.batch import BatchView
 from engine.segment.segment import Segment, locate_surely
 

@@ -13,8 +13,8 @@ from engine.cleaner.filter import BatchFilter
 from engine.cleaner.reading import Pace, read_chunks
 from engine.cleaner.selection import segments_from
 from engine.errors import SegmentOverflow, StorageError
-from engine.log.committed import aborted_in
-from engine.log.compaction import CleaningAborted, Compaction
+from engine.log.maintenance.compaction import CleaningAborted, Compaction
+from engine.log.read.aborted import aborted_in
 from engine.records.batch import BatchView
 from engine.records.header import BatchHeader, parse_header
 from engine.segment.segment import Segment

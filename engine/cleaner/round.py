@@ -12,8 +12,8 @@ from engine.cleaner.report import CleaningReport
 from engine.cleaner.rewrite import rewrite_group
 from engine.cleaner.selection import CleanableRange, grouped, overlapping
 from engine.config import CleanerConfig
-from engine.log.compaction import Compaction
 from engine.log.log import Log
+from engine.log.maintenance.compaction import Compaction
 
 
 def run_round(

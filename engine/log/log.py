@@ -14,16 +14,16 @@ from typing import Final
 from engine.config import LogConfig
 from engine.errors import CorruptIndex, InvalidRequestValue
 from engine.guard import Impatient
-from engine.log.analysis import AnalysisLimits, analyse, with_append_time
+from engine.log.append.analyse import AnalysisLimits, analyse, with_append_time
 from engine.log.context import LogContext
 from engine.log.core import LogCore
 from engine.log.durability import Durability
 from engine.log.index_repair import rebuild_index_held
-from engine.log.loader import Loader, LoadRequest
-from engine.log.maintenance import Maintenance
+from engine.log.maintenance.maintenance import Maintenance
+from engine.log.open.loader import Loader, LoadRequest
 from engine.log.producers import LogProducers
-from engine.log.read import deletion_target
-from engine.log.reader import LogReader
+from engine.log.read.fetch import deletion_target
+from engine.log.read.reader import LogReader
 from engine.log.results import Appended, LogTag, Recovery, RollResult
 from engine.log.state import LogState
 from engine.log.truncation import Truncation, plan_truncation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from engine.errors import PreconditionFailed
 from engine.records.header import BatchHeader, TimestampType
 from engine.state.watermarks import Watermarks
-from engine.types import Buffer, OffsetMetadata
+from engine.types import Buffer, EpochOffset, OffsetMetadata
 
 
 class LogTag(NamedTuple):
@@ -170,3 +170,17 @@ class LoadedOffsets:
     log_start_offset: int
     recovery_point: int
     end: OffsetMetadata
+
+
+class Standstill(NamedTuple):
+    """A log at a moment in which nobody can change it."""
+
+    log_start_offset: int
+    end_offset: int
+    epochs: Sequence[EpochOffset]
+    snapshot: bytes
+    """The producer state at the end, as in a file."""
+    windows: bytes
+    """The last batches of the producers, as in a file; empty if no producer has several."""
+    read: Callable[[int, int], Fetched]
+    """Return whole batches from an offset on, up to so many bytes, to the end of the log."""

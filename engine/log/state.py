@@ -14,12 +14,11 @@ from pathlib import Path
 from engine.errors import Overloaded, StorageFull, UnexpectedAppendOffset
 from engine.fs.port import OpenDirectory
 from engine.guard import WouldWait
-from engine.log.analysis import Incoming
+from engine.log.append.analyse import Incoming
 from engine.log.context import LogContext
-from engine.log.loader import LoadedLog, LoadRequest
-from engine.log.local import LocalLog
-from engine.log.relocation import Standstill
-from engine.log.results import Appended, Fetched, LogTag
+from engine.log.files import LocalLog
+from engine.log.open.loader import LoadedLog, LoadRequest
+from engine.log.results import Appended, Fetched, LogTag, Standstill
 from engine.log.truncation import Truncation
 from engine.log.view import LogView
 from engine.records.header import MAGIC_2, BatchHeader

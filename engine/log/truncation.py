@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine.log.context import LogContext
-from engine.log.local import LocalLog
-from engine.log.rebuild import observe_up_to
+from engine.log.files import LocalLog
+from engine.log.open.rebuild import observe_up_to
 from engine.records.header import BatchHeader
 from engine.segment.cut import plan_cut
 from engine.segment.segment import Segment, SegmentCut

@@ -19,7 +19,7 @@ from engine.fs import names
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem
 from engine.log.log import Log
-from engine.log.read import deletion_target
+from engine.log.read.fetch import deletion_target
 from engine.log.results import LogTag
 from engine.types import TopicPartition
 

@@ -24,11 +24,10 @@ from engine.checkpoint.epochs import write_epochs
 from engine.errors import OffsetError, Recovering, StorageError
 from engine.fs import names
 from engine.fs.atomic import replace_atomically
-from engine.log.loader import LoadRequest
 from engine.log.log import Log
-from engine.log.maintenance import Maintenance
-from engine.log.relocation import Standstill
-from engine.log.results import Fetched, ReadEnd
+from engine.log.maintenance.maintenance import Maintenance
+from engine.log.open.loader import LoadRequest
+from engine.log.results import Fetched, ReadEnd, Standstill
 from engine.manager.directory import DataDirectory
 from engine.manager.topics import Topic
 from engine.records.scan import iter_headers

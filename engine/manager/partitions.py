@@ -19,8 +19,8 @@ from engine.errors import (
 from engine.fs import names
 from engine.fs.places import misplaced
 from engine.log.context import LogContext
-from engine.log.loader import LoadRequest
 from engine.log.log import Log
+from engine.log.open.loader import LoadRequest
 from engine.manager.deletion import Deletion
 from engine.manager.topics import Topic
 from engine.types import EpochOffset, TopicPartition

@@ -14,8 +14,8 @@ from engine.config import EngineConfig, LogConfig
 from engine.errors import OffsetBelowLogStart
 from engine.fs.filesystem import PosixFileSystem
 from engine.log.log import Log
+from engine.log.maintenance.retention import removable
 from engine.log.results import RemovalReason
-from engine.log.retention import removable
 from engine.runtime import Runtime
 from engine.scheduler import ThreadScheduler
 from engine.state.watermarks import Watermarks

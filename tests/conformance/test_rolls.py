@@ -7,7 +7,7 @@ import pytest
 from engine.errors import InvalidRequestValue
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
-from engine.log.local import LocalLog
+from engine.log.files import LocalLog
 from engine.log.results import RollResult
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments

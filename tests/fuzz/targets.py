@@ -36,7 +36,7 @@ from engine.fs import names
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.index.transaction import TransactionIndex
-from engine.log.analysis import AnalysisLimits, analyse
+from engine.log.append.analyse import AnalysisLimits, analyse
 from engine.records.batch import BatchView, stamp_crc
 from engine.records.builder import build_batch
 from engine.records.check import check_records

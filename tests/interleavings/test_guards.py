@@ -22,8 +22,8 @@ from engine.fs.health import DirectoryHealth
 from engine.index.mapped import MappedIndex
 from engine.log import index_repair
 from engine.log.core import LogCore
-from engine.log.files import FileKind
-from engine.log.local import LocalLog
+from engine.log.files import LocalLog
+from engine.log.read.segment_files import FileKind
 from engine.log.state import LogState
 from engine.manager.checkpoints import Checkpoints
 from engine.manager.directories import Directories

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from engine.errors import StorageOffline
 from engine.fs import names
-from engine.log.compaction import CleaningAborted, Compaction
 from engine.log.log import Log
-from engine.log.maintenance import Maintenance
-from engine.log.relocation import Standstill
+from engine.log.maintenance.compaction import CleaningAborted, Compaction
+from engine.log.maintenance.maintenance import Maintenance
+from engine.log.results import Standstill
 from engine.segment.segment import Segment
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.damage import PARTITION, rewrite
@@ -25,7 +25,8 @@ Works = tuple[Callable[[], object], Callable[[], object]]
 
 IN_LOG = Steps(("/engine/log/",), Grain.LINE)
 IN_LOG_MODULES = Steps(
-    ("/engine/log/log.py", "/engine/log/durability.py", "/engine/log/maintenance.py"), Grain.OPCODE
+    ("/engine/log/log.py", "/engine/log/durability.py", "/engine/log/maintenance/maintenance.py"),
+    Grain.OPCODE,
 )
 IN_RESTING = Steps(("/engine/segment/resting.py",), Grain.LINE)
 COMPACTED = with_config(cleanup_policy=("compact",))

@@ -14,9 +14,9 @@ from engine.background.scrubber import Scrubber
 from engine.cleaner.cleaner import LogCleaner
 from engine.log.durability import Durability
 from engine.log.log import Log
-from engine.log.maintenance import Maintenance
+from engine.log.maintenance.maintenance import Maintenance
 from engine.log.producers import LogProducers
-from engine.log.reader import LogReader
+from engine.log.read.reader import LogReader
 from engine.manager.manager import LogManager
 from engine.runtime import Runtime
 from tests.support.simulation.determinism import deterministic

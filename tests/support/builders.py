@@ -12,8 +12,8 @@ from engine.fs.health import DirectoryHealth
 from engine.fs.names import partition_directory_name
 from engine.fs.port import FileSystem
 from engine.log.context import LogContext
-from engine.log.loader import LoadRequest
 from engine.log.log import Log
+from engine.log.open.loader import LoadRequest
 from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder, Recorder
 from engine.records.builder import build_batch

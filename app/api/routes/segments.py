@@ -11,7 +11,7 @@ from app.http.answers import AnswerResponse, StreamedAnswer, StreamedResponse
 from app.operations import maintenance
 from app.operations.read import segments
 from app.operations.read.slow_clients import cut_off_of
-from engine.log.files import FileKind
+from engine.log.read.segment_files import FileKind
 from schemas.common import Offset
 from schemas.maintenance import SegmentList
 

@@ -9,7 +9,7 @@ from app.codecs.selection import Span, content_range, ensure_match, known_tag, s
 from app.http.answers import REVALIDATED, Answer, Headers, StreamedAnswer
 from app.operations.exchange import Exchange
 from app.operations.read.wait import DisconnectWatcher
-from engine.log.files import FileKind, SegmentFile
+from engine.log.read.segment_files import FileKind, SegmentFile
 from engine.types import Buffer
 
 

@@ -57,7 +57,7 @@ FAULTS: Final = (
         "readers are told of damage while a truncation takes the bytes away",
         (
             Edit(
-                "engine/log/reader.py",
+                "engine/log/read/reader.py",
                 "                or view.truncations != state.truncations\n"
                 "                or view.segments is not state.local.segments.snapshot\n",
                 "",
@@ -102,7 +102,7 @@ FAULTS: Final = (
         "a compacted segment is put in place while another thread takes its sources away",
         (
             Edit(
-                "engine/log/compaction.py",
+                "engine/log/maintenance/compaction.py",
                 "        with self._reshaping:\n            self.ensure_current()\n",
                 "        if True:\n            self.ensure_current()\n",
             ),

@@ -18,9 +18,9 @@ from engine.errors import (
     Recovering,
     SegmentNotFound,
 )
-from engine.log.files import SegmentFile
+from engine.log.read.segment_files import SegmentFile
+from engine.log.read.splits import Split
 from engine.log.results import Fetched, SegmentInfo
-from engine.log.splits import Split
 from engine.state.watermarks import Watermarks
 from engine.types import INT64_MAX, FetchIsolation, TimestampAndOffset
 from tests.support.compacted_model import newest_of_keys

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
-from engine.log.files import FileKind
+from engine.log.read.segment_files import FileKind
 from engine.log.results import Appended
 from engine.records.batch import BatchView
 from engine.records.control import ControlType, build_end_marker

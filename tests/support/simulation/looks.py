@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from engine.errors import SegmentNotFound
-from engine.log.files import FileKind
+from engine.log.read.segment_files import FileKind
 from engine.types import FetchIsolation
 from tests.support.driven_log import DrivenLog
 from tests.support.log_checks import check_look_ups

@@ -9,7 +9,7 @@ from engine.cleaner.cleaner import LogCleaner
 from engine.cleaner.round import run_round
 from engine.config import EngineConfig
 from engine.errors import StorageFull, StorageOffline
-from engine.log.compaction import CleaningAborted
+from engine.log.maintenance.compaction import CleaningAborted
 from tests.support.builders import EVENTS, World
 from tests.support.compaction import BY_HAND, Compacted, keyed, newest
 from tests.support.logs import read_records, segment_bases

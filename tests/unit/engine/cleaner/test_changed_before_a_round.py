@@ -12,9 +12,9 @@ import pytest
 
 from engine.cleaner.cleaner import LogCleaner
 from engine.config import CleanerConfig
-from engine.log.compaction import Compaction
 from engine.log.log import Log
-from engine.log.maintenance import Maintenance
+from engine.log.maintenance.compaction import Compaction
+from engine.log.maintenance.maintenance import Maintenance
 from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder
 from engine.topic_values import ConfigValue

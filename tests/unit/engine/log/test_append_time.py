@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import PreconditionFailed
 from engine.guard import WouldWait
-from engine.log.analysis import Incoming, analyse
+from engine.log.append.analyse import Incoming, analyse
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec, TimestampType
 from engine.types import AppendOrigin, TimestampOffset

@@ -6,8 +6,8 @@ from types import TracebackType
 import pytest
 
 from engine.errors import Overloaded
-from engine.log.committed import transactions_in
 from engine.log.log import Log
+from engine.log.read.aborted import transactions_in
 from engine.records.batch import BatchView
 from engine.records.builder import encode_batch
 from engine.records.control import ControlType, build_end_marker

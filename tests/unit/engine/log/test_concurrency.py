@@ -10,8 +10,8 @@ from engine.errors import OffsetBelowLogStart
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.health import DirectoryHealth
 from engine.log.context import LogContext
-from engine.log.loader import LoadRequest
 from engine.log.log import Log
+from engine.log.open.loader import LoadRequest
 from engine.records.builder import build_batch
 from engine.records.header import Codec
 from engine.segment.resting import SealedFiles

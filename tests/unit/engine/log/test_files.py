@@ -8,8 +8,8 @@ from engine.errors import LogReplaced, SegmentNotFound, StorageOffline, StoredDa
 from engine.index.offset import ENTRY as OFFSET_ENTRY
 from engine.index.time import ENTRY as TIME_ENTRY
 from engine.index.transaction import ENTRY as ABORTED_ENTRY
-from engine.log.files import FileKind
 from engine.log.log import Log
+from engine.log.read.segment_files import FileKind
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
 from tests.support.builders import World, values_of

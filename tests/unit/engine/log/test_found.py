@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import InvalidDataDirectory
-from engine.log.found import FoundFiles
+from engine.log.open.found_files import FoundFiles
 from tests.support.filesystem import ForgetfulDisk
 
 DIRECTORY = Path("/data/t-0")

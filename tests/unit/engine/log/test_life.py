@@ -3,6 +3,7 @@
 import pytest
 
 from engine.errors import StorageOffline
+from engine.log.log import Log
 from engine.log.results import SegmentInfo
 from tests.support.builders import TOPIC_ID, World
 from tests.support.logs import (
@@ -134,3 +135,10 @@ def test_a_log_knows_its_name_and_id() -> None:
     assert str(log.topic_partition) == "events-0"
     assert log.topic_id == TOPIC_ID
     assert log.producers.highest_id == -1
+
+
+def test_a_log_stays_small() -> None:
+    """Fifteen public members and no base class: what is more belongs to one of its parts."""
+    log = World().open_log(CONFIG)
+    assert len([name for name in dir(log) if not name.startswith("_")]) <= 15
+    assert Log.__mro__ == (Log, object)

@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
-from engine.log.loader import LoadRequest
 from engine.log.log import Log
+from engine.log.open.loader import LoadRequest
 from engine.types import AppendOrigin, EpochOffset
 from tests.support.builders import EVENTS, TOPIC_ID, World, new_batch
 from tests.support.logs import (

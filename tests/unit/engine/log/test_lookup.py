@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from engine.errors import TooLarge
-from engine.log import lookup
 from engine.log.log import Log
+from engine.log.read import lookup
 from engine.records.builder import build_batch
 from engine.records.header import Codec
 from engine.segment.segments import SegmentSnapshot

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt
 from engine.log.log import Log
-from engine.log.read import ReadRequest, fetch
+from engine.log.read.fetch import ReadRequest, fetch
 from engine.log.results import ReadEnd
 from engine.records.header import Codec
 from engine.types import AppendOrigin, FetchIsolation, OffsetMetadata

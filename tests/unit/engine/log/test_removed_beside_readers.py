@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import OffsetBelowLogStart, SegmentNotFound
-from engine.log.files import FileKind
 from engine.log.log import Log
+from engine.log.read.segment_files import FileKind
 from tests.support.builders import World
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.logs import CONFIG, fill_segments, log_path, read_values

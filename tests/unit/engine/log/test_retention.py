@@ -16,8 +16,8 @@ from engine.errors import (
     StorageOffline,
 )
 from engine.log.log import Log
+from engine.log.maintenance.retention import removable
 from engine.log.results import RemovalReason
-from engine.log.retention import removable
 from engine.state.watermarks import Watermarks
 from engine.types import EpochOffset, LogStartReason, OffsetMetadata
 from tests.support.builders import World, new_batch, values_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.errors import OffsetBelowLogStart, Recovering, TopicNotFound
-from engine.log.reader import LogReader
+from engine.log.read.reader import LogReader
 from tests.support.builders import EVENTS
 from tests.support.logs import append_values, read_values
 from tests.unit.engine.manager.test_directories import B, restarted

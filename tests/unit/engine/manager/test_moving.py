@@ -19,7 +19,7 @@ from engine.errors import (
 )
 from engine.fs import names
 from engine.log.log import Log
-from engine.log.maintenance import Maintenance
+from engine.log.maintenance.maintenance import Maintenance
 from engine.manager.manager import LogManager
 from engine.topic_values import ConfigValue
 from engine.types import Buffer, TopicPartition

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from engine.config import LogConfig
 from engine.fs.port import OpenDirectory
-from engine.log import retention
-from engine.log.compaction import Compaction
 from engine.log.core import LogCore
 from engine.log.durability import Durability
-from engine.log.read import ReadRequest
-from engine.log.reader import LogReader
-from engine.log.relocation import Standstill
-from engine.log.results import RemovedSegment
+from engine.log.maintenance import retention
+from engine.log.maintenance.compaction import Compaction
+from engine.log.read.fetch import ReadRequest
+from engine.log.read.reader import LogReader
+from engine.log.results import RemovedSegment, Standstill
 from engine.types import FetchIsolation, LogStartReason
 
 
@@ -82,7 +81,7 @@ class Maintenance:
             directory.sync_all()
 
     def compaction(self) -> Compaction:
-        """Begin a round of cleaning; see `engine.log.compaction`."""
+        """Begin a round of cleaning; see `engine.log.maintenance.compaction`."""
         core = self._core
         with core.lock:
             context, state = core.context, core.state

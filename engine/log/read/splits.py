@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from engine.log.files import batch_at
-from engine.log.read import readable_end
+from engine.log.read.fetch import readable_end
+from engine.log.read.segment_files import batch_at
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot

@@ -26,7 +26,7 @@ class FoundFiles:
     orphans: tuple[str, ...]
     """Indexes without a `.log` file."""
     leftovers: tuple[str, ...]
-    """What interrupted deletions and replacements left; see `engine.log.leftovers`."""
+    """What interrupted deletions and replacements left; see `engine.log.open.leftovers`."""
 
     @classmethod
     def of(cls, fs: FileSystem, directory: Path) -> Self:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.errors import InvalidRequestValue, OffsetBelowLogStart, OffsetBeyondLogEnd
-from engine.log.committed import (
+from engine.log.read.aborted import (
     aborted_in,
     has_transactions,
     transactions_in,

@@ -13,9 +13,11 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from engine.errors import CorruptIndex, LogReplaced, SegmentNotFound, StoredDataCorrupt
-from engine.log import lookup
 from engine.log.core import LogCore
-from engine.log.files import (
+from engine.log.index_repair import rebuild_index
+from engine.log.read import lookup
+from engine.log.read.fetch import ReadRequest, ensure_in_range, fetch
+from engine.log.read.segment_files import (
     FileCheck,
     FileKind,
     SegmentFile,
@@ -24,10 +26,8 @@ from engine.log.files import (
     open_file,
     read_log,
 )
-from engine.log.index_repair import rebuild_index
-from engine.log.read import ReadRequest, ensure_in_range, fetch
+from engine.log.read.splits import Extent, Split
 from engine.log.results import Fetched, LogTag, SegmentInfo
-from engine.log.splits import Extent, Split
 from engine.log.state import LogState
 from engine.log.view import LogView
 from engine.segment.file_records import NotCached

@@ -23,12 +23,12 @@ from engine.errors import (
 )
 from engine.fs import names
 from engine.log.context import LogContext
-from engine.log.found import FoundFiles
-from engine.log.gaps import KnownGaps
-from engine.log.leftovers import finish_replacements
-from engine.log.local import LocalLog
-from engine.log.rebuild import rebuild_epochs, rebuild_producers
-from engine.log.recovery_report import RecoveryReport
+from engine.log.files import LocalLog
+from engine.log.open.found_files import FoundFiles
+from engine.log.open.gaps import KnownGaps
+from engine.log.open.leftovers import finish_replacements
+from engine.log.open.rebuild import rebuild_epochs, rebuild_producers
+from engine.log.open.report import RecoveryReport
 from engine.log.results import LoadedOffsets, Recovery
 from engine.records.scan import Tail
 from engine.segment.recovery import SegmentRecovery, recover_segment

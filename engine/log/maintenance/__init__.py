@@ -1,0 +1,1 @@
+"""What takes segments away, replaces them, or moves the directory."""

@@ -1,0 +1,1 @@
+"""What readers do, without the lock: read, look up, list, split, download."""
