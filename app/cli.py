@@ -1,4 +1,4 @@
-"""`tidelog`: the service and its document here, the HTTP client's commands in `app.client`."""
+"""The program `tidelog`: `serve` and `openapi`; the other commands are in `app.client`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from app.settings import Settings
 
-# What a command needs is loaded when it is asked for: what serves does not wait for what prints.
+# Commands import what they need when they run, so that `serve` starts without the others' imports.
 
 _MODULES: Final[Mapping[str, str]] = {
     "topics": "app.client.commands.topics",
@@ -38,15 +38,15 @@ _MODULES: Final[Mapping[str, str]] = {
     "lake": "app.client.commands.lake",
     "keys": "app.server.key_commands",
 }
-"""Where the commands are that are not below: each, or a program of several, under its name."""
+"""The modules of all other commands."""
 
 
 class _Program(TyperGroup):
-    """The commands below, and those of other modules once they are asked for."""
+    """The commands of this module, and those of other modules, which it imports on demand."""
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         if cmd_name not in self.commands:
-            # What is no command may be a slip: typer compares it with all there are.
+            # It may be a typo: typer compares it with all commands.
             self._load([cmd_name] if cmd_name in _MODULES else _MODULES)
         return super().get_command(ctx, cmd_name)
 
@@ -78,23 +78,24 @@ app = typer.Typer(
 def serve(
     data_dir: Annotated[
         list[Path] | None,
-        typer.Option(help="Where the logs are; made if it is not there. Repeat it for more disks."),
+        typer.Option(help="Data directory, created if missing. Repeat the option for more disks."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 8080,
     *,
     gone: Annotated[
         list[Path] | None,
-        typer.Option(help="A data directory that will not come back; what lay there is lost."),
+        typer.Option(help="A data directory that is lost for good, with its partitions."),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Speak https, with this certificate and its chain (PEM).")
+        Path | None,
+        typer.Option(help="Certificate and chain (PEM); the service then speaks https only."),
     ] = None,
     tls_key: Annotated[
         Path | None, typer.Option(help="The certificate's private key (PEM).")
     ] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Ask clients for certificates that these signed (PEM).")
+        Path | None, typer.Option(help="Ask clients for certificates signed by these CAs (PEM).")
     ] = None,
     insecure: Annotated[
         bool,
@@ -116,9 +117,9 @@ def serve(
     settings = _settings(data_dir, gone, tls)
     if not (insecure or is_loopback(host) or has_credentials(settings, PosixFileSystem())):
         _refuse(
-            f"{host} can be reached from other machines and no credentials are configured: make a "
-            "key with `tidelog keys create`, listen on 127.0.0.1, or say --insecure (or "
-            "TIDELOG_INSECURE=1) if something in front keeps others out"
+            f"{host} can be reached from other machines and no credentials are configured: create "
+            "a key with `tidelog keys create`, listen on 127.0.0.1, or pass --insecure (or "
+            "TIDELOG_INSECURE=1) if something in front of the service restricts access"
         )
     configure_logging(settings.log_level)
     try:
@@ -141,7 +142,7 @@ def openapi() -> None:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for no cycles meanwhile: what is loaded stays, and would be walked again and again."""
+    """Turn the garbage collector off: imported modules stay, and would be scanned repeatedly."""
     gc.disable()
     try:
         yield

@@ -1,7 +1,7 @@
-"""`tidelog keys`: make, list and revoke the API keys of a data directory.
+"""`tidelog keys`: create, list and revoke the API keys of a data directory.
 
-They are changed in the directory, whether or not a service runs on it: it looks at the file every
-`api_keys_check_interval_ms`. The first key shuts the door to everybody who has none.
+The commands change the file in the directory, whether or not a service runs on it; the service
+reads the file every `api_keys_check_interval_ms`. The first key turns credentials on.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ DATA: Final = Path("data")
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 keys = typer.Typer(
-    name="keys", help="Make, list and revoke API keys.", no_args_is_help=True, add_completion=False
+    name="keys",
+    help="Create, list and revoke API keys.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
 @keys.command()
 def create(
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for lists and logs.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its owner, for lists and logs.")],
     scope: Annotated[
         list[str],
         typer.Option(
@@ -49,13 +52,13 @@ def create(
         ),
     ],
     expires: Annotated[
-        str | None, typer.Option(help="After which time it ends, such as 12h or 90d; never.")
+        str | None, typer.Option(help="Lifetime, such as 12h or 90d; default: unlimited.")
     ] = None,
     requests: Annotated[
-        int | None, typer.Option("--quota-requests", min=0, help="Requests/s; 0 is no limit.")
+        int | None, typer.Option("--quota-requests", min=0, help="Requests/s; 0: unlimited.")
     ] = None,
     bytes_in: Annotated[
-        int | None, typer.Option("--quota-bytes-in", min=0, help="Bytes/s of bodies.")
+        int | None, typer.Option("--quota-bytes-in", min=0, help="Bytes/s of request bodies.")
     ] = None,
     bytes_out: Annotated[
         int | None, typer.Option("--quota-bytes-out", min=0, help="Bytes/s of answers.")
@@ -63,16 +66,16 @@ def create(
     data_dir: DirectoryOption = DATA,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it: it is stored nowhere, so this is the only time.
+    """Create a key and print it. It is not stored, so it cannot be shown again.
 
     tidelog keys create spark --scope 'read:clicks.*' --expires 90d
 
-    A pattern is a topic's name in which * stands for any characters.
+    In a PATTERN of topic names, * stands for any characters.
     """
     rates = {"requests": requests, "bytes_in": bytes_in, "bytes_out": bytes_out}
     now_ms = time.time_ns() // 1_000_000
     expires_ms = None if expires is None else now_ms + _duration_ms(expires)
-    with _told(as_json=as_json) as terminal:
+    with _session(as_json=as_json) as terminal:
         with changing_keys(PosixFileSystem(), data_dir) as stored:
             key_id, key = add_key(
                 stored,
@@ -84,13 +87,13 @@ def create(
             )
         terminal.result({"id": key_id, "name": name, "key": key}, key)
         if not as_json:
-            terminal.notice(f"this is the only time that the key of {name} is shown")
+            terminal.notice(f"store the key of {name} now: it cannot be shown again")
 
 
 @keys.command("list")
 def list_keys(*, data_dir: DirectoryOption = DATA, as_json: JsonOption = False) -> None:
-    """List the keys: whose they are and what they may do."""
-    with _told(as_json=as_json) as terminal:
+    """List the keys with their scopes and times."""
+    with _session(as_json=as_json) as terminal:
         stored = read_keys(PosixFileSystem(), data_dir) or {}
         if as_json:
             for key_id, key in stored.items():
@@ -112,7 +115,9 @@ def list_keys(*, data_dir: DirectoryOption = DATA, as_json: JsonOption = False) 
                 ),
             )
         else:
-            terminal.notice("there are no keys: `tidelog keys create NAME --scope …` makes one")
+            terminal.notice(
+                "there are no keys: create one with `tidelog keys create NAME --scope …`"
+            )
 
 
 @keys.command()
@@ -122,18 +127,18 @@ def revoke(
     data_dir: DirectoryOption = DATA,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke a key: a service that runs refuses it from its next look on, a second at most."""
-    with _told(as_json=as_json) as terminal:
+    """Revoke a key. A running service refuses it within a second."""
+    with _session(as_json=as_json) as terminal:
         with changing_keys(PosixFileSystem(), data_dir) as stored:
             key_id, revoked = revoke_key(stored, key)
         terminal.result({"id": key_id, "name": revoked.name}, f"{revoked.name} is revoked")
         if not stored:
-            terminal.notice("there is no key left: nobody is let in until one is made")
+            terminal.notice("no key is left: every request is refused until you create one")
 
 
 @contextmanager
-def _told(*, as_json: bool) -> Iterator[Terminal]:
-    """Yield where to print; what the engine or the disk refuses is told in a sentence."""
+def _session(*, as_json: bool) -> Iterator[Terminal]:
+    """Yield the terminal; errors of the engine and the disk are printed as one sentence."""
     with terminal_session(as_json=as_json) as terminal:
         try:
             yield terminal

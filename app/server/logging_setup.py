@@ -1,4 +1,4 @@
-"""Structured logging, set up once at start: one JSON object a line on standard error."""
+"""Structured logging, set up once at startup: one JSON object per line on standard error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one line of JSON; what was given as `extra` are members."""
+    """A log record as one line of JSON; `extra` values become members."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -32,11 +32,11 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str, stream: TextIO | None = None) -> None:
-    """Send everything to one handler; replaces what an earlier call set up."""
+    """Send everything to one handler; replaces the result of an earlier call."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in ("httpx", "uvicorn.error"):  # they announce every step
+    for name in ("httpx", "uvicorn.error"):  # they log every step
         logging.getLogger(name).setLevel(logging.WARNING)

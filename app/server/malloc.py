@@ -1,6 +1,6 @@
-"""Memory as the C library hands it out: few heaps, and given back when nobody needs it.
+"""The C library's allocator: two heaps for all threads, and free memory returned to the system.
 
-GNU's library alone can be told so; with another one nothing here does anything.
+Only the GNU C library supports this; with another one these functions do nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 
 CALM_SECONDS: Final = 2.0
 CALM_REQUESTS: Final = 10
-"""No more requests than these in so many seconds, those of a probe or two, are calm."""
+"""At most this many requests in `CALM_SECONDS`, such as those of probes, count as idle."""
 
 LARGE_BYTES: Final = 4 << 20
-"""Larger pieces are not taken from a heap: the system has them back as soon as they are freed."""
+"""Larger blocks are mapped, not taken from a heap: freeing them returns them to the system."""
 
 WORTH_BYTES: Final = 16 << 20
-"""Less than this more than after the last time is not worth the milliseconds."""
+"""Trimming is not worth its milliseconds if memory has grown by less since the last time."""
 
 _LIBRARY: Final = ctypes.CDLL(None)
 _MOST_HEAPS: Final = -8  # M_ARENA_MAX
@@ -33,26 +33,27 @@ _set_allocator: Callable[[int, int], int] = getattr(_LIBRARY, "mallopt", lambda 
 
 
 def share_heaps() -> None:
-    """Have all threads take their memory from two heaps, where the library has one for each.
+    """Make all threads share two heaps; by default the library has one for each thread.
 
-    A heap keeps what its thread once held, a body of a megabyte for one, for the same thread. So
-    what is large gets no place in one, which the library would give it after the first was freed.
+    A heap keeps memory that one of its threads used, such as a body of a megabyte, for its own
+    threads. Large blocks are therefore mapped, which the library would stop doing after it freed
+    the first.
     """
     _set_allocator(_MOST_HEAPS, 2)
     _set_allocator(_MAPPED_FROM, LARGE_BYTES)
 
 
 def own_bytes() -> int:
-    """Return how much memory the process has to itself, but for that of files. Linux tells."""
+    """Return the process's memory without mapped files, from Linux's /proc."""
     _, resident, shared, *_ = map(int, _SIZES.read_text().split())
     return (resident - shared) * _PAGE_BYTES
 
 
 def give_back(floor_bytes: int) -> int:
-    """Return to the system what the heaps keep free, if that may be worth it; return what is left.
+    """Return free heap memory to the system, if that may be worth it; return what remains.
 
-    `floor_bytes` is what was left the last time. Whoever wants memory meanwhile waits: some
-    milliseconds, some tens of them where there is much of it.
+    `floor_bytes` is what remained the last time. Meanwhile other allocations wait: some
+    milliseconds, or some tens of them for a large heap.
     """
     if own_bytes() < floor_bytes + WORTH_BYTES:
         return floor_bytes
@@ -61,10 +62,10 @@ def give_back(floor_bytes: int) -> int:
 
 
 async def give_back_when_calm(requests: Callable[[], int]) -> None:
-    """After a busy time, once it is over, give back what it took; until cancelled.
+    """After a busy period, return its memory to the system; runs until cancelled.
 
-    `requests` tells how many there have been. What large answers leave in a heap is else kept for
-    good, since something small lies behind it. Only for where it can be done: `CAN_GIVE_BACK`.
+    `requests` returns the number of requests so far. Without this, memory of large answers stays in
+    the heap, because small blocks after it are still in use. Only if `CAN_GIVE_BACK`.
     """
     floor_bytes = await asyncio.to_thread(own_bytes)
     while True:

@@ -1,4 +1,7 @@
-"""The process: settings in, uvicorn running, stopped gracefully. Loaded only by what serves."""
+"""The process: it starts uvicorn from the settings and stops it gracefully.
+
+Only `tidelog serve` imports this module.
+"""
 
 from __future__ import annotations
 
@@ -31,31 +34,31 @@ from app.wire.protocol import Protocol
 from engine.fs.filesystem import PosixFileSystem
 
 GRACE_SECONDS = 30
-"""What is at work when a signal comes has so long to end."""
+"""Running requests have this long to end after a signal."""
 
 SAFE_HEADERS = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")]
-"""On every answer: stored values are never taken for a page, and no URL of ours is told on."""
+"""Headers of every answer: browsers never interpret stored values as a page, and send no URL on."""
 
 
 def compose(service: Service, on_failure: Callable[[], None] | None = None) -> App:
-    """Return what serves every request that is not hot: the guard, then the framed application."""
+    """Return the ASGI application for every request that is not hot: the guard, CORS, FastAPI."""
     app = framed(create_api(service, on_failure), service)
     return SiteGuard(with_cors(app, service.settings), service)
 
 
 def hot_lane(service: Service) -> HotLane:
-    """Return what serves hot requests; those that need a task call through CORS as all others."""
+    """Return the server of hot requests; those that need a task go through CORS like all others."""
     return HotLane(service, with_cors(HotTasks(service), service.settings))
 
 
 class CannotListen(Exception):
-    """The address is another's, or not of this machine."""
+    """The address is in use, or does not belong to this machine."""
 
 
 class Server(uvicorn.Server):
-    """Tells the service to drain as soon as a signal asks it to stop.
+    """A uvicorn server that tells the service to drain when a signal asks it to stop.
 
-    Otherwise long polls would keep their connections, and the process, for as long as they wait.
+    Otherwise long polls would keep their connections, and the process, until they time out.
     """
 
     def __init__(
@@ -64,22 +67,23 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self.certificates = certificates
-        """With TLS: what is shown to clients."""
+        """The certificates, with TLS."""
         self._watching: list[asyncio.Task[None]] = []
         self.addresses: list[str] = []
-        """What is listened on, once it is."""
+        """The addresses listened on, once the server listens."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler
-        """Stop accepting and drain; asked again, do not wait for anybody.
+        """Stop accepting requests and drain; a second signal does not wait for clients.
 
-        Unlike uvicorn's it does not raise the signal anew at the end: a clean stop exits with 0.
+        Unlike uvicorn's method, this does not raise the signal again at the end: a clean stop exits
+        with 0.
         """
         self._service.drain_soon()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop serving, and close the logs in order even if nobody is waited for."""
+        """Stop serving and close the logs in order, even when clients are not waited for."""
         for task in self._watching:
             task.cancel()
         await super().shutdown(sockets)
@@ -87,7 +91,7 @@ class Server(uvicorn.Server):
             await self.lifespan.shutdown()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then print the address: with port 0 nobody else knows it."""
+        """Listen, then print the address: with port 0 it is not known before."""
         self._take_handshakes()
         await super().startup(sockets)
         watches = []
@@ -105,7 +109,7 @@ class Server(uvicorn.Server):
         sys.stdout.flush()
 
     def _take_handshakes(self) -> None:
-        """With TLS, have connections accepted without it: they are counted before a handshake."""
+        """With TLS, accept connections before their handshake, so that they are counted first."""
         config = self.config
         if config.ssl is not None:
             config.http_protocol_class = partial(  # type: ignore[assignment]  # called, as before
@@ -119,9 +123,9 @@ class Server(uvicorn.Server):
 
 
 def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
-    """Serve until a signal comes; return why the data directory could not be opened, if so.
+    """Serve until a signal; return the error if the data directory could not be opened.
 
-    Raises CannotListen, with everything closed again.
+    Raises CannotListen after everything is closed again.
     """
     _allow_files()
     _collect_seldom()
@@ -129,25 +133,27 @@ def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
     service = Service(settings)
     try:
         server_of(service, host=host, port=port).run()
-    except SystemExit as ending:  # uvicorn's, while it handles what kept it from listening
+    except SystemExit as ending:  # uvicorn exits while it handles the error
         raise CannotListen(f"{host}:{port} cannot be listened on: {ending.__context__}") from ending
     return service.failure
 
 
 def _collect_seldom() -> None:
-    """Look for cycles seldom: requests leave none, and what is loaded by now stays.
+    """Run the garbage collector rarely: requests leave no cycles, and loaded modules stay.
 
-    Python's thresholds walk everything alive several times a second under load, and thousands of
-    waiting readers are alive.
+    Under load, Python's default thresholds walk every live object several times a second, and
+    thousands of waiting readers are alive.
     """
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
 
 
 def _allow_files() -> None:
-    """Take as many open files as there may be: each connection is one, and each segment several."""
+    """Raise the limit of open files as far as allowed: connections and segments need them."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems promise more than they give
+    with contextlib.suppress(
+        ValueError, OSError
+    ):  # the hard limit may be more than the system allows
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

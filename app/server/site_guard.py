@@ -1,6 +1,6 @@
-"""The outermost layer: refuses foreign hosts, and changes that pages of other sites ask for.
+"""The outermost ASGI layer: refuses foreign hosts, and changes from pages of other sites.
 
-The lane below ASGI hands on every request that a page could have sent, so nothing goes around it.
+`app.wire` leaves every request that a page could have sent to ASGI, so none bypasses this check.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.security.sites import PROBES
 
 
 class SiteGuard:
-    """Lets in what `Sites` admits; the rest is refused before a route or its body is looked at."""
+    """Admits what `Sites` allows; refuses the rest before a route or its body is looked at."""
 
     def __init__(self, app: App, service: Service) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""TLS: the service's certificate, and renewed ones."""
+"""TLS: the service's certificate and its renewal."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from engine.fs.port import FileSystem
 _LOG = logging.getLogger(__name__)
 
 Versions: TypeAlias = tuple[str, ...]
-"""Of each file, or why it cannot be opened."""
+"""The version of each file, or why it cannot be opened."""
 
 
 class Certificates:
-    """The certificate in force, read anew when one of its files is another one.
+    """The current certificate, read again when one of its files changes.
 
-    Open connections keep theirs. Files that cannot be used, as between the two steps of a renewal,
-    change nothing for `tls_read_timeout_ms`. After that no handshake succeeds until they can be
-    used: a client CA may have been withdrawn in them.
+    Open connections keep theirs. While the files cannot be used, for example between the two steps
+    of a renewal, the current certificate stays for `tls_read_timeout_ms`. After that every
+    handshake fails until the files can be used, because a client CA may have been withdrawn in
+    them.
     """
 
     def __init__(self, settings: Settings, fs: FileSystem, clock: Clock) -> None:
@@ -46,7 +47,7 @@ class Certificates:
         self._versions: Versions
 
     def context(self, _: uvicorn.Config, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-        """Return what uvicorn listens with: it hands every connection on to the one in force."""
+        """Return uvicorn's listening context; every connection switches to the current one."""
         self._make = make
         self._versions = self._look()
         listening = self._current = self._made()
@@ -54,7 +55,7 @@ class Certificates:
         return listening
 
     def refresh(self) -> None:
-        """Put the files in force if they have changed; on any thread, one at a time."""
+        """Use the files if they have changed; on any thread, one at a time."""
         versions = self._look()
         is_new = versions != self._versions
         if not is_new and self._unusable_since_ms is None:
@@ -64,12 +65,12 @@ class Certificates:
             self._current = self._made()
         except (OSError, ValueError) as error:
             if is_new:
-                _LOG.error("the TLS files have changed and cannot be used, yet: %s", error)
+                _LOG.error("the TLS files have changed and cannot be used: %s", error)
             self._close_in_time()
         else:
             self._unusable_since_ms = None
             self._is_closed = False
-            _LOG.info("the TLS files have changed and are in force")
+            _LOG.info("the TLS files have changed and are now used")
 
     def _close_in_time(self) -> None:
         """Refuse handshakes once the files have not been usable for `tls_read_timeout_ms`."""
@@ -82,16 +83,17 @@ class Certificates:
             _LOG.error("no TLS connection is accepted until the TLS files can be used")
 
     async def watch(self) -> None:
-        """Look for changes until cancelled."""
+        """Check for changes until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             await asyncio.to_thread(self.refresh)
 
     def _made(self) -> ssl.SSLContext:
-        """Return a context of the files as they are.
+        """Return a context with the files' current content.
 
-        A ticket would let its client in without its certificate being verified again: none is
-        issued where certificates count. See `app.server.tls_clients` for sessions without tickets.
+        A session ticket would admit its client without verifying the certificate again, so none is
+        issued if clients are asked for certificates. `app.server.tls_clients` handles sessions
+        without tickets.
         """
         context = self._make()
         if self._asks_clients:
@@ -119,16 +121,16 @@ class Certificates:
 
 
 def tls_options(settings: Settings) -> dict[str, Any]:
-    """Return uvicorn's options for TLS, none without a certificate.
+    """Return uvicorn's options for TLS, or none without a certificate.
 
-    Raises InvalidConfig for half a configuration, and for files that cannot be used.
+    Raises InvalidConfig for an incomplete configuration and for files that cannot be used.
     """
     if settings.tls_cert is None:
         if settings.tls_key is not None or settings.tls_client_ca is not None:
-            raise InvalidConfig("tls_key and tls_client_ca need tls_cert beside them")
+            raise InvalidConfig("tls_key and tls_client_ca need tls_cert")
         return {}
     if settings.tls_key is None:
-        raise InvalidConfig("tls_cert needs tls_key beside it")
+        raise InvalidConfig("tls_cert needs tls_key")
     options: dict[str, Any] = {
         "ssl_certfile": settings.tls_cert,
         "ssl_keyfile": settings.tls_key,
@@ -140,7 +142,7 @@ def tls_options(settings: Settings) -> dict[str, Any]:
 
 
 def _ensure_usable(cert: Path, key: Path, client_ca: Path | None) -> None:
-    """Try the files, so that what is wrong with them is one sentence and not a stack."""
+    """Try the files, so that an error is one sentence instead of a stack trace."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(cert, key, password=_refuse_password)

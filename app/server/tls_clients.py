@@ -1,4 +1,4 @@
-"""TLS: clients who show a certificate of their own. Loaded where they are asked for one."""
+"""TLS client certificates. Imported only if clients are asked for them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from app.security.authority import PEER_KEY
 from app.wire.protocol import Protocol
 
 MAX_SESSIONS: Final = 20_480
-"""Sessions remembered, as many as OpenSSL does; beyond it the oldest is forgotten."""
+"""Sessions remembered, as many as OpenSSL keeps; beyond it the oldest is removed."""
 
 
 class Sessions:
-    """Sessions of TLS 1.2 by their ids, each with the context that verified its certificate.
+    """TLS 1.2 sessions by id, each with the context that verified its certificate.
 
-    Python cannot turn off OpenSSL's cache of sessions. It belongs to the context that listens, so
-    it outlives a withdrawn client CA: a client that resumes shows its old certificate, unverified.
+    Python cannot turn off OpenSSL's session cache. It belongs to the listening context, so it
+    outlives a withdrawn client CA: a client that resumes a session presents its old certificate,
+    unverified.
     """
 
     def __init__(self) -> None:
         self._verified_by: dict[bytes, ssl.SSLContext] = {}
 
     def is_verified(self, connection: ssl.SSLObject) -> bool:
-        """Whether the context in force has verified the certificate that the client has shown."""
+        """Whether the current context has verified the client's certificate."""
         session = connection.session
         assert session is not None, "the handshake is over"
         if connection.session_reused:
             return self._verified_by.get(session.id) is connection.context
-        if connection.version() != "TLSv1.3":  # which resumes with tickets alone
+        if connection.version() != "TLSv1.3":  # TLS 1.3 resumes with tickets only
             if len(self._verified_by) >= MAX_SESSIONS:
                 del self._verified_by[next(iter(self._verified_by))]
             self._verified_by[session.id] = connection.context
@@ -39,9 +40,10 @@ class Sessions:
 
 
 class CertifiedProtocol(Protocol):
-    """A connection whose client may have shown a certificate that the client CA signed.
+    """A connection whose client may have a certificate that the client CA signed.
 
-    uvicorn tells nothing of it, so it is taken from the connection, once. The whole subject counts.
+    uvicorn does not expose it, so it is read from the connection, once. Principals are whole
+    subjects.
     """
 
     def __init__(self, *, sessions: Sessions, **options: Any) -> None:  # noqa: ANN401  # uvicorn's

@@ -1,7 +1,7 @@
-"""Bodies on their way in: how long they are waited for, and large ones without a copy.
+"""Request bodies: large ones are received without a copy.
 
-A large body goes straight into the buffer that the log writes from. The buffer grows with what has
-come: a head that announces 16 MiB takes no more memory than the body that follows it.
+A large body is received into the buffer that the log writes from. The buffer grows with the bytes
+received: a head that announces 16 MiB takes no more memory than the body that follows it.
 """
 
 from __future__ import annotations
@@ -11,29 +11,28 @@ import ctypes
 from typing import Final, Protocol
 
 DIRECT_BYTES: Final = 32 * 1024
-"""Smaller bodies come in one piece most of the time, and to change the receiver costs more."""
+"""Smaller bodies usually arrive in one piece, and switching the receiver costs more."""
 
 FIRST_BYTES: Final = 128 * 1024
-"""The first buffer for a body; most bodies need no other."""
+"""The first buffer of a body; most bodies need no other."""
 
 GROWTH: Final = 8
-"""A buffer that is full becomes so many times as large: that happens seldom, and what is allocated
-stays in proportion to what came."""
+"""A full buffer grows by this factor: rarely, and in proportion to the bytes received."""
 
 NO_ROOM: Final = memoryview(b"")
 
-# A buffer that is replaced by a larger one costs a copy, and pages that nobody writes to.
+# Replacing a buffer with a larger one costs a copy, and pages that are never written.
 _resize: Final = ctypes.pythonapi.PyByteArray_Resize
 _resize.argtypes = (ctypes.py_object, ctypes.c_ssize_t)
 
 
 def lengthen(body: bytearray, size_bytes: int) -> None:
-    """Give a buffer that length in place; what is new is not set. BufferError if it is viewed."""
+    """Resize a buffer in place; new bytes are undefined. BufferError if it has a view."""
     _resize(body, size_bytes)
 
 
 def buffer_bytes(size_bytes: int, received_bytes: int) -> int:
-    """Return how large the buffer of a body is to be, of which so much has come."""
+    """Return the buffer size for a body of which this many bytes were received."""
     return min(size_bytes, max(FIRST_BYTES, GROWTH * received_bytes))
 
 
@@ -41,14 +40,14 @@ class Growing(Protocol):
     """A request whose body is being received."""
 
     def room(self, rest_bytes: int) -> memoryview:
-        """Return where the next bytes of the body go, no more than that many."""
+        """Return a buffer for the next bytes of the body, at most `rest_bytes`."""
 
     def came(self, size_bytes: int) -> None:
-        """Take note of so many bytes more of the body."""
+        """Count received bytes of the body."""
 
 
 class Connection(Protocol):
-    """Whose place is taken: what it is told meanwhile, and when the transport is its own again."""
+    """The connection that a receiver replaces."""
 
     def body_is_whole(self) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
@@ -57,9 +56,9 @@ class Connection(Protocol):
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
-    """Stands in for a connection until the rest of one body has come.
+    """Replaces a connection's protocol until the rest of one body has arrived.
 
-    Of what follows the body not a byte is taken.
+    It reads no byte after the body.
     """
 
     def __init__(self, connection: Connection, body: Growing, rest_bytes: int) -> None:
@@ -70,14 +69,14 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._room = NO_ROOM
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
+        """Return a buffer for the next bytes."""
         if not self._room:
-            self._room = NO_ROOM  # a view would keep the body from growing
+            self._room = NO_ROOM  # a view would prevent the body from growing
             self._room = self._body.room(self._rest_bytes)
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take note of bytes that have come."""
+        """Count received bytes."""
         self._room = self._room[nbytes:]
         self._rest_bytes -= nbytes
         self._body.came(nbytes)
@@ -85,13 +84,13 @@ class BodyReceiver(asyncio.BufferedProtocol):
             self._connection.body_is_whole()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the connection that it is gone, and the body with it."""
+        """Report the lost connection to the request's connection."""
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Hand on that the client takes nothing at the moment."""
+        """Forward: the client receives nothing at the moment."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand on that it does again."""
+        """Forward: the client receives again."""
         self._connection.resume_writing()

@@ -1,4 +1,4 @@
-"""How bytes leave a connection: head and body together, and not waited for without end."""
+"""A transport that sends head and body together, and limits the wait for a slow client."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ JOINED_BYTES: Final = 64 * 1024
 class CoalescingTransport:
     """A transport that sends the head of an answer together with its body.
 
-    uvicorn writes them apart, which is a system call more for every small answer. A head that no
-    body follows at once leaves with the next turn of the loop.
+    uvicorn writes them separately, one more system call for every small answer. A head without a
+    body is sent in the next turn of the event loop.
     """
 
     def __init__(self, transport: asyncio.Transport, close_seconds: float) -> None:
         self._transport = transport
-        self.is_closing = transport.is_closing  # asked for with every answer: no detour
+        self.is_closing = transport.is_closing  # called for every answer: no indirection
         self._close_seconds = close_seconds
         self._head = b""
         self._loop = asyncio.get_running_loop()
 
     def write(self, data: Buffer) -> None:
-        """Send `data`, behind the head that waits, if there is one."""
+        """Send `data`, after the pending head, if there is one."""
         if self._head:
             head, self._head = self._head, b""
             if len(data) > JOINED_BYTES:
@@ -45,7 +45,7 @@ class CoalescingTransport:
             self._transport.write(head)
 
     def close(self) -> None:
-        """Send what waits, then close; a client that does not take it in time loses it."""
+        """Send pending data, then close; a client that does not receive it in time loses it."""
         self._flush()
         self._transport.close()
         if self._transport.get_write_buffer_size():

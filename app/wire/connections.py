@@ -1,4 +1,4 @@
-"""Connections from their first moment: counted when they are accepted, before any handshake."""
+"""Connections are counted when they are accepted, before any handshake."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from app.limits.admission import Admission
 from engine.errors import Overloaded
 
 Uncount = Callable[[], None]
-"""Has to be called once when the connection has ended."""
+"""To be called once, when the connection has ended."""
 
 _NO_SOCKET: Final = -1
 
 
 class CountedProtocol(HttpToolsProtocol):
-    """A connection that may have been counted before it had a transport to write to."""
+    """A connection that may have been counted before it had a transport."""
 
     uncount: Uncount | None = None
 
@@ -34,10 +34,10 @@ def counted(admission: Admission, transport: asyncio.BaseTransport) -> Uncount:
 
 
 class TlsHandshake(asyncio.Protocol):
-    """A connection that was accepted and is to speak TLS: counted, closed if there are too many.
+    """An accepted connection before its TLS handshake: counted, or closed if there are too many.
 
-    An event loop that accepts TLS tells nobody of a connection until its handshake is over: it
-    could neither be counted nor refused before that.
+    An event loop that accepts TLS reports a connection only after its handshake, too late to count
+    or refuse it.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class TlsHandshake(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake, unless there is no room for the connection.
+        """Begin the handshake, unless there are too many connections.
 
-        The socket is taken from the transport, whose first bytes would be taken for the client's.
+        The socket is taken from the transport, which would otherwise read the client's first bytes.
         """
         accepted: socket.socket = transport.get_extra_info("socket")
         try:
@@ -80,7 +80,7 @@ class TlsHandshake(asyncio.Protocol):
                 lambda: protocol, own, ssl=self._context, ssl_handshake_timeout=self._timeout_s
             )
         except OSError:
-            pass  # the client's doing: it hung up, it does not speak TLS, it let the time pass
+            pass  # caused by the client: it disconnected, does not speak TLS, or was too slow
         finally:
-            if cast("object", protocol.transport) is None:  # else it is told of its end
+            if cast("object", protocol.transport) is None:  # otherwise `connection_lost` does it
                 uncount()

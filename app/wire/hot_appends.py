@@ -51,18 +51,18 @@ _ODD: Final = frozenset(
         b"upgrade",
     }
 )
-"""Headers that ask for more than an append: ASGI's lane knows what."""
+"""Headers that need more than a plain append: `HotTasks` or FastAPI handles them."""
 
 
 MAX_CACHED_HEADS: Final = 1_024
-"""Heads that are remembered, of some hundred bytes each."""
+"""Cached heads, of some hundred bytes each."""
 
 MAX_CACHED_HEAD_BYTES: Final = 1_024
-"""A longer head is parsed each time."""
+"""A longer head is not cached."""
 
 
 class CachedHead(NamedTuple):
-    """The head of an append, understood: it means the same whenever it comes again."""
+    """A parsed head of an append; the same bytes always mean the same."""
 
     url: bytes
     headers: list[tuple[bytes, bytes]]
@@ -72,14 +72,14 @@ class CachedHead(NamedTuple):
     call: AppendCall
     append: type[Append]
     options: AppendOptions | None
-    """None for one that is refused, each time anew."""
+    """None for a refused head: the refusal is computed each time."""
 
 
 class HotLane(Lane):
-    """Takes appends and reads from connections; one for all of them. Belongs to the event loop."""
+    """Takes appends and reads from all connections. Belongs to the event loop."""
 
     def __init__(self, service: Service, tasks: App) -> None:
-        """`tasks` serves the hot requests that need a task: see `HotTasks`."""
+        """`tasks` serves hot requests that need a task: see `HotTasks`."""
         super().__init__(service)
         self.batcher = Batcher(service)
         self._tasks = tasks
@@ -87,10 +87,10 @@ class HotLane(Lane):
         self._cached: dict[bytes, CachedHead] = {}
 
     def enter(self, connection: HttpToolsProtocol, head: bytes) -> HotRequest | None:
-        """Return the request whose head is complete, let in; None if it is not one for here.
+        """Return the admitted request whose head is complete; None if it is not hot.
 
-        The connection answers nothing else at the moment. `head` may be what the parser was given:
-        then it need not be parsed again.
+        The connection has no other open request. `head` may be exactly the bytes given to the
+        parser; then the result is cached for the next time.
         """
         asked = self.operations[b"%b %b" % (connection.parser.get_method(), connection.url)]
         if asked is None:
@@ -108,7 +108,7 @@ class HotLane(Lane):
     def task_of(self, connection: HttpToolsProtocol) -> App | None:
         """Return what serves a hot request that `enter` did not take; None if FastAPI does.
 
-        Hosts and sites that are not allowed are refused there.
+        FastAPI's side refuses hosts and sites that are not allowed.
         """
         method = connection.parser.get_method()
         asked = self.operations[b"%b %b" % (method, connection.url)]
@@ -126,13 +126,13 @@ class HotLane(Lane):
         return self._tasks
 
     def cached_head(self, head: bytes) -> CachedHead | None:
-        """Return what a head means, byte for byte, if it has been understood before."""
+        """Return a cached head with exactly these bytes, if there is one."""
         return self._cached.get(head)
 
     def admit(
         self, connection: HttpToolsProtocol, cached: CachedHead
     ) -> HotAppend | HotRefusal | None:
-        """Return the request with this head, let in or not; None if it is not one for here."""
+        """Return the admitted or refused request with this head; None if it is not hot."""
         admitted = self.let_in(connection, cached.asked, cached.fields)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
@@ -144,7 +144,7 @@ class HotLane(Lane):
     def _understand(
         self, connection: HttpToolsProtocol, asked: HotOperation, call: AppendCall
     ) -> CachedHead | None:
-        """Return what the head means that the parser has just seen the end of."""
+        """Return the meaning of the head that the parser has just completed."""
         url, headers, parser = connection.url, connection.headers, connection.parser
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
@@ -196,12 +196,12 @@ class HotAppend(HotRequest):
         self._received_bytes = 0
         self._size_bytes = 0
         self._pace: Pace | None = None
-        """None until the first bytes are here and others are waited for."""
+        """None until the first bytes have arrived and more are expected."""
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, place: Place) -> None:
-        """Make the append; what its headers spoil is answered before its body is there."""
+        """Create the append; errors in its headers are answered before the body arrives."""
         cached = self._cached_head
         try:
             options = cached.options or cached.append.options_of(cached.fields, cached.call)
@@ -210,7 +210,7 @@ class HotAppend(HotRequest):
             self._refuse(error)
 
     def expect(self, size_bytes: int, first: Buffer) -> None:
-        """Begin to receive a body of this size, of which the first bytes are here."""
+        """Begin to receive a body of this size, with its first bytes."""
         self._size_bytes = size_bytes
         if self._hold(room_bytes := buffer_bytes(size_bytes, len(first))):
             self._body = body = bytearray(room_bytes)
@@ -219,15 +219,15 @@ class HotAppend(HotRequest):
         self.expect_rest()
 
     def room(self, rest_bytes: int) -> memoryview:
-        """Return where the next bytes of the body go; `came` is told of them."""
+        """Return a buffer for the next bytes of the body; `came` counts them."""
         if not self._has_body and self._received_bytes == len(self._body):
             self._grow()
-        if self._has_body:  # nobody wants them any more
+        if self._has_body:  # the request was refused: discard them
             return memoryview(bytearray(min(rest_bytes, DIRECT_BYTES)))
         return memoryview(self._body)[self._received_bytes :]
 
     def _grow(self) -> None:
-        """Make room in the buffer, which is full, counted before it is made."""
+        """Grow the full buffer, counting the bytes first."""
         body = self._body
         assert isinstance(body, bytearray), "the body is expected"
         room_bytes = buffer_bytes(self._size_bytes, len(body))
@@ -235,7 +235,7 @@ class HotAppend(HotRequest):
             lengthen(body, room_bytes)
 
     def _hold(self, size_bytes: int) -> bool:
-        """Count bytes that are about to be held, and return whether there is room for them."""
+        """Count bytes before they are held; return False if a limit is exceeded."""
         if not self._has_body:
             try:
                 self._exchange.ticket.hold_body(size_bytes)
@@ -244,7 +244,7 @@ class HotAppend(HotRequest):
         return not self._has_body
 
     def came(self, size_bytes: int) -> None:
-        """Take note of bytes of the body that are here, unless nobody wants them any more."""
+        """Count received bytes of the body, unless the request was refused."""
         if self._has_body:
             return
         self._received_bytes += size_bytes
@@ -271,7 +271,7 @@ class HotAppend(HotRequest):
             self._timer = loop.call_at(self._pace.deadline, self._look, self._pace)
 
     def _look(self, pace: Pace) -> None:
-        """Give up a body that does not come; look again later at one that does."""
+        """Refuse a body that stalls; check again later while it moves."""
         loop = self._connection.loop
         if loop.time() < pace.deadline:
             self._timer = loop.call_at(pace.deadline, self._look, pace)
@@ -279,13 +279,13 @@ class HotAppend(HotRequest):
             self._refuse(RequestTimedOut(pace.complaint))
 
     def finish(self) -> None:
-        """Append: the body is whole, if it is still wanted."""
+        """Append the complete body, unless the request was refused."""
         if self._has_body:
             return
         self._end_body()
         append = self._append
         try:
-            if self._timer is not None:  # the body took its time
+            if self._timer is not None:  # the body took several reads
                 self._exchange.caller.ensure_valid(self._lane.service.clock)
             if not append.is_light(self._body):
                 self._start(self._run_on_worker())
@@ -307,13 +307,13 @@ class HotAppend(HotRequest):
             self._close(0, 0)
 
     def _refuse(self, error: Exception) -> None:
-        """Answer with the error; what still comes of the body is passed over."""
+        """Answer with the error; discard the rest of the body."""
         self._end_body()
         self._start(self._explain(error))
 
     def _close(self, status: int, sent_bytes: int) -> None:
         super()._close(status, sent_bytes)
-        # The connection keeps its last request until the next one, and may be idle for long.
+        # An idle connection keeps its last request until the next one: release the body now.
         self._body = b""
         self._append = None  # type: ignore[assignment]  # it is answered: nobody asks any more
 
@@ -336,7 +336,7 @@ class HotAppend(HotRequest):
             self._appended(None)
 
     def _appended(self, error: Exception | None) -> None:
-        """Answer when what was appended is on disk, if that is asked for."""
+        """Answer, with `acks=all` once the append is on disk."""
         append = self._append
         if error is not None:
             would_wait = isinstance(error, WouldWait)
@@ -357,9 +357,9 @@ class HotAppend(HotRequest):
 
 
 def _is_whole(head: bytes, cached: CachedHead) -> bool:
-    """Whether these bytes are that head and nothing else, and likely to come again.
+    """Whether these bytes are exactly that head, and likely to be sent again.
 
-    Counting its lines tells it from one whose lines end, or go on, as only some parsers read them.
+    Counting lines excludes heads whose line ends only some parsers accept.
     """
     if len(head) > MAX_CACHED_HEAD_BYTES or TRACE in cached.fields or not head.startswith(b"POST "):
         return False

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 from app.codecs.calls import FAST_APPEND_CALLS, PARTITION, AppendCall, ReadCall, fast_read_call
 
 MAX_URLS: Final = 4_096
-"""Request lines whose meaning is remembered."""
+"""The number of cached request lines."""
 
 _PATH: Final = re.compile(
     r"/v1/topics/([^/%]+)/partitions/"
     f"({PARTITION.pattern})"
     r"/(records|batches|offsets|tail)"
 )
-"""The one spelling that `Link` and `Location` use."""
+"""The spelling that `Link` and `Location` use."""
 
 
 class HotOperation(NamedTuple):

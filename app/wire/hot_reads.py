@@ -1,8 +1,8 @@
-"""Reads of usual form, below ASGI; who waits at the end of a log is answered where it moves.
+"""Usual reads without ASGI; a long poll is answered by the commit that it waits for.
 
-A thousand readers that wait for the same commit share one look at the log and one answer: waking
-each is a few checks and one write. What takes long, a read from the disk or the rendering of much,
-is done by the operation that every way in calls, in a task.
+A thousand readers that wait for the same commit share one look at the log and one rendering: waking
+each is a few checks and one write. Reads from the disk and large renderings run in a task, with the
+same operations as all other requests.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from app.wire.hot_request import HotRefusal, HotRequest, Lane, lines_of
 _ODD: Final = frozenset(
     {b"expect", b"if-none-match", b"origin", b"range", b"transfer-encoding", b"upgrade"}
 )
-"""Headers that ask for more than a read: ASGI's lane knows what."""
+"""Headers that need more than a plain read: `HotTasks` or FastAPI handles them."""
 
 _NO_BODY: Final = frozenset({b"", b"0"})
 
 
 class HotReads:
-    """Takes reads from connections; one for all of them. Belongs to the event loop."""
+    """Takes reads from all connections. Belongs to the event loop."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -50,7 +50,7 @@ class HotReads:
     def enter(
         self, connection: HttpToolsProtocol, asked: HotOperation
     ) -> HotRead | HotRefusal | None:
-        """Return the request whose head is complete, let in or not; None if it is not for here."""
+        """Return the admitted or refused request whose head is complete; None if it is not hot."""
         parser = connection.parser
         if asked.operation == "tailRecords":
             return None
@@ -87,14 +87,14 @@ class HotRead(HotRequest):
         self._wait_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._found: Found | None = None
-        """What there was when the wait began; None while nobody waits."""
+        """The read result when the wait began; None while not waiting."""
 
     def begin(self, place: Place) -> None:
-        """Take the place that is read."""
+        """Set the partition to read."""
         self._place = place
 
     def finish(self) -> None:
-        """Answer, begin to wait, or leave it to a task."""
+        """Answer, begin to wait, or leave the rest to a task."""
         call, place = self._call, self._place
         try:
             if call is None:
@@ -126,18 +126,18 @@ class HotRead(HotRequest):
             self._go_on(call, found)
 
     def _go_on(self, call: ReadCall, found: Found) -> None:
-        """Answer with what was found, or wait until it is enough."""
+        """Answer with the result, or wait until it is enough."""
         if is_enough(call, found.fetched) or self._is_over():
             self._answer(call, found)
         elif self.disconnected:
             self._close(0, 0)
         elif moved_since(self._place, call, found.fetched):
-            self._look(call, found.start)  # on another thread, after it was read
+            self._look(call, found.start)  # on another thread, after the read
         else:
             self._wait(found)
 
     def _is_over(self) -> bool:
-        """Whether there is nothing to wait for any more."""
+        """Whether the wait is over: its time has passed, or the service stops."""
         is_late = self._connection.loop.time() >= self._wait_until
         return is_late or self._lane.service.admission.phase is not Phase.READY
 
@@ -151,7 +151,7 @@ class HotRead(HotRequest):
     # -- waiting -----------------------------------------------------------------------------
 
     def _wait(self, found: Found) -> None:
-        """Go to sleep at the end of the log; `wake` is called when it moves."""
+        """Wait at the end of the log; `wake` is called when it moves."""
         ticket = self._exchange.ticket
         ticket.settle_answer(0)
         ticket.park()
@@ -162,7 +162,7 @@ class HotRead(HotRequest):
         service.security.lasting.add(self, self._exchange.caller, self.wake)
 
     def wake(self) -> None:
-        """Look again; answer if there is enough, the time is over or the service stops."""
+        """Read again; answer if there is enough, the time is over, or the service stops."""
         call, found, caller = self._call, self._found, self._exchange.caller
         assert call is not None, "only reads wait"
         assert found is not None, "only who waits is woken"
@@ -185,7 +185,7 @@ class HotRead(HotRequest):
         self._exchange.ticket.resume()
 
     def leave(self) -> None:
-        """Wait no more: there is nobody to answer."""
+        """Stop waiting: the client has disconnected."""
         self.disconnected = True
         if self._found is not None:
             self._end_wait()
@@ -194,7 +194,7 @@ class HotRead(HotRequest):
     # -- answering ---------------------------------------------------------------------------
 
     def _answer(self, call: ReadCall, found: Found) -> None:
-        """Write a small answer here and now; what takes longer is done in a task."""
+        """Write a small answer at once; large ones are rendered in a task."""
         answer = self._made(call, found)
         if answer is None or len(answer.body) > JOINED_BYTES or self._may_be_coded(answer):
             self._start(self._deliver(call, found, answer))
@@ -220,7 +220,7 @@ class HotRead(HotRequest):
         return len(answer.body) >= self._lane.service.settings.min_coded_bytes
 
     async def _deliver(self, call: ReadCall, found: Found, answer: Answer | None) -> None:
-        """Make the answer if it is not there yet, and send it as fast as the client takes it."""
+        """Render the answer if necessary, and send it as fast as the client receives it."""
         exchange = self._exchange
         try:
             if answer is None:

@@ -1,7 +1,7 @@
 """What hot requests have in common: from a complete head to one write of the whole answer.
 
-To uvicorn a hot request is the connection's cycle: it puts what is pipelined behind a cycle until
-`response_complete`, tells it when the connection is lost, and takes `keep_alive` from it when the
+To uvicorn a hot request is the connection's cycle: uvicorn queues pipelined requests until
+`response_complete`, reports a lost connection to the cycle, and reads `keep_alive` from it when the
 server stops.
 """
 
@@ -32,14 +32,14 @@ from engine.types import Buffer
 
 
 class Outsider(NamedTuple):
-    """What a request that was refused has in place of an exchange: it holds nothing."""
+    """Takes the place of an exchange in a refused request: it holds nothing."""
 
     head: Mapping[bytes, bytes]
     caller: Principal | None
     """None without valid credentials."""
 
     def close(self) -> None:
-        """Give nothing back."""
+        """Do nothing."""
 
 
 class Lane:
@@ -64,7 +64,7 @@ class Lane:
         return preamble
 
     def is_named(self, connection: HttpToolsProtocol, fields: Mapping[bytes, bytes]) -> bool:
-        """Whether the request has a `Host` under which the service answers."""
+        """Whether the service answers under the request's `Host`."""
         host, server = fields.get(b"host"), connection.server
         if host in self._accepted_hosts:
             return True
@@ -98,7 +98,7 @@ class Lane:
 
 
 class HotRequest(ABC):
-    """One request that no task and no scope was needed for yet; what its protocol tells it."""
+    """One request without a task or ASGI scope; its protocol calls these methods."""
 
     __slots__ = (
         "_connection",
@@ -113,7 +113,7 @@ class HotRequest(ABC):
     )
 
     message_event: ClassVar = asyncio.Event()
-    """Set by uvicorn, waited for by nobody."""
+    """Set by uvicorn; not used."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class HotRequest(ABC):
         self.keep_alive = True
         self._lane = lane
         self._connection = connection
-        # The connection makes another one for the next request.
+        # The connection creates another one for the next request.
         self._scope: Scope = connection.scope  # type: ignore[assignment]  # a TypedDict
         self._exchange = exchange
         self._operation = asked.operation
@@ -137,21 +137,21 @@ class HotRequest(ABC):
         self._started = perf_counter()
 
     def take(self, piece: bytes) -> None:  # noqa: B027  # a read has no body
-        """Take a piece of the body, if it is still wanted."""
+        """Take a piece of the body, unless the request was refused."""
 
     def expect_rest(self) -> None:  # noqa: B027  # as above
-        """Wait for the rest of the body as long as any body may take; called after each read."""
+        """Limit the wait for the rest of the body; called after each read."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Do what is asked for: the request is whole."""
+        """Run the complete request."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Give up what nobody is there for any more: the connection is gone."""
+        """Cancel the request: the client has disconnected."""
 
     def _start(self, rest: Coroutine[Any, Any, None]) -> None:
-        """Do the rest in a task, which the server waits for when it stops."""
+        """Run the rest in a task, which the server awaits when it stops."""
         tasks = self._connection.tasks
         task = self._connection.loop.create_task(rest)
         task.add_done_callback(tasks.discard)
@@ -169,7 +169,7 @@ class HotRequest(ABC):
         await self._send_coded(self._problem(error))
 
     def _problem(self, error: Exception) -> Answer:
-        """Return what is said of an error, and count it."""
+        """Return the problem document of an error, and count it."""
         self._lane.service.telemetry.explained(kind_of(error).code)
         trace = trace_of(self._exchange.head)
         return problem_answer(error, path=self._scope["path"], trace=trace)
@@ -179,7 +179,7 @@ class HotRequest(ABC):
         self._send(status, lines_of(headers), body)
 
     def _send(self, status: int, head: bytes, body: Buffer) -> None:
-        """Write the whole answer at once, give back what the request holds, and count it."""
+        """Write the whole answer at once, release the request's resources, and count it."""
         connection = self._connection
         transport = connection.transport
         if not transport.is_closing():
@@ -203,14 +203,14 @@ class HotRequest(ABC):
         )
 
     def _end(self, status: int, sent_bytes: int) -> None:
-        """Have the next request begin: this one is answered."""
+        """Start the next request: this one is answered."""
         if self._exchange.caller is not None:
             self._exchange.caller.sent(sent_bytes, status)
         self._close(status, sent_bytes)
         self._connection.on_response_complete()
 
     def _close(self, status: int, sent_bytes: int) -> None:
-        """Give back what the request holds, and count it."""
+        """Release the request's resources, and count it."""
         self.response_complete = True
         self._exchange.close()
         seconds = perf_counter() - self._started
@@ -220,9 +220,9 @@ class HotRequest(ABC):
 
 
 class HotRefusal(HotRequest):
-    """A request for which there is no room: it is answered with all that came of it at once.
+    """A refused request, answered at the end of the read that completed its head.
 
-    What still comes of its body is passed over.
+    The rest of its body is discarded.
     """
 
     __slots__ = ("_error",)
@@ -262,9 +262,10 @@ def lines_of(headers: Headers) -> bytes:
 
 
 def _varying_by_origin(lines: bytes) -> bytes:
-    """Return the lines with what `Cors` adds for a client that names no origin.
+    """Return the lines with the `Vary` that `Cors` adds for a client without an `Origin`.
 
-    Else a cache would give a page what was told to somebody else, and its browser would hide it.
+    Otherwise a cache would give a page an answer without CORS headers, and the browser would hide
+    it.
     """
     before, name, rest = lines.partition(b"\r\nvary: ")
     if not name:

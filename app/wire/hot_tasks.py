@@ -35,13 +35,13 @@ _Run: TypeAlias = Callable[[Exchange, Place, Any], Awaitable[Answer | TailSessio
 
 
 class HotTasks:
-    """The ASGI application of hot requests that need a task; stateless but for the service."""
+    """The ASGI application of hot requests that need a task. It has no state but the service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one operation and send its answer: counted, admitted and explained as any other."""
+        """Run one operation and send its answer: counted, admitted and explained like any other."""
         asked, place = scope[OPERATION]
         started = perf_counter()
         service = self._service
@@ -80,7 +80,7 @@ class HotTasks:
             )
 
     def _authorize(self, asked: HotOperation, scope: Scope) -> Principal:
-        """Return the principal, and note it for the logs, also if the operation is forbidden."""
+        """Return the principal; it is logged even if the operation is forbidden."""
         security, headers, peer = self._service.security, scope["headers"], peer_of(scope)
         try:
             caller = security.authorize(asked.operation, asked.topic, headers, peer)
@@ -92,7 +92,7 @@ class HotTasks:
 
 
 async def _stream(session: TailSession, exchange: Exchange, scope: Scope, send: Send) -> None:
-    """Send a tail; what goes out counts for its caller as it goes."""
+    """Send a tail; bytes count for its caller as they are sent."""
 
     async def counted(message: Message) -> None:
         exchange.caller.sent(len(message.get("body", b"")), session.status)

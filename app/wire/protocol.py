@@ -1,7 +1,7 @@
-"""A connection: uvicorn's HTTP with a hot lane, one write an answer, bounded waits.
+"""A connection: uvicorn's HTTP protocol, with hot requests and a timeout for every wait.
 
-What is no request that all of HTTP's readers would read alike is refused here, before any lane
-sees it; and nobody holds a connection by sending nothing, or by taking nothing.
+Requests that HTTP parsers could read in different ways are refused here, before any operation. A
+client cannot hold a connection by sending nothing or by receiving nothing.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ _HEAD_END: Final = b"\r\n\r\n"
 
 
 class Protocol(CountedProtocol):
-    """uvicorn's HTTP, writing each answer once; heads are bounded, what is no HTTP is explained.
+    """uvicorn's HTTP protocol with one write per answer, bounded heads and explained errors.
 
-    A request that the hot lane takes takes the place of uvicorn's cycle, so that what is pipelined
-    behind it waits its turn. A connection without a cycle, or with one that is complete, is idle.
+    A hot request takes the place of uvicorn's cycle, so that pipelined requests wait for it. A
+    connection without a cycle, or with a complete one, is idle.
     """
 
     def __init__(self, *, hot_lane: HotLane, max_header_bytes: int, **options: Any) -> None:  # noqa: ANN401  # uvicorn's
         super().__init__(**options)
         self._hot_lane = hot_lane
-        self._application = self.app  # uvicorn hands each request to `app`
+        self._application = self.app  # uvicorn calls `app` for each request
         self._settings = hot_lane.service.settings
         self._max_header_bytes = max_header_bytes
         self._head_bytes = 0
-        """What came of a head, or of trailers, that are not whole."""
+        """Bytes of an incomplete head, or of incomplete trailers."""
         self._trailers_bytes = 0
         self._has_body_come = False
-        """Whether anything of a body was in what came last."""
+        """Whether the last read contained bytes of a body."""
         self._hot: HotRequest | None = None
-        """The last one that the hot lane took; uvicorn's cycle may be one that waits behind it."""
+        """The last hot request; uvicorn's cycle may be one that waits after it."""
         self._running: RequestResponseCycle | None = None
-        """The last of uvicorn's that was begun; likewise."""
+        """The last started cycle of uvicorn; a hot request may come after it."""
         self._has_head = False
-        """Whether a request is under way that is handed on, and not yet whole."""
+        """Whether an incomplete request was handed to uvicorn."""
         self._first = b""
-        """What came between two requests and is with the parser, until its first head is whole."""
+        """Bytes after the last request, given to the parser, until the next head is complete."""
         self._idle_since = 0.0
-        """When the last answer was complete, on the loop's clock."""
+        """When the last answer was complete, by the loop's clock."""
         self._plain_head = b""
-        """The head of a request that asks for an upgrade, without the question."""
+        """The head of a request that asks for an upgrade, without that header."""
         self._is_deaf = False
-        """Whether nothing more is taken from this client."""
+        """Whether the connection reads no more requests."""
         self._last_words = b""
-        """What the client is told when all before it is answered; then the connection ends."""
+        """The last answer, sent after all earlier ones; then the connection closes."""
         self._deadline: asyncio.TimerHandle | None = None
-        """For a head to be whole, or for the rest of a body that nobody wants any more."""
+        """The deadline for a complete head, or for the discarded rest of a body."""
         self._stall: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
 
@@ -92,14 +92,14 @@ class Protocol(CountedProtocol):
             self._expect_head()
 
     def _send_now(self, data: bytes) -> bool:
-        """Write `data` and return True if the client has taken what it was sent before."""
+        """Write `data` and return True if the client has received everything sent before."""
         if self.flow.write_paused or self.transport.is_closing():
             return False
         self.transport.write(data)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End a connection, and the request whose body will not come any more."""
+        """End a connection, and a request whose body is incomplete."""
         if self.uncount is not None:
             self.uncount()
         self._set_deadline(None)
@@ -111,15 +111,15 @@ class Protocol(CountedProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
-        # What refers back to the connection would keep it until Python looks for circles, which it
-        # does seldom: see `app.server.process`.
+        # Reference cycles would keep the connection until the garbage collector runs, which it does
+        # rarely: see `app.server.process`.
         self._hot = self._running = None
         self.cycle = None  # type: ignore[assignment]  # uvicorn's own, before the first
         self._extensions.clear()
         self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; hang up on what is no HTTP, or a line and headers that do not end."""
+        """Handle received bytes; close on bytes that are not HTTP and on a head that is too large."""
         if self._is_deaf:
             return
         is_between = self._is_idle and not (
@@ -134,10 +134,10 @@ class Protocol(CountedProtocol):
             self._look_at_rest(len(data), has_begun=self._cycle is not latest)
 
     def _take_cached(self, data: bytes) -> bool:
-        """Do a request that has a head that the parser has seen; False if it is none for here.
+        """Run a request whose head is cached; False if it is not such a request.
 
-        It is whole, or the rest of its body is received without a copy. The parser is not told: it
-        stands between two requests, before and afterwards.
+        Its body is complete, or the rest is received without a copy. The parser is not involved: it
+        stays between two requests.
         """
         body_start = data.find(_HEAD_END) + len(_HEAD_END)
         cached = self._hot_lane.cached_head(data[:body_start])
@@ -151,7 +151,7 @@ class Protocol(CountedProtocol):
         self.scope["headers"] = cached.headers
         hot = self._hot_lane.admit(self, cached)
         if hot is None or (rest_bytes and not isinstance(hot, HotAppend)):
-            return False  # the parser begins again: for FastAPI, or to pass over a body
+            return False  # the parser starts again: for FastAPI, or to discard a body
         self._head_bytes = 0
         self._set_deadline(None)
         self._hot = hot
@@ -167,7 +167,7 @@ class Protocol(CountedProtocol):
         return True
 
     def body_is_whole(self) -> None:
-        """Take the transport back from the receiver of a body, and go on after it."""
+        """Take the transport back from the body receiver, and continue after the body."""
         self.transport.set_protocol(self)
         self.on_message_complete()
 
@@ -175,7 +175,7 @@ class Protocol(CountedProtocol):
         """Arm the timeouts for bytes that have not arrived; `has_begun`: a head was completed."""
         is_in_head = self._is_in_head or self._cycle is None
         if has_begun or self._has_body_come or not (is_in_head or self._has_head):
-            self._head_bytes = 0  # it was about something else, or most of it
+            self._head_bytes = 0  # most of the read was not about this request
         else:
             self._head_bytes += size_bytes
             if self._head_bytes > self._max_header_bytes:
@@ -188,7 +188,7 @@ class Protocol(CountedProtocol):
         if hot is not None:
             hot.expect_rest()
         if self._is_idle and not self._has_head and not has_begun:
-            self._expect_head()  # bytes that belong to no request are to become one
+            self._expect_head()  # bytes of the next head
 
     def _refuse_large_head(self) -> None:
         what = "trailers or extensions" if self._has_head else "line and headers"
@@ -196,9 +196,9 @@ class Protocol(CountedProtocol):
         self._refuse(MalformedRequest(detail))
 
     def _feed(self, data: bytes) -> bool:
-        """Have the bytes parsed, and return whether more of them are wanted.
+        """Parse the bytes; return whether the connection reads on.
 
-        A wish to upgrade is passed over (RFC 9110, 7.8).
+        `Upgrade` is ignored (RFC 9110, 7.8).
         """
         while not self._is_deaf:
             try:
@@ -215,27 +215,27 @@ class Protocol(CountedProtocol):
 
     @property
     def _cycle(self) -> object:
-        """The latest request: one of uvicorn's, or one of the hot lane."""
+        """The latest request: a cycle of uvicorn, or a hot request."""
         cycle: object = self.cycle
         return cycle
 
     @property
     def _hot_cycle(self) -> HotRequest | None:
-        """The latest request if it is one of the hot lane."""
+        """The latest request, if it is a hot one."""
         return self._hot if self._cycle is self._hot else None
 
     @property
     def _is_idle(self) -> bool:
-        """Whether all that was asked is answered, though a body may still come that is unwanted."""
+        """Whether every request is answered, although a discarded body may still arrive."""
         return self._cycle is None or self.cycle.response_complete
 
     @property
     def _is_in_head(self) -> bool:
         scope = cast("Mapping[str, object] | None", self.scope)
-        return scope is not None and "method" not in scope  # it has one when the head is whole
+        return scope is not None and "method" not in scope  # set when the head is complete
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header without the blanks behind it, which the parser leaves (RFC 9110, 5.5)."""
+        """Record a header without trailing blanks, which the parser keeps (RFC 9110, 5.5)."""
         super().on_header(name, value.rstrip(b" \t"))
         if self._has_head:
             self._trailers_bytes += len(name) + len(value) + FIELD_BYTES
@@ -243,12 +243,12 @@ class Protocol(CountedProtocol):
                 self._refuse_large_head()
 
     def on_headers_complete(self) -> None:
-        """Let the hot lane have the request, or else uvicorn; after the last answer, nobody."""
+        """Run the request as a hot one, or give it to uvicorn; ignore it after the last answer."""
         self._plain_head = b""
         if self._is_deaf:
             return
         first, self._first = self._first, b""
-        is_small = 0 < len(first) <= self._max_header_bytes  # the head, and all behind it
+        is_small = 0 < len(first) <= self._max_header_bytes  # the head, and everything after it
         if not is_small and size_of(self.url, self.headers) > self._max_header_bytes:
             self._refuse_large_head()
             return
@@ -269,12 +269,12 @@ class Protocol(CountedProtocol):
             self._begin()
 
     def _begin(self) -> None:
-        """Hand a request to uvicorn, unless it cannot be served."""
+        """Give a request to uvicorn, unless it cannot be served."""
         fault = fault_of(self.parser.get_http_version(), self.headers)
         if fault is not None:
             self._refuse(MalformedRequest(fault))
         elif len(self.pipeline) >= self._settings.max_pipelined_requests:
-            self.cycle.keep_alive = False  # its answer tells that those behind it had none
+            self.cycle.keep_alive = False  # its answer says `Connection: close`
             self._is_deaf = True
         else:
             cast("dict[str, object]", self.scope)["extensions"] = self._extensions
@@ -286,10 +286,10 @@ class Protocol(CountedProtocol):
             if not self.pipeline:
                 self._running = self.cycle
             elif len(self.pipeline) == 1:
-                self.flow.resume_reading()  # who is not read from is not seen to leave
+                self.flow.resume_reading()  # while reading is paused, a disconnect is not noticed
 
     def on_body(self, body: bytes) -> None:
-        """Hand on a piece of the body."""
+        """Forward a piece of the body."""
         self._has_body_come = True
         if not self._has_head:
             return
@@ -300,7 +300,7 @@ class Protocol(CountedProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Tell that the body is whole."""
+        """Report that the body is complete."""
         if not self._has_head or self._is_deaf:
             return
         self._has_head = False
@@ -313,7 +313,7 @@ class Protocol(CountedProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on with what is pipelined; behind the last answer, with what is still to be said."""
+        """Start the next pipelined request; after the last answer, send the refusal, if any."""
         if self.pipeline:
             self._running = self.pipeline[-1][0]
             super().on_response_complete()
@@ -329,9 +329,10 @@ class Protocol(CountedProtocol):
             self._set_deadline(self._settings.linger_timeout_ms, self.transport.close)
 
     def _keep_alive(self) -> None:
-        """Close the connection if nothing more is asked for in time.
+        """Close the connection if no request arrives in time.
 
-        The timer of an earlier answer goes on: to move it with each would cost more than a parse.
+        The timer of an earlier answer keeps running: moving it for each answer would cost more than
+        parsing.
         """
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
@@ -342,10 +343,10 @@ class Protocol(CountedProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(wait_seconds, handler)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that was idle for so long; look again later where it was not."""
+        """Close a connection that was idle for that long; otherwise check again later."""
         self.timeout_keep_alive_task = None
         if not self._is_idle or self._is_in_head:
-            return  # the next answer begins anew, and a head has a time of its own
+            return  # the next answer starts a new timer, and a head has its own deadline
         left_seconds = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left_seconds > 0:
             self._call_when_idle(left_seconds)
@@ -353,17 +354,17 @@ class Protocol(CountedProtocol):
             self.transport.close()
 
     def _refuse(self, error: Exception) -> None:
-        """Take nothing more; say why when what was asked before is answered, then hang up."""
+        """Read no more requests; after the earlier answers send the error, then close."""
         self._is_deaf = True
         self._set_deadline(None)
         self._hot_lane.service.telemetry.explained(kind_of(error).code)
         self._last_words = self._rendered(error)
         cycle = self._cycle
         if self._has_head and self.pipeline:
-            self.pipeline.popleft()  # what is refused is a request that waits: it is never begun
+            self.pipeline.popleft()  # the refused request is queued: it never starts
         elif self._has_head and isinstance(cycle, RequestResponseCycle):
             if cycle.response_started:
-                self.transport.abort()  # half an answer cannot be followed by another
+                self.transport.abort()  # a partial answer cannot be followed by another
                 return
             cycle.disconnected = True
             cycle.message_event.set()
@@ -380,7 +381,7 @@ class Protocol(CountedProtocol):
         return b"".join([STATUS_LINE[status], lines, b"\r\n", body])
 
     def _part(self) -> None:
-        """Say the last words, and wait a little: who is cut off while sending may miss them."""
+        """Send the last answer, then wait a little: a client that still sends might miss it."""
         self._unset_keepalive_if_required()
         self.transport.write(self._last_words)
         if self.transport.can_write_eof():
@@ -390,19 +391,19 @@ class Protocol(CountedProtocol):
             self.transport.close()
 
     def _expect_head(self) -> None:
-        """Give the next head its time, from now on if it is not running."""
+        """Start the deadline of the next head, if it is not running."""
         if self._deadline is None:
             self._set_deadline(self._settings.head_timeout_ms, self._give_up_head)
 
     def _give_up_head(self) -> None:
         if not self._is_in_head:
-            self.transport.close()  # nothing was asked, so nothing is to be said
+            self.transport.close()  # no request has begun, so there is nothing to answer
         else:
             wait_ms = self._settings.head_timeout_ms
             self._refuse(RequestTimedOut(f"the head did not arrive within {wait_ms} ms"))
 
     def _set_deadline(self, wait_ms: int | None, act: Callable[[], None] | None = None) -> None:
-        """Have `act` called after a while, instead of what was to be called before."""
+        """Call `act` after a delay, instead of the earlier callback."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -410,13 +411,13 @@ class Protocol(CountedProtocol):
             self._deadline = self.loop.call_later(wait_ms / 1000, act)
 
     def pause_writing(self) -> None:
-        """Begin to look whether the client takes what it asked for."""
+        """Begin to check whether the client receives its answer."""
         super().pause_writing()
         self._end_stall()
         self._watch_client()
 
     def resume_writing(self) -> None:
-        """End that: it does."""
+        """Stop checking: the client receives again."""
         self._end_stall()
         super().resume_writing()
 
@@ -427,7 +428,7 @@ class Protocol(CountedProtocol):
             self._unsent_bytes = 0
 
     def _watch_client(self) -> None:
-        """Cut off a client that took nothing since the last look."""
+        """Disconnect a client that has received nothing since the last check."""
         unsent_bytes = self.transport.get_write_buffer_size()
         if self._unsent_bytes and unsent_bytes >= self._unsent_bytes:
             self.transport.abort()

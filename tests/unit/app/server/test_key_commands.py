@@ -36,7 +36,7 @@ def test_a_key_is_shown_once(tmp_path: Path) -> None:
     )
     assert result.stdout.startswith("tlk_")
     assert len(result.stdout.splitlines()) == 1
-    assert "only time" in result.stderr
+    assert "cannot be shown again" in result.stderr
     assert result.stdout.strip() not in run(tmp_path, "list")
     assert result.stdout.split("_", 2)[2].strip() not in run(tmp_path, "list", "--json")
 
@@ -61,7 +61,7 @@ def test_a_key_is_revoked_by_name_or_id(tmp_path: Path) -> None:
     made = create(tmp_path, "one")
     create(tmp_path, "two")
     assert "one is revoked" in run(tmp_path, "revoke", made["id"])
-    assert "nobody is let in" in run(tmp_path, "revoke", "two")
+    assert "every request is refused" in run(tmp_path, "revoke", "two")
     assert read_keys(FS, tmp_path) == {}
     told = json.loads(run(tmp_path, "revoke", "two", "--json", code=1))
     assert told["error"] == "there is no key 'two'"
