@@ -119,7 +119,7 @@ class Protocol(CountedProtocol):
         self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Handle received bytes; close on bytes that are not HTTP and on a head that is too large."""
+        """Handle received bytes; close on bytes that are not HTTP, and on too large a head."""
         if self._is_deaf:
             return
         is_between = self._is_idle and not (
