@@ -30,7 +30,7 @@ def _decimal(value: object) -> object:
 
 
 DECIMAL: Final = BeforeValidator(_decimal)
-"""One spelling of an integer on all lanes; behind the bounds of every one that is taken."""
+"""Integers have one spelling; the pattern applies in addition to an integer's bounds."""
 
 INT64: Final = Field(json_schema_extra={"format": "int64"})
 INT32: Final = Field(json_schema_extra={"format": "int32"})

@@ -1,4 +1,4 @@
-"""An HTTP answer as a value, and how it is sent: every way in shares both."""
+"""An HTTP answer as a value, and how it is sent; used by `app.wire` and `app.api`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 Body: TypeAlias = bytes | bytearray
 
 SEND_BYTES: Final = 1024 * 1024
-"""An answer goes out in pieces of this size, each waiting for the one before: a slow reader holds
-its answer, which admission counts, and over TLS no more than such a piece of it a second time."""
+"""An answer is sent in pieces of this size, each after the one before: a slow reader holds its
+answer, which admission counts, and over TLS at most one such piece a second time."""
 
 JSON: Final = b"application/json"
 JSON_WITH_TEXT_OFFSETS: Final = b"application/json;offsets=string"
-"""JSON whose offsets are strings: a media type of its own, because its schema is another one."""
+"""JSON with offsets as strings: a media type of its own, because its schema differs."""
 NDJSON: Final = b"application/x-ndjson"
 PROBLEM: Final = b"application/problem+json"
 RECORD_BATCH: Final = b"application/vnd.kafka.recordbatch.v2"
@@ -38,12 +38,12 @@ FOREVER: Final = {
     "private": (b"cache-control", b"private, max-age=31536000, immutable"),
     "public": (b"cache-control", b"public, max-age=31536000, immutable"),
 }
-"""By the setting `cache_visibility`, as below."""
+"""By `cache_visibility`, as below."""
 REVALIDATED: Final = {
     "private": (b"cache-control", b"private, no-cache"),
     "public": (b"cache-control", b"public, no-cache"),
 }
-"""Kept by a cache, and asked for again at every use."""
+"""Stored by a cache, and revalidated at every use."""
 
 
 class Answer(NamedTuple):
@@ -56,18 +56,18 @@ class Answer(NamedTuple):
 
 Coder: TypeAlias = Callable[[Answer], Awaitable[Answer]]
 CODER: Final = "tidelog.coded"
-"""Where the scope of a request has what chooses the content coding of its answer."""
+"""The scope key of the function that chooses the answer's content coding."""
 
 
 def json_answer(body: bytes, *, status: int = 200, headers: Headers | None = None) -> Answer:
-    """Return a JSON answer that no cache keeps."""
+    """Return a JSON answer that no cache stores."""
     return Answer(status, [(b"content-type", JSON), NO_STORE, *(headers or ())], body)
 
 
 class AnswerResponse(Response):
-    """An answer as what a route returns; sent exactly as `HotTasks` sends it.
+    """An answer as the response of a route; sent exactly as `HotTasks` sends it.
 
-    The scope's `tidelog.coded`, if it is there, has the last word on it.
+    If the scope has `tidelog.coded`, it is applied last.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -80,12 +80,12 @@ class AnswerResponse(Response):
 
 
 def etag_of(leader_epoch: int, log_end_offset: int, last_batch_crc: int) -> bytes:
-    """Return the tag that tells this end of a log from every other."""
+    """Return the ETag of this log end."""
     return b'"%d-%d-%08x"' % (leader_epoch, log_end_offset, last_batch_crc)
 
 
 async def send_answer(send: Send, answer: Answer, trace: bytes | None = None) -> None:
-    """Send the answer, with the traceparent to echo; returns when all but its last piece left."""
+    """Send the answer with the traceparent; returns when all but its last piece was sent."""
     status, headers, body = answer
     size = len(body)
     if status not in {204, 304}:
@@ -105,13 +105,13 @@ async def send_answer(send: Send, answer: Answer, trace: bytes | None = None) ->
 
 
 class BrokenOff(Exception):
-    """The rest of a streamed answer is not made, for a reason that needs no stack trace."""
+    """A streamed answer ends early, for a reason that needs no stack trace."""
 
 
 class StreamedAnswer(NamedTuple):
-    """An answer whose body is made while it is sent; it is `size_bytes` long, or breaks off.
+    """An answer whose body is produced while it is sent: `size_bytes` long, or broken off.
 
-    Without a size it is sent chunked, and the last chunk is missing if it breaks off.
+    Without a size it is chunked; the last chunk is missing if it breaks off.
     """
 
     status: int
@@ -121,10 +121,9 @@ class StreamedAnswer(NamedTuple):
 
 
 class StreamedResponse(Response):
-    """A streamed answer as what a route returns.
+    """A streamed answer as the response of a route.
 
-    If the body cannot be made to its end, the connection is closed: no client takes a part for the
-    whole.
+    If the body cannot be completed, the connection is closed: no client takes a part for the whole.
     """
 
     def __init__(self, answer: StreamedAnswer) -> None:
@@ -148,8 +147,8 @@ class StreamedResponse(Response):
         except BrokenOff as reason:
             _LOG.info("%s breaks off at byte %d: %s", scope["path"], sent, reason)
             return
-        except Exception:  # noqa: BLE001  # whatever it is, the client must notice and nobody else can
+        except Exception:  # noqa: BLE001  # the client must notice any error
             _LOG.exception("%s breaks off at byte %d", scope["path"], sent)
             return
-        if size_bytes in {None, sent}:  # else the client went away
+        if size_bytes in {None, sent}:  # otherwise the client has disconnected
             await send({"type": "http.response.body", "body": b""})

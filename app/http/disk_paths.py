@@ -14,11 +14,11 @@ from engine.errors import InvalidDataDirectory
 from engine.fs.names import parse_partition_directory
 
 _FILES: Final = frozenset({"file", "segment"})
-"""Facts of errors that are the path of a file, or the name of one."""
+"""Members of errors that are a file's path or name."""
 
 
 def without_paths(message: str, facts: Mapping[str, object]) -> tuple[str, dict[str, object]]:
-    """Return what clients get of an error's message and facts."""
+    """Return an error's message and members as clients see them."""
     shown = dict(facts)
     for name in _FILES & shown.keys():
         path = Path(str(shown[name]))
@@ -37,8 +37,10 @@ def without_paths(message: str, facts: Mapping[str, object]) -> tuple[str, dict[
 
 
 def without_directories(message: str, directories: Iterable[Path]) -> str:
-    """Return what clients get of a report about a file: its path within the data directory."""
-    for directory in sorted(map(str, directories), key=len, reverse=True):  # one may hold another
+    """Return a report about a file as clients see it: with its path in the data directory."""
+    for directory in sorted(
+        map(str, directories), key=len, reverse=True
+    ):  # one may contain another
         path = rf"(?<![\w.-]){re.escape(directory)}"
         message = re.sub(rf"{path}/", "", message)
         if directory.startswith("/"):

@@ -1,6 +1,7 @@
-"""Every error to its problem document: one table, keyed by exception type, complete by assertion.
+"""Maps every error to its problem document: one table, keyed by exception type.
 
-One of Kafka's numbers can have several statuses (1 is 410 or 416), so the number is not the key.
+An assertion checks that it is complete. Kafka's error numbers cannot be the key, because one number
+can have several statuses (1 is 410 or 416).
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ _HALF_A_PAIR: Final = re.compile(
     rb"|[c-fC-F](?<!\\u[dD][89abAB]..\\u[dD].)[\dA-Fa-f]{2})",
     re.DOTALL,
 )
-"""In JSON without escaped backslashes, the escape of a surrogate whose other half is not there."""
+"""In JSON without escaped backslashes: the escape of a lone surrogate."""
 
 
 class CommitTimedOut(Exception):
-    """The disk has not confirmed an append in time: it may or may not be in the log."""
+    """The disk has not confirmed an append in time: it may be in the log or not."""
 
 
 class ServiceError(Exception):
-    """What the service itself refuses; keyword arguments are facts for programs."""
+    """An error of the service itself; keyword arguments become members of the document."""
 
     def __init__(
         self, message: str, *, headers: Mapping[str, str] | None = None, **facts: object
@@ -60,11 +61,11 @@ class ServiceError(Exception):
 
 
 class MalformedRequest(ServiceError):
-    """JSON, a query or a header that cannot be read."""
+    """JSON, a query or a header that cannot be parsed."""
 
 
 class InvalidBody(ServiceError):
-    """JSON that can be read and is not what the operation takes."""
+    """Valid JSON that the operation does not accept."""
 
 
 class RouteNotFound(ServiceError):
@@ -76,15 +77,15 @@ class MethodNotAllowed(ServiceError):
 
 
 class NotAcceptable(ServiceError):
-    """None of the media types the client accepts can be made."""
+    """None of the media types that the client accepts is available."""
 
 
 class UnsupportedMediaType(ServiceError):
-    """The body's type or encoding is not taken here."""
+    """The body's media type or coding is not supported here."""
 
 
 class DigestMismatch(ServiceError):
-    """The body is not the one its Content-Digest was made of."""
+    """The body does not match its Content-Digest."""
 
 
 class GroupNotFound(ServiceError):
@@ -96,7 +97,7 @@ class CursorNotFound(ServiceError):
 
 
 class RangeNotSatisfiable(ServiceError):
-    """The part of a file that was asked for is not there."""
+    """The requested range of a file does not exist."""
 
 
 class RequestTimedOut(ServiceError):
@@ -108,11 +109,11 @@ class IdempotencyKeyReused(ServiceError):
 
 
 class PreconditionRequired(ServiceError):
-    """What cannot be taken back needs a condition, and the request has none."""
+    """An operation that cannot be undone needs a condition, and the request has none."""
 
 
 class AppendOutcomeUnknown(CommitTimedOut, ServiceError):
-    """The disk has not confirmed an append whose outcome can be asked for."""
+    """The disk has not confirmed an append whose outcome can be queried."""
 
 
 class ExpiredTimestamp(InvalidTimestamp):
@@ -132,21 +133,21 @@ class CrossSiteRequest(ServiceError):
 
 
 class MisdirectedRequest(ServiceError):
-    """The request names a host that this service is not known as."""
+    """The request's host is not a name of this service."""
 
 
 class QuotaExceeded(ServiceError):
-    """The principal has used up what it may use."""
+    """The principal has used up a quota."""
 
 
 class CredentialsUnavailable(ServiceError):
-    """Whether the credentials are good cannot be told at the moment."""
+    """The credentials cannot be verified at the moment."""
 
 
 class AppendBrokeOff(ServiceError):
-    """A body that is appended in parts ended early, for a cause that decides status and code.
+    """A body that is appended in parts ended early; the cause decides status and code.
 
-    The facts say how far it got. Once something is written the same request must not be repeated.
+    The members say how far it got. Once something is written, the request must not be repeated.
     """
 
     def __init__(self, cause: Exception, *, has_written: bool, **facts: object) -> None:
@@ -157,7 +158,7 @@ class AppendBrokeOff(ServiceError):
 
 
 class RecordTooLarge(ServiceError):
-    """A record that alone is larger than an answer may be; a reader can go on behind it."""
+    """A single record is larger than an answer may be; a reader can skip it."""
 
     def __init__(self, offset: int, *, size_bytes: int, limit: tuple[str, int]) -> None:
         name, limit_bytes = limit
@@ -178,7 +179,7 @@ class Draining(ServiceError):
 
 
 class Kind(NamedTuple):
-    """What all problems of one kind share."""
+    """The members that all problems of one kind share."""
 
     status: int
     code: str
@@ -269,7 +270,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.LogOffline: Kind(503, "storage_offline", "The log could not be opened"),
     _E.StorageFull: Kind(507, "storage_full", "No space is left", retryable=True),
     _E.StoredDataCorrupt: Kind(500, "stored_data_corrupt", "Stored data is damaged"),
-    # Met at start and in the background, as a rule; a request that meets one is answered too.
+    # These usually occur at startup and in the background; a request can meet them too.
     _E.CorruptIndex: Kind(500, "stored_data_corrupt", "An index is damaged"),
     _E.IndexFull: Kind(500, "internal_error", "An index is full"),
     _E.CorruptSnapshot: Kind(500, "stored_data_corrupt", "A snapshot is damaged"),
@@ -289,7 +290,7 @@ assert not _MISSING, f"every engine error needs a status: {_MISSING}"
 
 
 def kind_of(error: Exception) -> Kind:
-    """Return the kind of the nearest class that has one; an unexpected error is internal."""
+    """Return the kind of the nearest class; an unexpected error is `internal_error`."""
     if isinstance(error, AppendBrokeOff):
         return kind_of(error.cause)
     for ancestor in type(error).__mro__:
@@ -300,10 +301,11 @@ def kind_of(error: Exception) -> Kind:
 
 
 def problem_members(error: Exception) -> dict[str, object]:
-    """Return what the document says about the error itself, without where and when."""
+    """Return the members about the error itself, without place and time."""
     if isinstance(error, AppendBrokeOff):
-        told = {**problem_members(error.cause), **error.facts()}
-        return told | {"retryable": False, "side_effects": "unknown"} if error.has_written else told
+        members = {**problem_members(error.cause), **error.facts()}
+        unknown = {"retryable": False, "side_effects": "unknown"}
+        return members | unknown if error.has_written else members
     kind = kind_of(error)
     detail = str(error) if kind is not INTERNAL else "an unexpected error was logged"
     facts: Mapping[str, object] = {}
@@ -337,9 +339,9 @@ def problem_members(error: Exception) -> dict[str, object]:
 
 
 def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -> Answer:
-    """Return the problem document of an error; one that nobody expected is logged with its stack.
+    """Return the problem document of an error; an unexpected one is logged with its stack.
 
-    `trace` is the request's traceparent, whose trace id the document and the log line carry.
+    `trace` is the request's traceparent; document and log line contain its trace id.
     """
     kind = kind_of(error)
     members = problem_members(error)
@@ -351,7 +353,9 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     if isinstance(error, ServiceError):
         headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
     document = msgspec.json.encode(members, enc_hook=_encode)
-    return Answer(kind.status, headers, document + b"\n")  # or a shell's prompt would follow it
+    return Answer(
+        kind.status, headers, document + b"\n"
+    )  # or a shell's prompt would follow on the same line
 
 
 def body_too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:
@@ -366,9 +370,10 @@ def body_too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:
 
 
 def malformed_json(body: Buffer, reason: object) -> MalformedRequest:
-    """Return what keeps a body from being JSON in UTF-8, and where.
+    """Return why a body is not JSON in UTF-8, and where.
 
-    `reason` is the parser's word for it; only for half a surrogate pair theirs lead astray.
+    `reason` is the parser's message; it is replaced only for a lone surrogate, where it is
+    misleading.
     """
     half = _HALF_A_PAIR.search(bytes(body).replace(rb"\\", b"  "))
     if half is not None:
@@ -378,7 +383,7 @@ def malformed_json(body: Buffer, reason: object) -> MalformedRequest:
 
 
 def trace_id_of(trace: bytes | None) -> str | None:
-    """Return the trace id of what `trace_of` returned; None without one."""
+    """Return the trace id of the result of `trace_of`; None without one."""
     return None if trace is None else trace.split(b"-")[1].decode()
 
 

@@ -1,4 +1,4 @@
-"""Heads of requests: what HTTP's readers could read differently, and a wish that is passed over."""
+"""Request heads: refuses what HTTP parsers read differently; ignores `Upgrade`."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _ONCE: Final = frozenset(
         b"x-api-key",
     }
 )
-"""Of two of these, one reader takes the first and another the last: neither is what was meant."""
+"""Parsers disagree on which duplicate of these wins."""
 
 _LISTS: Final = (b"accept", b"accept-encoding")
-"""Of these a client may send one line for each that it takes."""
+"""Lists: a client may send several lines of these."""
 
 _UPGRADING: Final = frozenset({b"upgrade", b"http2-settings"})
 
 
 FIELD_BYTES: Final = len(": \r\n")
-"""What is around a field's name and value."""
+"""Whitespace around a field's name and value."""
 
 TRACE: Final = b"traceparent"
-"""A header that is another one with each request."""
+"""A header that differs in each request."""
 
 _TRACEPARENT: Final = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
@@ -51,7 +51,7 @@ _TRACEPARENT: Final = re.compile(
 
 
 def trace_of(head: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the traceparent of a request; None for none, or for one that W3C does not define.
+    """Return a request's traceparent; None without one, or if W3C does not define it.
 
     It is echoed and logged, so it is checked first.
     """
@@ -60,10 +60,10 @@ def trace_of(head: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return why a head is not taken, if it is not; names are in lower case.
+    """Return why a head is refused, or None; names are in lower case.
 
-    The parser has refused already what breaks the grammar, and two lengths (RFC 9112, 6.3). Left
-    are versions nobody speaks here, and what a proxy in front could understand otherwise.
+    The parser has already refused grammar errors and two lengths (RFC 9112, 6.3). What remains are
+    unsupported versions, and heads that a proxy in front could read differently.
     """
     if version not in {"1.0", "1.1"}:
         return f"HTTP/{version} is not spoken here, HTTP/1.1 is"
@@ -81,14 +81,14 @@ def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None
 
 
 def size_of(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> int:
-    """Return how many bytes of a head a parser hands on, and what is around each field."""
+    """Return how many bytes of a head the parser passes on, separators included."""
     return len(url) + sum([len(name) + len(value) + FIELD_BYTES for name, value in headers])
 
 
 def with_joined_lists(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the headers with each list in one line (RFC 9110, 5.3).
 
-    Another list than the parser's: to that the trailers will come, which are no headers.
+    The result is a new list: the parser adds trailers, which are not headers, to its own.
     """
     joined = list(headers)
     for name in _LISTS:
@@ -100,9 +100,9 @@ def with_joined_lists(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[byte
 
 
 def without_upgrade(method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return the head of an HTTP/1.1 request as it would be without its wish for another protocol.
+    """Return the head of an HTTP/1.1 request without its request for another protocol.
 
-    Programs that would rather speak HTTP/2 (Java's HttpClient) put it on every first request.
+    Programs that prefer HTTP/2, such as Java's HttpClient, send it with every first request.
     """
     lines = [b"%b %b HTTP/1.1" % (method, url)]
     for name, value in headers:

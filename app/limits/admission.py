@@ -1,7 +1,7 @@
-"""How much may be at work at once, and whether the service takes requests at all.
+"""Admission: limits on concurrent work, and whether the service accepts requests.
 
-Everything that a request can make the process hold is counted here before it is held: requests,
-bytes of bodies, bytes of answers, waiting readers, tails. Belongs to the event loop.
+Everything that a request makes the process hold is counted here first: requests, bytes of bodies
+and answers, waiting readers, tails. Belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.errors import Overloaded, Recovering
 
 
 class Phase(enum.Enum):
-    """Where the service is in its life."""
+    """The phase of the service."""
 
     RECOVERING = "recovering"
     READY = "ready"
@@ -26,7 +26,7 @@ class Phase(enum.Enum):
 
 
 class Admission:
-    """Counts what is held, against the named limits of the settings and in shares of them."""
+    """Counts what requests hold against the limits of the settings, and in shares of them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -47,17 +47,17 @@ class Admission:
         return Pool(limit, getattr(self._settings, limit), self._settings.max_share_percent)
 
     def admit(self, holder: str) -> Ticket:
-        """Let in a request of the principal or address; raises Recovering, Draining, Overloaded."""
+        """Admit a request of the principal or address; raises Recovering, Draining, Overloaded."""
         if self.phase is not Phase.READY:
             if self.phase is Phase.DRAINING:
                 raise Draining("the service is stopping")
-            raise Recovering("the logs are being opened; /readyz tells the progress")
+            raise Recovering("the logs are being opened; /readyz shows the progress")
         self.requests_pool.take(holder, 1)
         return Ticket(self, holder)
 
     @property
     def requests(self) -> int:
-        """How many requests are at work."""
+        """The number of running requests."""
         return self.requests_pool.held
 
     @property
@@ -77,12 +77,12 @@ class Admission:
         return self.tails_pool.held
 
     def connect(self, host: str, descriptor: int) -> Callable[[], None]:
-        """Count a connection of a client; return what has to be called once it has ended.
+        """Count a connection of a client; return a function to call once it has ended.
 
         Raises Overloaded if there are too many. Connections leave half of the files that the
-        process may open to the logs, and the last `min_free_files` whatever else is open: a log
-        that cannot open its next segment takes no appends, and keys that cannot be read cannot be
-        revoked. A descriptor is the lowest number that is free, so it tells how many are not.
+        process may open to the logs, and the last `min_free_files` in any case: a log that cannot
+        open its next segment refuses appends, and a revoked key is not noticed. A new descriptor is
+        the lowest free number, so it shows how many are in use.
         """
         settings, pool = self._settings, self.connections_pool
         allowed = allowed_files()
@@ -100,7 +100,7 @@ class Admission:
 
 
 class Ticket:
-    """What one request holds; `close` gives all of it back."""
+    """What one request holds; `close` releases all of it."""
 
     __slots__ = (
         "_admission",
@@ -114,14 +114,14 @@ class Ticket:
 
     def __init__(self, admission: Admission, holder: str) -> None:
         self.holder = holder
-        """The principal, or the client's address, that all of it counts for."""
+        """The principal, or the client's address, that the request counts for."""
         self._admission = admission
         self._body_bytes = 0
         self._answer_bytes = 0
         self._tails = False
         self._waits = False
         self.is_refused = False
-        """Whether there was no room for something that the request needed."""
+        """Whether the request exceeded a limit."""
 
     def _take(self, pool: Pool, amount: int) -> None:
         try:
@@ -131,7 +131,7 @@ class Ticket:
             raise
 
     def hold_body(self, size_bytes: int) -> None:
-        """Count bytes of the body that are about to be held; raises Overloaded."""
+        """Count bytes of the body before they are held; raises Overloaded."""
         try:
             self._admission.body_bytes_pool.take(self.holder, size_bytes)
         except Overloaded:
@@ -140,7 +140,7 @@ class Ticket:
         self._body_bytes += size_bytes
 
     def settle_body(self, size_bytes: int) -> None:
-        """Count so many bytes of the body as held from now on; raises Overloaded for more."""
+        """Set the number of held bytes of the body; raises Overloaded for more."""
         more = size_bytes - self._body_bytes
         if more > 0:
             self._take(self._admission.body_bytes_pool, more)
@@ -149,9 +149,9 @@ class Ticket:
         self._body_bytes = size_bytes
 
     def hold_answer(self, size_bytes: int) -> None:
-        """Count bytes of the answer that are about to be held; raises Overloaded.
+        """Count bytes of the answer before they are held; raises Overloaded.
 
-        One answer alone is always let through: at least one batch is returned, however large.
+        A single answer is always admitted: at least one batch is returned, however large.
         """
         answers = self._admission.answer_bytes_pool
         if answers.held:
@@ -161,32 +161,32 @@ class Ticket:
         self._answer_bytes += size_bytes
 
     def settle_answer(self, size_bytes: int) -> None:
-        """Correct what `hold_answer` assumed to the answer's true size."""
+        """Replace the estimate of `hold_answer` with the answer's true size."""
         if size_bytes != self._answer_bytes:
             self._admission.answer_bytes_pool.add(self.holder, size_bytes - self._answer_bytes)
             self._answer_bytes = size_bytes
 
     def exchange_answer(self, size_bytes: int) -> None:
-        """Count an answer instead of what it was made of; raises Overloaded, as `hold_answer`."""
+        """Count an answer instead of its input; raises Overloaded, as `hold_answer`."""
         self.settle_answer(0)
         self.hold_answer(size_bytes)
 
     def park(self) -> None:
-        """Become a waiting reader instead of a request at work; raises Overloaded."""
+        """Count as a waiting reader instead of a running request; raises Overloaded."""
         if not self._waits:
             self._take(self._admission.waiting_readers_pool, 1)
             self._admission.requests_pool.add(self.holder, -1)
             self._waits = True
 
     def resume(self) -> None:
-        """Become a request at work again, even above the limit: its reader has waited enough."""
+        """Count as a running request again, even above the limit: the reader has waited already."""
         if self._waits:
             self._admission.waiting_readers_pool.add(self.holder, -1)
             self._admission.requests_pool.add(self.holder, 1)
             self._waits = False
 
     def tail(self) -> None:
-        """Become a tail for good instead of a request at work; raises Overloaded."""
+        """Count as a tail from now on; raises Overloaded."""
         self._take(self._admission.tails_pool, 1)
         self._admission.requests_pool.add(self.holder, -1)
         self._tails = True

@@ -1,4 +1,4 @@
-"""How long a request body is waited for: it must keep moving, and be complete in time."""
+"""The deadline of a request body: it must keep moving, and be complete in time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from app.settings import Settings
 
 
 class Pace:
-    """Until when a body is waited for: it must not stall, and has to be whole in time."""
+    """The deadline of a body: it must not stall, and must be complete in time."""
 
     __slots__ = ("_end", "_fresh_bytes", "_settings", "deadline")
 
@@ -15,11 +15,11 @@ class Pace:
         self._end = now + settings.body_timeout_ms / 1000
         self._fresh_bytes = 0
         self.deadline = now
-        """On the loop's clock."""
+        """By the loop's clock."""
         self._extend(now)
 
     def came(self, size_bytes: int, now: float) -> None:
-        """Put the deadline off once enough has come since that was done last."""
+        """Extend the deadline once enough bytes have arrived since the last extension."""
         self._fresh_bytes += size_bytes
         settings = self._settings
         due = settings.min_body_bytes_per_second * settings.body_stall_timeout_ms
@@ -32,7 +32,7 @@ class Pace:
 
     @property
     def complaint(self) -> str:
-        """What is said when the deadline has passed."""
+        """The error message after the deadline."""
         settings = self._settings
         if self.deadline == self._end:
             return f"the body did not arrive within {settings.body_timeout_ms} ms"

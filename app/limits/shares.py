@@ -1,4 +1,4 @@
-"""One bounded resource and who holds how much of it: nobody can take all of it from the others."""
+"""One limited resource and its holders: no holder can take all of it from the others."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from engine.errors import Overloaded
 
 _HOST_BITS: Final = 64
-"""Of an IPv6 address: a single host usually has all addresses of its /64 network."""
+"""IPv6: a single host usually has all addresses of its /64 network."""
 
 
 class Pool:
-    """What is held of one resource, in total and by each holder. Belongs to the event loop.
+    """Use of one resource, in total and by holder. Belongs to the event loop.
 
-    A holder is a principal, or the address of a client without credentials. While nobody else
-    holds anything it may have `share_percent` of the limit. The more the others hold the less it
-    may have: never more than `share_percent / (100 - share_percent)` times what is still free. So
-    something is always left for the next holder, and the first request of a holder needs no share.
+    A holder is a principal, or the address of a client without credentials. A holder alone may have
+    `share_percent` of the limit. The more the others hold, the less it may have: never more than
+    `share_percent / (100 - share_percent)` times what is still free. So something is always left
+    for the next holder, and the first request of a holder needs no share.
     """
 
     __slots__ = ("_held_by", "_name", "_share_name", "_share_percent", "held", "limit")
@@ -34,7 +34,7 @@ class Pool:
         self._held_by: dict[str, int] = {}
 
     def take(self, holder: str, amount: int) -> None:
-        """Count what the holder is about to hold; raises Overloaded if that is too much."""
+        """Count an amount before it is held; raises Overloaded if it is too much."""
         if not amount:
             return
         own = self._held_by.get(holder, 0)
@@ -45,7 +45,7 @@ class Pool:
                 limit=self._name,
                 limit_value=self.limit,
             )
-        if own:  # most requests are the only one of their holder
+        if own:  # most requests are their holder's only one
             percent = self._share_percent
             if (own + amount) * (100 - percent) > percent * (self.limit - total):
                 raise Overloaded(
@@ -58,7 +58,7 @@ class Pool:
         self.held = total
 
     def add(self, holder: str, amount: int) -> None:
-        """Count what the holder has whatever the limit says; a negative amount is given back."""
+        """Count an amount regardless of the limit; a negative amount is released."""
         if not amount:
             return
         self.held += amount
@@ -72,7 +72,7 @@ class Pool:
 
 @lru_cache(maxsize=4_096)
 def network_of(host: str) -> str:
-    """Return what stands for a client's address: of an IPv6 address, its network."""
+    """Return the holder for a client's address: for IPv6, its network."""
     if ":" not in host:
         return host
     address = IPv6Address(host.partition("%")[0])

@@ -1,7 +1,7 @@
-"""Open files and memory maps: what the system allows, and how many partitions that is enough for.
+"""Open files and memory maps: the system's limits, and how many partitions they allow.
 
-A log has files open and maps two indexes of the segment it appends to. It refuses an append that
-cannot open a file or map an index.
+A log has files open and maps two indexes of its active segment. It refuses an append that cannot
+open a file or map an index.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from engine.errors import PolicyViolation
 from engine.fs.port import MAX_SMALL_FILE_BYTES
 
 FILES_OF_PARTITION: Final = 6
-"""Open files of a new partition, the first segment's, and one to spare."""
+"""Open files of a new partition: those of the first segment, and one spare."""
 
 SPARE_FILES: Final = 256
-"""Left to rolls, checkpoints and connections when partitions are made."""
+"""Reserved for rolls, checkpoints and connections when partitions are created."""
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
-"""A directory whose length is how many there are."""
+"""A directory with one entry per open file."""
 
 MAPS_OF_PARTITION: Final = 3
-"""Those of the active segment, and one for the readers of older ones."""
+"""Maps of the active segment, and one for readers of older segments."""
 
 SPARE_MAPS: Final = 4_096
-"""Left to the interpreter, its threads and its memory."""
+"""Reserved for the interpreter, its threads and its memory."""
 
 MAP_LIMIT: Final = "vm.max_map_count"
 
 _ALLOWED_MAPS: Final = Path("/proc/sys/vm/max_map_count")
 _UNLIMITED: Final = 1 << 53
-"""JSON has no larger integers that every reader understands."""
+"""The largest integer that every JSON parser represents exactly."""
 
 
 def system_limits() -> dict[str, int]:
-    """Return the limits that are not settings, without those that the system does not set."""
+    """Return the limits that are not settings, without those that the system does not have."""
     limits = {
         "open_files": allowed_files(),
         "memory_maps": allowed_maps(),
@@ -59,10 +59,10 @@ def spare_files(existing: int) -> int:
 
 def _open_files() -> int:
     """Return how many files the process has open; a list of thousands takes milliseconds."""
-    with contextlib.suppress(FileNotFoundError):  # no Linux
-        told = _OPEN_FILES.stat().st_size
-        if told:  # since Linux 6.2
-            return told
+    with contextlib.suppress(FileNotFoundError):  # not Linux
+        count = _OPEN_FILES.stat().st_size
+        if count:  # since Linux 6.2
+            return count
     with os.scandir("/dev/fd") as found:
         return sum(1 for _ in found)
 
@@ -70,7 +70,7 @@ def _open_files() -> int:
 def allowed_files() -> int:
     """Return how many files the process may have open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return files % sys.maxsize  # no limit at all is -1
+    return files % sys.maxsize  # -1: unlimited
 
 
 def allowed_maps() -> int:
@@ -86,10 +86,10 @@ def spare_maps(partitions: int) -> int:
 
 
 def ensure_partitions(more: int, existing: int) -> None:
-    """Raise PolicyViolation unless `more` partitions leave files and maps for everything else.
+    """Raise PolicyViolation unless files and maps remain after `more` partitions.
 
-    Without them a log has no next segment, and takes no more appends. Not for the event loop: it
-    may list the open files.
+    Without them a log cannot create its next segment, and refuses appends. Not for the event loop:
+    it may list the open files.
     """
     for needed, spare, limit, remedy in (
         (

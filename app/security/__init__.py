@@ -1,1 +1,1 @@
-"""Who asks, what they may do, and how much of it: API keys, JWTs, certificates, scopes, quotas."""
+"""Authentication and authorization: API keys, JWTs, certificates, scopes, quotas, audit."""

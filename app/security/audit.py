@@ -1,8 +1,8 @@
-"""One line for each request that security is about: who, what, on what, from where, the outcome.
+"""The audit log: who did what, from where, with which outcome.
 
-These are administrative requests, changes of group offsets, and every request that was refused for
-its credentials, its scopes or the page it came from. The logger is `tidelog.audit`, so that a
-handler of its own can take the lines.
+It has one line for each administrative request, each change of group offsets, and each request that
+was refused for its credentials, scopes or origin. The logger is `tidelog.audit`, so that a handler
+can select its lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REFUSED: Final = frozenset({401, 403, 421})
 
 
 def audit(scope: Mapping[str, Any], operation: str, status: int) -> None:
-    """Log a request that was answered, if security is about it."""
+    """Log an answered request, if it belongs in the audit log."""
     if operation not in _AUDITED and status not in _REFUSED:
         return
     caller = scope.get(CALLER_KEY)
@@ -48,4 +48,4 @@ def audit(scope: Mapping[str, Any], operation: str, status: int) -> None:
 
 
 CALLER_KEY = "tidelog.caller"
-"""Where a request's scope has its principal, once it is known."""
+"""The scope key of a request's principal, once it is known."""

@@ -1,8 +1,7 @@
-"""The one question that every lane asks before it does anything: who is it, and are they allowed.
+"""Who is the caller, and may they do this? Asked before anything else happens.
 
-Synchronous, so that the lane below ASGI can ask it too; what has to be fetched or read for the
-answer is fetched and read in the background. Where neither credentials nor quotas are configured
-the answer costs one look at an attribute.
+The answer is synchronous, so that `app.wire` can ask too; files and key sets are read in the
+background. Without credentials and quotas the check costs one attribute access.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
     from app.security.tokens import Tokens
 
 PEER_KEY: Final = "tidelog.client_certificate"
-"""Where a request's scope has the subject of the client's certificate, as RFC 4514 writes it."""
+"""The scope key of the client certificate's subject, as RFC 4514 writes it."""
 
 MAX_LET_IN: Final = 10_000
-"""Credentials remembered with an operation and a topic; beyond it all are looked at anew."""
+"""Cached decisions by credentials, operation and topic; beyond it the cache is cleared."""
 
 
 class Security:
-    """Knows who may do what; raises InvalidConfig if the settings contradict each other.
+    """Decides who may do what; raises InvalidConfig for contradictory settings.
 
     Belongs to the event loop; only files are read elsewhere.
     """
@@ -74,25 +73,25 @@ class Security:
         self._let_in: dict[tuple[object, ...], Principal] = {}
         self._keys_known = 0
         self._keys_read_ms = 0
-        """When the API keys were last looked at with success, on the monotonic clock."""
+        """When the API keys were last read successfully, by the monotonic clock."""
         self._is_known = False
         self._is_open = False
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     @property
     def asks(self) -> bool:
-        """Whether credentials are asked for."""
+        """Whether credentials are required."""
         return bool(self._ring.is_used or self._tokens is not None or self._certificates)
 
     @property
     def is_open_to_all(self) -> bool:
-        """Whether it is known that no credentials are asked for."""
+        """Whether it is certain that no credentials are required."""
         return self._is_known and not self.asks
 
     async def open(self) -> None:
-        """Read the keys and go on looking for changes; CorruptCheckpoint if they are damaged.
+        """Read the keys and start to check for changes; CorruptCheckpoint if they are damaged.
 
-        Until then nobody is let in. An issuer that is elsewhere is not waited for.
+        Until then every request is refused. A remote issuer is not waited for.
         """
         reading = await asyncio.to_thread(self._ring.read)
         self._keys_read_ms = self._clock.monotonic_ms()
@@ -108,7 +107,7 @@ class Security:
         self._decide()
 
     async def close(self) -> None:
-        """End what goes on in the background."""
+        """Stop the background tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -116,16 +115,16 @@ class Security:
     def authorize(
         self, operation: str, topic: str, headers: Headers, peer: str | None = None
     ) -> Principal:
-        """Return who asks for an operation on a topic; for hot requests, so it remembers.
+        """Return the caller of an operation on a topic; caches the decision for hot requests.
 
         Raises what `identify` and `admit` raise.
         """
         if self._is_open:
             return self._anybody
-        if self._keys_known != self._key_changes:  # what a withdrawn key signed counts no more
+        if self._keys_known != self._key_changes:  # a withdrawn key invalidates its tokens
             self._forget()
-        # Who has been let in to do the same before is found by what they show. An attacker learns
-        # nothing from the time that takes: bytes are compared only if their keyed hashes agree.
+        # Earlier decisions are found by the credentials. Timing reveals nothing to an attacker:
+        # bytes are compared only if their keyed hashes are equal.
         credentials = [header for header in headers if header[0] in CREDENTIAL_HEADERS]
         shown = (operation, topic, peer, *credentials)
         principal = self._let_in.get(shown)
@@ -142,10 +141,10 @@ class Security:
     def identify(
         self, operation: str | None, headers: Headers, peer: str | None = None
     ) -> Principal:
-        """Return who asks; `peer` is the subject of the client's certificate.
+        """Return the caller; `peer` is the subject of the client's certificate.
 
-        Raises Unauthenticated, MalformedRequest for headers that contradict each other, and
-        CredentialsUnavailable or Recovering while it cannot be told.
+        Raises Unauthenticated, MalformedRequest for contradictory headers, and
+        CredentialsUnavailable or Recovering while the credentials cannot be verified.
         """
         if self._is_open or self._needs_nobody(_rule_of(operation)):
             return self._anybody
@@ -154,7 +153,7 @@ class Security:
         return self._known(headers, peer) if self.asks else self._anybody
 
     def admit(self, principal: Principal, operation: str | None, topic: str | None) -> None:
-        """Let the principal in, and count one request of its quota.
+        """Admit the principal, and count one request of its quota.
 
         Raises Forbidden if the operation is not allowed, QuotaExceeded if a quota is used up.
         """
@@ -179,7 +178,7 @@ class Security:
                 )
             principal = self._certificates.get(peer)
             if principal is None:
-                raise refused("the client certificate is of nobody known here")
+                raise refused("the subject of the client certificate is not in client_certificates")
             return principal
         principal = self._presented(presented)
         if not principal.is_valid(self._clock.now_ms()):
@@ -196,16 +195,16 @@ class Security:
         if not presented.is_bearer:
             raise refused("the password of Basic, or X-API-Key, is not an API key")
         if self._tokens is None:
-            raise refused("this is no API key, and tokens are not taken here")
+            raise refused("this is not an API key, and tokens are not configured")
         try:
             return self._tokens.identify(token, self._clock.now_ms())
         except InvalidToken as error:
             raise refused(f"the token is not valid: {error}") from error
 
     async def refresh_keys(self) -> None:
-        """Look whether the API keys have changed, and put what was found in force.
+        """Check whether the API keys have changed, and use the result.
 
-        A damaged file lets nobody in; one that cannot be opened does not either, after
+        A damaged file invalidates all keys at once; a file that cannot be opened, after
         `api_keys_read_timeout_ms`.
         """
         now_ms = self._clock.monotonic_ms()
@@ -225,7 +224,7 @@ class Security:
             self._renew()
 
     def _renew(self) -> None:
-        """Judge everybody anew."""
+        """Forget all cached decisions."""
         self._forget()
         self._decide()
 
@@ -249,25 +248,25 @@ class Security:
 
 
 def has_credentials(settings: Settings, fs: FileSystem) -> bool:
-    """Whether a service with these settings will ask for credentials from the start."""
+    """Whether a service with these settings requires credentials from the start."""
     is_keyed = fs.exists(api_keys_path(settings.data_directory))
     return bool(is_keyed or settings.jwks or settings.client_certificates)
 
 
 def refuse_credentials_in(query: bytes) -> None:
-    """Raise MalformedRequest if credentials are in the URL, where every log would have them."""
+    """Raise MalformedRequest for credentials in the URL, which would be in every log."""
     if b"access_token=" in query.lower() or b"api_key=" in query.lower():
-        raise malformed("credentials belong into the Authorization header, never into the URL")
+        raise malformed("send credentials in the Authorization header, never in the URL")
 
 
 def peer_of(scope: Mapping[str, Any]) -> str | None:
-    """Return the subject of the client's certificate, if it has shown one."""
+    """Return the subject of the client's certificate, if there is one."""
     name: str | None = scope.get(PEER_KEY)
     return name
 
 
 def _rule_of(operation: str | None) -> Rule:
-    """Return the rule of an operation; nobody could call one that had none."""
+    """Return the rule of an operation; every operation has one."""
     rule = RULES.get(operation or "")
     assert rule is not None, "every operation has its rule, a test says"
     return rule
@@ -288,7 +287,7 @@ def _ensure_allowed(principal: Principal, rule: Rule, topic: str | None) -> None
 
 def _certificates(settings: Settings, meters: Meters) -> dict[str, Principal]:
     if settings.client_certificates and settings.tls_client_ca is None:
-        raise InvalidConfig("client_certificates needs tls_client_ca: who vouches for them")
+        raise InvalidConfig("client_certificates needs tls_client_ca, which signs them")
     principals = {}
     for subject, scopes in settings.client_certificates.items():
         wrong = [scope for scope in scopes if not is_scope(scope)]

@@ -1,8 +1,8 @@
-"""The public keys of whoever signs bearer tokens (RFC 7517), from a file or an https address.
+"""The issuer's public keys (RFC 7517), from a file or an https address.
 
-They are fetched in the background, never while a request waits, and kept for a limited time when
-fetches fail. A token with a key that is not known asks for a fetch; how often that may happen is
-limited, so that made-up key ids cost the issuer nothing.
+They are fetched in the background, never during a request, and stay valid for a limited time while
+fetches fail. A token with an unknown key triggers a fetch; the rate is limited, so that invented
+key ids cost the issuer nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.fs.port import FileSystem
 _LOG = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 1024 * 1024
-"""A longer key set is refused."""
+"""A larger key set is refused."""
 
 _FAMILIES: Final[Mapping[str, str]] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
@@ -39,11 +39,11 @@ Jwk: TypeAlias = Mapping[str, Any]
 
 
 class IssuerKeys:
-    """The keys known at the moment. Belongs to the event loop."""
+    """The current keys. Belongs to the event loop."""
 
     def __init__(self, source: Source, settings: Settings, clock: Clock) -> None:
         self.changes = 0
-        """How often the keys have been others than before."""
+        """How often the keys have changed."""
         self._source = source
         self._settings = settings
         self._clock = clock
@@ -51,14 +51,14 @@ class IssuerKeys:
         self._prepared: dict[tuple[str | None, str], jwt.PyJWK] = {}
         self._fetched_ms: int | None = None
         self._known_ms = 0
-        """When a fetch succeeded last."""
+        """When a fetch last succeeded."""
         self._is_current = False
         self._wanted = asyncio.Event()
 
     def find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
-        """Return the key that a token names, None if the issuer has no such key.
+        """Return the key that a token names; None if the issuer has no such key.
 
-        Raises CredentialsUnavailable while that is not known; a fetch is under way then.
+        Raises CredentialsUnavailable while that is not known; a fetch is then in progress.
         """
         found = self._prepared.get((key_id, algorithm)) or self._prepare(key_id, algorithm)
         if found is not None:
@@ -70,12 +70,12 @@ class IssuerKeys:
         raise CredentialsUnavailable("the keys of the issuer are being fetched")
 
     def has_still(self, key_id: str | None, algorithm: str, key: jwt.PyJWK) -> bool:
-        """Whether the issuer has the same key under this id as when it was found."""
+        """Whether the issuer still has the same key under this id."""
         found = self._prepared.get((key_id, algorithm)) or self._prepare(key_id, algorithm)
         return found is key or (found is not None and bool(found.key == key.key))
 
     async def refresh(self) -> None:
-        """Fetch the keys; if that fails those known so far are valid for a limited time."""
+        """Fetch the keys; if that fails, the current ones stay valid for a limited time."""
         self._fetched_ms = self._clock.monotonic_ms()
         self._wanted.clear()
         self._is_current = False
@@ -98,7 +98,7 @@ class IssuerKeys:
             _LOG.info("the issuer has %d keys", len(keys))
 
     async def keep_fresh(self) -> None:
-        """Fetch the keys again and again, sooner if a token asks for it; ends when cancelled."""
+        """Fetch the keys periodically, sooner if a token needs it; runs until cancelled."""
         while True:
             await self.refresh()
             settings = self._settings
@@ -130,12 +130,12 @@ class IssuerKeys:
 
 
 def source_of(settings: Settings, fs: FileSystem) -> Source:
-    """Return where the settings say that the keys are; InvalidConfig if they say it wrongly."""
+    """Return the address or file in the settings; InvalidConfig if it is wrong."""
     if not settings.jwt_issuer or not settings.jwt_audience:
-        raise InvalidConfig("jwks needs jwt_issuer and jwt_audience beside it")
+        raise InvalidConfig("jwks needs jwt_issuer and jwt_audience")
     address = urlsplit(settings.jwks)
     if "@" in address.netloc:
-        raise InvalidConfig("jwks takes no credentials in its address: logs name it")
+        raise InvalidConfig("jwks accepts no credentials in the address: logs contain it")
     is_local = _is_local(address.hostname)
     if address.scheme == "https" or (address.scheme == "http" and is_local):
         fetch = partial(
@@ -149,7 +149,7 @@ def source_of(settings: Settings, fs: FileSystem) -> Source:
 
 
 def _fetched(url: str, limit_ms: int, *, uses_proxies: bool) -> bytes:
-    """Return what is at the address; TimeoutError if it has not come whole in time."""
+    """Return the content of the address; TimeoutError if it is not complete in time."""
     deadline = monotonic() + limit_ms / 1000
     content = bytearray()
     with (
@@ -171,17 +171,17 @@ def _is_local(host: str | None) -> bool:
 
 
 def _parsed(content: bytes) -> tuple[Jwk, ...]:
-    """Return the keys that can be meant; ValueError if it is no key set, or an empty one."""
+    """Return the usable keys; ValueError if this is not a key set, or an empty one."""
     found = msgspec.json.decode(content, type=dict[str, Any]).get("keys")
     listed = found if isinstance(found, list) else []
     keys = tuple(jwk for jwk in listed if isinstance(jwk, dict) and jwk.get("kty") != "oct")
     if not keys:
-        raise ValueError("it is no JWK set with public keys")
+        raise ValueError("it is not a JWK set with public keys")
     return keys
 
 
 def _fits(jwk: Jwk, key_id: str | None, algorithm: str) -> bool:
-    """Whether the key can have made the signature: of this id, kind and purpose."""
+    """Whether the key can have made the signature: by id, type and use."""
     return (
         (key_id is None or jwk.get("kid") == key_id)
         and jwk.get("kty") == _FAMILIES[algorithm[:2]]

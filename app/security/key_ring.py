@@ -1,4 +1,4 @@
-"""The API keys in force: read from the data directory, and again when the file is another one."""
+"""The current API keys: read from the data directory, and again when the file changes."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from engine.fs.port import FileSystem
 
 _LOG = logging.getLogger(__name__)
 _UNREADABLE: Final = "unreadable"
-"""A version that no file has: the next one that can be read is read."""
+"""A version that no file has, so that the next readable file is read."""
 
 _AUDIT = logging.getLogger("tidelog.audit")
 
 
 class Reading(NamedTuple):
-    """What was found: which file, and what it says; no keys if there is no file."""
+    """The version and the content of the file; no keys if there is no file."""
 
     version: str | None
     keys: Keys
 
 
 class KeyRing:
-    """Knows keys by their id. `read` may run on any thread, the rest belongs to the event loop.
+    """Looks up keys by id. `read` may run on any thread, the rest belongs to the event loop.
 
-    A key that was made, changed or revoked counts from the next reading on. Once there was a file
-    there are credentials: if it goes away nobody is let in, rather than everybody. The same holds
-    while it is damaged, and when it could not be opened for long: a key may be revoked in it.
+    A created, changed or revoked key takes effect with the next read. Once there was a file,
+    credentials are required: if the file is removed, damaged, or cannot be opened for long, every
+    key is refused, because one may have been revoked in it.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, meters: Meters) -> None:
         self.is_used = False
         """Whether there has been a file of keys."""
         self._is_closed = False
-        """Whether no key is valid because the file cannot be read."""
+        """Whether every key is refused because the file cannot be read."""
         self._fs = fs
         self._directory = directory
         self._meters = meters
@@ -50,7 +50,7 @@ class KeyRing:
         self._complaint = ""
 
     def read(self) -> Reading | None:
-        """Return what the file says, None if it is the one that was read before.
+        """Return the file's content; None if it was read before.
 
         Raises CorruptCheckpoint or OSError if it cannot be read.
         """
@@ -64,7 +64,7 @@ class KeyRing:
         return Reading(version, read_keys(self._fs, self._directory) or {})
 
     def take(self, reading: Reading, *, at_start: bool = False) -> None:
-        """Put what was read in force; what is unchanged stays the same principal."""
+        """Use what was read; the principals of unchanged keys stay the same objects."""
         self._complaint = ""
         self._is_closed = False
         self._version = reading.version
@@ -86,7 +86,7 @@ class KeyRing:
             _LOG.error("the API keys cannot be read: %s", error)
 
     def close(self) -> None:
-        """Let no key in until the file can be read again."""
+        """Refuse every key until the file can be read again."""
         if self._is_closed:
             return
         self._is_closed = self.is_used = True
@@ -101,7 +101,7 @@ class KeyRing:
             principal.is_revoked = True
 
     def identify(self, token: bytes) -> Principal | None:
-        """Return whose key it is; None for one that is unknown, wrong or revoked.
+        """Return the principal of a key; None for an unknown, wrong or revoked one.
 
         Raises CredentialsUnavailable while the file cannot be read.
         """

@@ -1,8 +1,8 @@
-"""API keys: `tlk_<id>_<secret>`, of which the data directory keeps the hash of the secret.
+"""API keys: `tlk_<id>_<secret>`. The data directory stores only the hash of the secret.
 
-A secret is 256 random bits, so one round of SHA-256 is enough: there is no dictionary to try and no
-guess that a slow hash would make dearer, and a request's key is checked in a microsecond. Whoever
-reads the file learns names and scopes and cannot make a request.
+A secret is 256 random bits. There is no dictionary to try, so a slow hash would protect nothing;
+one round of SHA-256 checks a request's key in a microsecond. A reader of the file learns names and
+scopes and cannot make a request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine.fs.port import FileSystem
 
 VERSION: Final = 1
 PREFIX: Final = b"tlk_"
-"""What every key begins with, so that scanners for leaked secrets can know one."""
+"""The prefix of every key, so that scanners for leaked secrets can recognise it."""
 
 MAX_KEYS: Final = 10_000
 _ID_BYTES: Final = 6
@@ -37,28 +37,28 @@ _NO_HASH: Final = bytes(hashlib.sha256().digest_size)
 
 
 class ApiKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One key as it is stored, under its id."""
+    """A stored key, by its id."""
 
     name: str
     sha256: str
-    """Of the secret, in hexadecimal digits."""
+    """SHA-256 of the secret, in hexadecimal digits."""
     scopes: tuple[str, ...]
     created_ms: int
     expires_ms: int | None = None
     quota: dict[str, int] = {}
-    """Rates in place of the settings': `requests`, `bytes_in`, `bytes_out`; 0 is no limit."""
+    """Rates that override the settings: `requests`, `bytes_in`, `bytes_out`; 0: unlimited."""
 
 
 Keys = Mapping[str, ApiKey]
 
 
 def api_keys_path(directory: Path) -> Path:
-    """The file of a data directory's keys; once it is there, nobody comes in without one."""
+    """The file of a data directory's keys; once it exists, every request needs credentials."""
     return directory / API_KEYS_FILE
 
 
 def read_keys(fs: FileSystem, directory: Path) -> dict[str, ApiKey] | None:
-    """Return the keys by id, None if there is no file. CorruptCheckpoint if it is damaged."""
+    """Return the keys by id; None without a file. CorruptCheckpoint if it is damaged."""
     path = api_keys_path(directory)
     found = read_json(fs, path, VERSION, ("keys",))
     if found is None:
@@ -74,10 +74,10 @@ def read_keys(fs: FileSystem, directory: Path) -> dict[str, ApiKey] | None:
 
 @contextmanager
 def changing_keys(fs: FileSystem, directory: Path) -> Iterator[dict[str, ApiKey]]:
-    """Yield the keys to be changed, and replace the file durably when the block ends well.
+    """Yield the keys to change; replace the file durably when the block succeeds.
 
-    The service that runs on the directory is in nobody's way: it only reads. DirectoryLocked if
-    another process is changing the keys at the moment.
+    A running service is not affected: it only reads. DirectoryLocked if another process is changing
+    the keys.
     """
     if not fs.exists(directory):
         fs.make_directory(directory, parents=True)
@@ -106,9 +106,10 @@ def add_key(
     expires_ms: int | None = None,
     quota: Mapping[str, int] | None = None,
 ) -> tuple[str, str]:
-    """Add a key; return its id, and the key itself, which is nowhere else and never seen again.
+    """Add a key; return its id and the key itself, which is not stored.
 
-    InvalidRequestValue if the name is taken or no name, a scope is none, or there are too many.
+    InvalidRequestValue if the name is taken or invalid, a scope is invalid, or there are too many
+    keys.
     """
     if _NAME.fullmatch(name) is None:
         raise InvalidRequestValue(
@@ -117,7 +118,7 @@ def add_key(
     if any(key.name == name for key in keys.values()):
         raise InvalidRequestValue(f"there is a key named {name!r}; revoke it first", name=name)
     if len(keys) >= MAX_KEYS:
-        raise InvalidRequestValue(f"there are {MAX_KEYS} keys, and no more are taken")
+        raise InvalidRequestValue(f"there are {MAX_KEYS} keys, the maximum")
     wrong = [scope for scope in scopes if not is_scope(scope)]
     if wrong or not scopes:
         raise InvalidRequestValue(
@@ -132,7 +133,7 @@ def add_key(
 
 
 def revoke_key(keys: dict[str, ApiKey], name_or_id: str) -> tuple[str, ApiKey]:
-    """Take a key out, by its id or its name; InvalidRequestValue if there is none."""
+    """Remove a key by its id or name; InvalidRequestValue if there is none."""
     for key_id, key in keys.items():
         if name_or_id in {key_id, key.name}:
             return key_id, keys.pop(key_id)
@@ -140,12 +141,12 @@ def revoke_key(keys: dict[str, ApiKey], name_or_id: str) -> tuple[str, ApiKey]:
 
 
 def id_and_secret(token: bytes) -> tuple[str, bytes]:
-    """Return the two halves of a key, whatever they are; the token begins with `PREFIX`."""
+    """Return the two halves of a key, unchecked; the token begins with `PREFIX`."""
     key_id, _, secret = token.removeprefix(PREFIX).partition(b"_")
     return key_id.decode("latin-1"), secret
 
 
 def is_secret_of(secret: bytes, key: ApiKey | None) -> bool:
-    """Whether the secret is the key's; takes as long for a wrong one, and for no key at all."""
+    """Whether the secret is the key's; takes the same time for a wrong one and for no key."""
     expected = _NO_HASH if key is None else bytes.fromhex(key.sha256)
     return hmac.compare_digest(hashlib.sha256(secret).digest(), expected)

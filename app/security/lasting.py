@@ -1,4 +1,4 @@
-"""What goes on for long: ended soon after the credentials it was begun with."""
+"""Long requests: ended soon after the credentials that they began with."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from engine.clock import Clock
 
 
 class _Going(NamedTuple):
-    """One answer or body that goes on."""
+    """One long answer or body."""
 
     caller: Principal
     end: Callable[[], None]
 
 
 class Lasting:
-    """Tails, waiting readers, streams and downloads, each with its caller. Of the event loop.
+    """Tails, waiting readers, streams and downloads with their callers. Belongs to the event loop.
 
-    Each of them checks its caller before every part. That covers the parts; those that wait for a
-    commit, or for their client, are woken or cut off here.
+    Each of them checks its caller before every part. Those that wait for a commit, or for their
+    client, are woken or cut off here.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,16 +29,16 @@ class Lasting:
         self._going: dict[Hashable, _Going] = {}
 
     def add(self, key: Hashable, caller: Principal, end: Callable[[], None]) -> None:
-        """Have `end` called when the caller's credentials have ended, until it is removed."""
+        """Call `end` when the caller's credentials end, until it is removed."""
         self._going[key] = _Going(caller, end)
 
     def remove(self, key: Hashable) -> None:
-        """Forget what was added under this key."""
+        """Remove the entry with this key."""
         del self._going[key]
 
     @contextmanager
     def during(self, caller: Principal, end: Callable[[], None]) -> Iterator[None]:
-        """Have `end` called if the caller's credentials end within the block."""
+        """Call `end` if the caller's credentials end within the block."""
         key = object()
         self.add(key, caller, end)
         try:
@@ -47,7 +47,7 @@ class Lasting:
             self.remove(key)
 
     def end_invalid(self) -> None:
-        """End what goes on without valid credentials."""
+        """End long requests without valid credentials."""
         now_ms = self._clock.now_ms()
         for going in tuple(self._going.values()):  # some of them remove themselves at once
             if not going.caller.is_valid(now_ms):

@@ -13,22 +13,22 @@ Headers = Sequence[tuple[bytes, bytes]]
 CREDENTIAL_HEADERS: Final = frozenset({b"authorization", b"x-api-key"})
 
 CHALLENGE: Final = 'Bearer realm="tidelog"'
-"""Basic is accepted and never asked for: a browser that is asked for it prompts the user, and then
-sends the password with every request to this origin."""
+"""Basic is accepted, but no answer asks for it: a browser would prompt the user, and then send the
+password with every request to this origin."""
 
 
 class Presented(NamedTuple):
-    """What a request shows: an API key or, if sent as Bearer, possibly a token."""
+    """A request's credentials: an API key or, if sent as Bearer, possibly a token."""
 
     token: bytes
     is_bearer: bool
 
 
 def presented_in(headers: Headers, max_bytes: int) -> Presented | None:
-    """Return the credentials of a request, None if it has none.
+    """Return the credentials of a request; None if it has none.
 
-    Raises MalformedRequest for more than one, for one that is too long and for one that cannot be
-    read, Unauthenticated for a scheme other than Bearer and Basic.
+    Raises MalformedRequest for several, for one that is too long and for one that cannot be parsed,
+    Unauthenticated for a scheme other than Bearer and Basic.
     """
     given = [header for header in headers if header[0] in CREDENTIAL_HEADERS]
     if not given:
@@ -44,7 +44,7 @@ def presented_in(headers: Headers, max_bytes: int) -> Presented | None:
     scheme, _, token = value.partition(b" ")
     token = token.strip()
     if scheme.lower() not in {b"bearer", b"basic"}:
-        raise refused("only Bearer and Basic are known here")
+        raise refused("only Bearer and Basic are supported")
     if not token or b" " in token:
         raise malformed("Authorization is not a scheme and one token")
     if scheme.lower() == b"bearer":
@@ -53,7 +53,7 @@ def presented_in(headers: Headers, max_bytes: int) -> Presented | None:
 
 
 def _password(token: bytes) -> bytes:
-    """Return the password of Basic (RFC 7617); the user name is ignored: the key names itself."""
+    """Return Basic's password (RFC 7617); the user name is ignored: the key contains its id."""
     try:
         decoded = binascii.a2b_base64(token, strict_mode=True)
     except binascii.Error:
@@ -65,14 +65,14 @@ def _password(token: bytes) -> bytes:
 
 
 def refused(detail: str) -> Unauthenticated:
-    """Return the refusal of credentials that were given (RFC 6750, 3.1)."""
+    """Return the error for invalid credentials (RFC 6750, 3.1)."""
     return Unauthenticated(
         detail, headers={"www-authenticate": f'{CHALLENGE}, error="invalid_token"'}
     )
 
 
 def malformed(detail: str, header: bytes = b"authorization") -> MalformedRequest:
-    """Return the refusal of credentials that cannot be read (RFC 6750, 3.1)."""
+    """Return the error for credentials that cannot be parsed (RFC 6750, 3.1)."""
     return MalformedRequest(
         detail,
         headers={"www-authenticate": f'{CHALLENGE}, error="invalid_request"'},

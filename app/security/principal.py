@@ -1,4 +1,4 @@
-"""Who asks: a name for logs and quotas, and what it may do."""
+"""The caller: a name for logs and quotas, and its scopes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _REFUSALS: Final = frozenset({429, 503})
 
 
 class InvalidToken(Exception):
-    """A token is not good; the sentence says why, as far as that helps its owner."""
+    """An invalid token; the message says why, as far as that helps its owner."""
 
 
 class Principal:
-    """Whoever a request's credentials stand for. Belongs to the event loop."""
+    """The caller that a request's credentials identify. Belongs to the event loop."""
 
     __slots__ = ("expires_ms", "grants", "is_revoked", "is_vouched_for", "meter", "name")
 
@@ -36,12 +36,12 @@ class Principal:
         self.expires_ms = expires_ms
         """Expiry time, wall-clock ms."""
         self.is_vouched_for = is_vouched_for
-        """Whether the issuer of the credentials still vouches for them; None if nobody has to."""
+        """Whether the issuer still vouches for the credentials; None if there is no issuer."""
         self.meter = meter
         self.is_revoked = False
 
     def is_valid(self, now_ms: int) -> bool:
-        """Whether the credentials still hold: for answers that go on after they were checked."""
+        """Whether the credentials are still valid: for answers that outlive their check."""
         return (
             not self.is_revoked
             and (self.expires_ms is None or now_ms < self.expires_ms)
@@ -49,7 +49,7 @@ class Principal:
         )
 
     def may_see(self, topic: str) -> bool:
-        """Whether the topic is there for this principal."""
+        """Whether this principal may see the topic."""
         return self.grants.allow_any(ANY_ACTION, topic)
 
     def may(self, action: Action, topic: str) -> bool:
@@ -62,34 +62,34 @@ class Principal:
             raise forbidden(f"{action.value}:{topic}")
 
     def ensure_held(self, clock: Clock) -> None:
-        """Raise unless an answer that lasts may go on.
+        """Raise unless a long answer may continue.
 
-        Raises what `ensure_valid` does, and QuotaExceeded if what was sent has used up the quota.
+        Raises what `ensure_valid` does, and QuotaExceeded if the bytes sent have used up the quota.
         """
         self.ensure_valid(clock)
         if self.meter is not None:
             self.meter.ensure_bytes_out()
 
     def ensure_valid(self, clock: Clock) -> None:
-        """Raise Unauthenticated if the credentials have ended or were revoked meanwhile."""
+        """Raise Unauthenticated if the credentials have expired or were revoked."""
         if not self.is_revoked and self.expires_ms is None and self.is_vouched_for is None:
-            return  # the usual case: nobody has to look at the clock
+            return  # the usual case needs no clock
         if not self.is_valid(clock.now_ms()):
             raise self.ended()
 
     def ended(self) -> Unauthenticated:
-        """Return what is said of credentials that have ended."""
+        """Return the error for credentials that have expired or were revoked."""
         return Unauthenticated(
             "the credentials are no longer valid",
             headers={"www-authenticate": 'Bearer realm="tidelog", error="invalid_token"'},
         )
 
     def debt_s(self, rate: str) -> float:
-        """Return how long a body or answer that goes on has to pause, to be within its quota."""
+        """Return how long a long body or answer must pause to stay within its quota."""
         return 0.0 if self.meter is None else self.meter.debt_s(rate)
 
     def refund(self) -> None:
-        """Give a request back to the quota, if there is one: there was no room for it."""
+        """Give a request back to the quota, if there is one: it was refused for lack of room."""
         if self.meter is not None:
             self.meter.refund()
 
@@ -99,13 +99,13 @@ class Principal:
             self.meter.received(size_bytes)
 
     def sent(self, size_bytes: int, status: int) -> None:
-        """Count bytes of an answer against the quota, if there is one; refusals cost nothing."""
+        """Count bytes of an answer against the quota, if there is one; refusals are free."""
         if self.meter is not None and status not in _REFUSALS:
             self.meter.sent(size_bytes)
 
 
 def forbidden(scope: str) -> Forbidden:
-    """Return the refusal of credentials that lack a scope."""
+    """Return the error for credentials without a scope."""
     quoted = scope if scope.isascii() and scope.isprintable() and '"' not in scope else "*"
     challenge = f'Bearer realm="tidelog", error="insufficient_scope", scope="{quoted}"'
     return Forbidden(
@@ -116,9 +116,9 @@ def forbidden(scope: str) -> Forbidden:
 
 
 ANONYMOUS: Final = "anonymous"
-"""The name of whoever asks where no credentials are configured."""
+"""The caller's name if no credentials are configured."""
 
 
 def anonymous(meter: Meter | None = None) -> Principal:
-    """Return whoever asks where no credentials are configured."""
+    """Return the caller if no credentials are configured."""
     return Principal(ANONYMOUS, Grants(EVERYTHING), meter=meter)

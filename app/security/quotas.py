@@ -1,8 +1,9 @@
-"""Quotas: how many requests and bytes a second one principal has.
+"""Quotas: requests and bytes per second of one principal.
 
-Token buckets that hold one second's worth. What a request costs is known when it is over, so a
-bucket may go into debt, and whoever is in debt is refused until it is paid: a single large body is
-let through, a stream of them is held to the rate (Kafka's quotas work the same way, on averages).
+Token buckets with the tokens of one second. The cost of a request is known when it is over, so a
+bucket may go into debt; its principal is refused until the debt is paid. A single large body is
+accepted, a sequence of them is limited to the rate. (Kafka's quotas work the same way, on
+averages.)
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from app.security.scopes import Action
 from engine.clock import Clock
 
 MAX_METERS: Final = 10_000
-"""Principals whose use is remembered; beyond it the one longest unseen starts anew."""
+"""Principals whose use is stored; beyond it the one that was idle for longest is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Rates a second; 0 is no limit."""
+    """Rates per second; 0: unlimited."""
 
     requests: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
 
     def replaced(self, overrides: Mapping[str, int]) -> Quota:
-        """Return the quota with the rates of one principal in place of the general ones."""
+        """Return the quota with a principal's own rates in place of the general ones."""
         return Quota(
             overrides.get("requests", self.requests),
             overrides.get("bytes_in", self.bytes_in),
@@ -40,7 +41,7 @@ class Quota:
 
 
 class Bucket:
-    """What is left of one rate; fills while time passes, up to one second's worth."""
+    """The remaining tokens of one rate; refills over time, up to one second's worth."""
 
     __slots__ = ("_filled_ms", "_level", "_rate")
 
@@ -50,18 +51,18 @@ class Bucket:
         self._filled_ms = now_ms
 
     def take(self, amount: int) -> None:
-        """Take an amount, if need be on credit."""
+        """Take an amount, on credit if necessary."""
         self._level -= amount
 
     def wait_s(self, now_ms: int) -> int:
-        """Return how many whole seconds it takes until something can be taken; 0 is now."""
+        """Return the whole seconds until something can be taken; 0: now."""
         self._fill(now_ms)
         if self._level > 0:
             return 0
         return max(1, math.ceil(-self._level / self._rate))
 
     def debt_s(self, now_ms: int) -> float:
-        """Return how long it takes until what was taken on credit is paid."""
+        """Return the time until the debt is paid."""
         self._fill(now_ms)
         return max(0.0, -self._level / self._rate)
 
@@ -72,7 +73,7 @@ class Bucket:
 
 
 class Meter:
-    """What one principal uses. Belongs to the event loop."""
+    """The use of one principal. Belongs to the event loop."""
 
     __slots__ = ("_buckets", "_clock", "quota")
 
@@ -85,7 +86,7 @@ class Meter:
         self._buckets = {name: Bucket(rate, now_ms) for name, rate in rates.items() if rate}
 
     def admit(self, rule: Rule) -> None:
-        """Count a request; raises QuotaExceeded if a rate that it would use is used up."""
+        """Count a request; raises QuotaExceeded if one of its rates is used up."""
         self._ensure("requests", *_asked(rule))
         self._take("requests", 1)
 
@@ -110,16 +111,16 @@ class Meter:
                 )
 
     def debt_s(self, rate: str) -> float:
-        """Return how long a body or answer that goes on has to pause, to be within a rate."""
+        """Return how long a long body or answer must pause to stay within a rate."""
         bucket = self._buckets.get(rate)
         return 0.0 if bucket is None else bucket.debt_s(self._clock.monotonic_ms())
 
     def refund(self) -> None:
-        """Count a request less: it was refused for lack of room."""
+        """Uncount a request that was refused for lack of room."""
         self._take("requests", -1)
 
     def received(self, size_bytes: int) -> None:
-        """Count bytes of bodies, as they were sent."""
+        """Count bytes of bodies as sent."""
         self._take("bytes_in", size_bytes)
 
     def sent(self, size_bytes: int) -> None:
@@ -133,7 +134,7 @@ class Meter:
 
 
 def _asked(rule: Rule) -> tuple[str, ...]:
-    """Return the rates that must not be used up: a full inbox keeps nobody from reading."""
+    """Return the rates that this request needs: a used-up rate for bodies does not stop reads."""
     if rule.actions == (Action.READ,):
         return ("bytes_out",)
     if rule.actions == (Action.APPEND,):
@@ -150,9 +151,9 @@ class Meters:
         self._meters: OrderedDict[str, Meter] = OrderedDict()
 
     def of(self, name: str, overrides: Mapping[str, int] | None = None) -> Meter | None:
-        """Return the principal's meter, the same as before unless its rates are others now.
+        """Return the principal's meter; a new one if its rates have changed.
 
-        None if nothing of it is limited.
+        None if the principal has no limits.
         """
         quota = self.quota.replaced(overrides or {})
         if quota == Quota():

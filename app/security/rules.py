@@ -1,7 +1,7 @@
-"""What each operation asks of whoever calls it: one table, complete by a test.
+"""The scopes that each operation requires: one table, complete by a test.
 
-The choice follows Kafka's authorizer: describing a topic is allowed to whoever may do anything with
-it, a reader may move its own cursors, an appender may have producer ids.
+The choice follows Kafka's authorizer: any scope on a topic allows to describe it, a reader may move
+its own offsets, an appender may allocate producer ids.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from app.security.scopes import ANY_ACTION, METRICS_SCOPE, Action
 
 
 class Reach(enum.Enum):
-    """What a rule looks at."""
+    """What a rule checks."""
 
     OPEN = "open"
-    """Nothing: not even credentials are asked for."""
+    """No credentials are needed."""
     CALLER = "caller"
-    """Credentials; the operation itself shows or does only what they allow, topic by topic."""
+    """Credentials; the operation itself checks each topic."""
     METRICS = "metrics"
     """The scope `metrics`."""
     SOMEWHERE = "somewhere"
@@ -29,14 +29,14 @@ class Reach(enum.Enum):
 
 
 class Rule(NamedTuple):
-    """What one operation asks for."""
+    """The requirement of one operation."""
 
     reach: Reach
     actions: tuple[Action, ...] = ()
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Return the scopes of which it asks one, with `{topic}` for that of the path."""
+        """Return the scopes of which one is required, with `{topic}` for that of the path."""
         if self.reach is Reach.CALLER:
             return ()
         if self.reach is Reach.METRICS:
@@ -46,7 +46,7 @@ class Rule(NamedTuple):
 
     @property
     def is_administrative(self) -> bool:
-        """Whether whoever did it is told in the audit log."""
+        """Whether the operation is in the audit log."""
         return self.actions == (Action.ADMIN,)
 
 

@@ -1,7 +1,7 @@
 """Scopes: `read:<pattern>`, `append:<pattern>`, `admin:<pattern>` and `metrics`.
 
-A pattern is a topic's name in which `*` stands for any characters, none included. No scope implies
-another, but whoever may do anything with a topic may see that it is there and where its logs end.
+A pattern is a topic's name in which `*` stands for any characters, or none. No scope implies
+another, but any scope on a topic allows to see that it exists and where its logs end.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TOPIC_SCOPE: Final = re.compile(r"(read|append|admin):([A-Za-z0-9._*-]{1,249})"
 
 
 def is_scope(text: str) -> bool:
-    """Whether the text is a scope of ours; a token may carry others, which say nothing here."""
+    """Whether the text is a scope of tidelog; a token may have others, which are ignored."""
     return text == METRICS_SCOPE or _TOPIC_SCOPE.fullmatch(text) is not None
 
 
 class Grants:
-    """What a set of scopes allows; texts that are no scopes of ours allow nothing."""
+    """What a set of scopes allows; unknown scopes allow nothing."""
 
     __slots__ = ("_topics", "metrics")
 
@@ -46,11 +46,11 @@ class Grants:
             if scope == METRICS_SCOPE:
                 self.metrics = True
             elif match := _TOPIC_SCOPE.fullmatch(scope):
-                patterns[Action(match[1])].append(translate(match[2]))  # `*` is all it knows here
+                patterns[Action(match[1])].append(translate(match[2]))  # only `*` is special
         self._topics = {action: re.compile("|".join(some)) for action, some in patterns.items()}
 
     def allow(self, action: Action, topic: str) -> bool:
-        """Whether the action is allowed on the topic, be it there or not."""
+        """Whether the action is allowed on the topic, whether or not it exists."""
         pattern = self._topics.get(action)
         return pattern is not None and pattern.match(topic) is not None
 

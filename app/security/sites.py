@@ -1,8 +1,7 @@
-"""Names and pages: under which `Host` the service answers, and which pages may change something.
+"""Checks of `Host` and `Origin`: host names of the service, and pages that may change something.
 
-A browser sends requests to loopback for every page that asks it to. What it says about itself in
-`Host`, `Origin` and `Sec-Fetch-Site` no page can forge, so these tell a page of this service from
-all others.
+A browser sends requests to loopback for any page that asks it to. No page can forge `Host`,
+`Origin` and `Sec-Fetch-Site`, so they distinguish the service's own pages from all others.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PROBES: Final = frozenset({"/livez", "/readyz"})
 """Paths that answer under any name: a kubelet probes the address of its pod."""
 
 MAX_NAMES: Final = 1_024
-"""Values of `Host` remembered as accepted; beyond it the memory starts again."""
+"""Cached values of `Host`; beyond it the cache is cleared."""
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@]+?))\.?(?::[0-9]{0,5})?")
 _NAME: Final = re.compile(r"[^\s\[\]/@]+")
@@ -50,8 +49,8 @@ class Sites:
         self._is_listed = bool(settings.allowed_hosts)
         self._names = {name.lower().removesuffix(".") for name in settings.allowed_hosts}
         self.accepted: set[bytes] = set()
-        """Values of `Host` that are accepted at every address: for hot requests, which need not ask
-        again. What is accepted once stays so: credentials that are asked for are asked for ever."""
+        """Accepted values of `Host`, for hot requests, which skip the check. They stay accepted:
+        once credentials are required, they are required for ever."""
         self._accepted_here: set[tuple[bytes, str]] = set()
         for name in settings.allowed_hosts:
             if _NAME.fullmatch(name) is None or (":" in name and not _is_address(name)):
@@ -60,12 +59,12 @@ class Sites:
                 )
 
     def listen_on(self, host: str) -> None:
-        """Accept the name or address that the service was told to listen on."""
+        """Accept the name or address that the service listens on."""
         if host not in _WILDCARDS:
             self._names.add(host.lower())
 
     def accepts(self, host: bytes, local_address: str) -> bool:
-        """Whether a request may carry this `Host`; the address is this end of its connection."""
+        """Whether a request may have this `Host`; `local_address` is the server's address."""
         if host in self.accepted or (host, local_address) in self._accepted_here:
             return True
         if not self._is_checked:
@@ -93,7 +92,7 @@ class Sites:
     ) -> None:
         """Raise MisdirectedRequest for a foreign `Host`, CrossSiteRequest for another site's page.
 
-        A request of HTTP/1.0 may have no `Host`; those of browsers always have one.
+        An HTTP/1.0 request may have no `Host`; browsers always send one.
         """
         fields = dict(headers)
         host = fields.get(b"host", b"")

@@ -1,7 +1,7 @@
 """Bearer tokens: JWTs (RFC 7519) that an issuer signed for this service.
 
-What is checked here and not by PyJWT: that the algorithm is one of the settings', all asymmetric,
-before a key is looked for, and the times, which are those of the service's clock.
+Two checks are done here and not by PyJWT: the algorithm is in the settings, all asymmetric, before
+a key is looked up; and times use the service's clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from app.security.scopes import Grants
 from app.settings import Settings
 
 MAX_TOKENS: Final = 10_000
-"""Verified tokens that are remembered, so that each is verified once; beyond it the oldest goes."""
+"""Cached verified tokens, so that each is verified once; beyond it the oldest is removed."""
 
 _CHECKS: Final[Any] = {
     "require": ["aud", "exp", "iss", "sub"],
@@ -32,7 +32,7 @@ _CHECKS: Final[Any] = {
 
 
 class Tokens:
-    """Turns tokens into principals. Belongs to the event loop."""
+    """Verifies tokens. Belongs to the event loop."""
 
     def __init__(
         self, keys: IssuerKeys, settings: Settings, meters: Meters, *, max_known: int = MAX_TOKENS
@@ -45,11 +45,11 @@ class Tokens:
         self._known_with = keys.changes
 
     def identify(self, token: bytes, now_ms: int) -> Principal:
-        """Return whom the token names; it may be a moment past its end.
+        """Return the token's principal; it may be a moment past its expiry.
 
         Raises InvalidToken, or CredentialsUnavailable while its key is not known.
         """
-        if self._known_with != self._keys.changes:  # what a withdrawn key signed counts no more
+        if self._known_with != self._keys.changes:  # a withdrawn key invalidates its tokens
             self._known.clear()
             self._known_with = self._keys.changes
         digest = hashlib.sha256(token).digest()
@@ -84,11 +84,11 @@ class Tokens:
         )
 
     def _claims(self, token: bytes) -> tuple[dict[str, Any], Callable[[], bool]]:
-        """Return what the token says, and whether the issuer still has the key that signed it."""
+        """Return the token's claims, and a check that the issuer still has its key."""
         head = jwt.get_unverified_header(token)
         algorithm = head.get("alg")
         if algorithm not in self._settings.jwt_algorithms:
-            raise InvalidToken("its algorithm is not taken here")
+            raise InvalidToken("its algorithm is not accepted")
         key_id = head.get("kid")
         key = self._keys.find(key_id, algorithm)
         if key is None:
@@ -105,7 +105,7 @@ class Tokens:
 
 
 def _time_ms(claims: dict[str, Any], name: str, default: int) -> float:
-    """Return a time of the token in milliseconds; InvalidToken if it is no time."""
+    """Return a time of the token in milliseconds; InvalidToken if it is not a time."""
     value = claims.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidToken(f"{name} is not a time")

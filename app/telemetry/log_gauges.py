@@ -1,7 +1,7 @@
-"""Gauges of the logs and data directories, read at a scrape: they cost an append nothing.
+"""Gauges of logs and data directories, computed at a scrape: appends pay nothing.
 
-Series of single partitions are bounded
-(`max_metric_partitions`): whoever has more partitions still gets every topic's sums.
+The number of partitions with their own series is bounded (`max_metric_partitions`); the sums of
+topics include all partitions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.log.log import Log
 from engine.manager.offline import OfflineLog
 
 MAX_TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
-"""Kafka's transaction.max.timeout.ms; nobody here may ask for a longer one."""
+"""Kafka's transaction.max.timeout.ms, which cannot be changed here."""
 
 
 class Figures(NamedTuple):

@@ -1,6 +1,6 @@
-"""What is counted, and how it is told to Prometheus.
+"""Counters, histograms and their export to Prometheus.
 
-Names follow Kafka's beans; docs/metrics.md has them side by side.
+Names follow Kafka's beans; docs/metrics.md lists both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Histogram:
         self.sum_seconds += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return cumulative counts as Prometheus wants them."""
+        """Return cumulative counts as Prometheus expects them."""
         bounds = [*map(str, BUCKETS_SECONDS), "+Inf"]
         return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))
 

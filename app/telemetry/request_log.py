@@ -1,6 +1,6 @@
-"""What is kept of every request that was answered: counts, audit lines, access lines, spans.
+"""Every answered request ends here: counters, audit lines, access lines, spans.
 
-All lanes end here. Counting is all that is done by default; who wants more observes.
+By default it only counts; observers add the rest.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ Observer: TypeAlias = Callable[[Finished], None]
 
 
 class RequestLog:
-    """Told of every answered request, on the event loop."""
+    """Called for every answered request, on the event loop."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._observers: tuple[Observer, ...] = ()
 
     def observe(self, observer: Observer) -> None:
-        """Have each request that is answered from now on told to the observer, too."""
+        """Call the observer for each request that is answered from now on."""
         self._observers += (observer,)
 
     def answered(
@@ -68,7 +68,7 @@ class RequestLog:
         sent_bytes: int,
         scope: Mapping[str, Any],
     ) -> None:
-        """Count the request, and tell whoever observes."""
+        """Count the request, and call the observers."""
         self._telemetry.answered(operation, status, seconds)
         audit(scope, operation, status)
         if self._observers:

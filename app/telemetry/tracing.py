@@ -1,7 +1,7 @@
-"""OpenTelemetry: a span for each request, made when it has been answered.
+"""OpenTelemetry: a span for each request, created after its answer.
 
-An extra (`tidelog[otel]`), imported only if `tracing` is set. Where spans go and how many are kept
-is said by the standard `OTEL_…` variables; they are sent by a thread of the exporter's own.
+An extra (`tidelog[otel]`), imported only if `tracing` is set. The standard `OTEL_…` variables
+configure exporter and sampling; a thread of the exporter sends the spans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.errors import InvalidConfig
 
 
 class Tracing:
-    """Makes spans of what was answered, as parts of the traces that clients name."""
+    """Creates spans of answered requests, as parts of the traces that clients name."""
 
     def __init__(self, provider: Any) -> None:  # noqa: ANN401  # an SDK's TracerProvider
         from opentelemetry.trace import SpanKind, StatusCode
@@ -33,7 +33,9 @@ class Tracing:
     def from_environment(cls) -> Self:
         """Return what the `OTEL_…` variables ask for; raises InvalidConfig without the extra."""
         if find_spec("opentelemetry") is None:
-            raise InvalidConfig("tracing is set, and OpenTelemetry is not installed: tidelog[otel]")
+            raise InvalidConfig(
+                "tracing is set, and OpenTelemetry is not installed: install tidelog[otel]"
+            )
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
             OTLPSpanExporter,
         )
@@ -46,7 +48,7 @@ class Tracing:
         return cls(provider)
 
     def record(self, finished: Finished) -> None:
-        """Make the span of a request, named by its operation."""
+        """Create the span of a request, named by its operation."""
         scope = finished.scope
         trace = finished.head.get(b"traceparent", b"").decode("latin-1")
         end_ns = time_ns()
@@ -72,5 +74,5 @@ class Tracing:
         span.end(end_ns)
 
     def close(self) -> None:
-        """Send what has not been sent; blocks, at most for the exporter's timeout."""
+        """Send the remaining spans; blocks, at most for the exporter's timeout."""
         self._provider.shutdown()

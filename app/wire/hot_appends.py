@@ -315,7 +315,7 @@ class HotAppend(HotRequest):
         super()._close(status, sent_bytes)
         # An idle connection keeps its last request until the next one: release the body now.
         self._body = b""
-        self._append = None  # type: ignore[assignment]  # it is answered: nobody asks any more
+        self._append = None  # type: ignore[assignment]  # answered: not used any more
 
     def _end_body(self) -> None:
         self._has_body = True

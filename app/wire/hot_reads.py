@@ -103,7 +103,7 @@ class HotRead(HotRequest):
                 return
             self._media_type = self._wanted(call)
             start = start_now(place, call)
-            assert start is not None, "a time is no usual place to start"
+            assert start is not None, "reads by time are not hot"
             if call.max_wait_ms:
                 wait_ms = min(call.max_wait_ms, self._lane.service.settings.max_wait_ms)
                 self._wait_until = self._connection.loop.time() + wait_ms / 1000
@@ -176,7 +176,7 @@ class HotRead(HotRequest):
             self._start(self._explain(error))
 
     def _end_wait(self) -> None:
-        assert self._timer is not None, "whoever waits has one"
+        assert self._timer is not None, "a waiting read has a timer"
         self._timer.cancel()
         self._found = None
         service = self._lane.service

@@ -64,7 +64,7 @@ class Progress:
 
 
 def lag_of(report: StreamingQueryProgress) -> int | None:
-    """Return how many offsets the query is behind the end of the log."""
+    """Return the number of offsets between the query and the end of the log."""
     latest, end = (
         json.loads(text or "null")
         for text in (report.sources[0].latestOffset, report.sources[0].endOffset)

@@ -5,7 +5,9 @@ operating system, and what a test must be.
 """
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +41,23 @@ UNFINISHED = re.compile(
     "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "NotImplemented" + "Error"])
 )
 EXEMPTION = re.compile(r"#\s*(?:noqa:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*|type:\s*ignore(?:\[[^\]]*\])?)")
+
+# Words of sentences that have to be read twice. A help, not a game: the aim is the sentence.
+RIDDLES = re.compile(
+    r"\b(?:amid|anew|anybody|everybody|nobody|somebody|the other one|told|whoever"
+    r"|behind(?! (?:a|the|each|its) (?:reverse )?(?:nginx|promise|proxy))"
+    r"|(?<!there )(?:are|is) no(?! (?:fewer|longer|more)))\b",
+    re.IGNORECASE,
+)
+PLAIN_ROOMS = ("app/", "pyspark_tidelog/", "schemas/")
+NOT_YET_PLAIN = (
+    "app/api/",
+    "app/client/",
+    "app/codecs/",
+    "app/operations/",
+    "app/settings.py",
+    "app/store/",
+)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -91,6 +110,15 @@ class Source:
         for node in self.nodes:
             if isinstance(node, ast.Call):
                 yield node
+
+    def sentences(self) -> Iterator[tuple[int, str]]:
+        """Yield the line and the text of each string of several words and of each comment."""
+        for node in self.nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                yield node.lineno, node.value
+        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
 
     def at(self, node: ast.stmt | ast.expr) -> str:
         return f"{self.path}:{node.lineno}"
@@ -247,6 +275,15 @@ def names_say_something(source: Source) -> Iterator[str]:
             yield f"{source.at(node)}: {node.name} says nothing"
 
 
+def sentences_are_plain(source: Source) -> Iterator[str]:
+    """Docstrings, comments and messages say who does what, in the words that engineers expect."""
+    if not source.path.startswith(PLAIN_ROOMS) or source.path.startswith(NOT_YET_PLAIN):
+        return
+    for line, text in source.sentences():
+        if match := RIDDLES.search(" ".join(text.split())):
+            yield f"{source.path}:{line}: {match.group()}"
+
+
 RULES: tuple[Rule, ...] = (
     file_is_short,
     class_is_short,
@@ -261,4 +298,5 @@ RULES: tuple[Rule, ...] = (
     nothing_is_unfinished,
     exemptions_have_a_reason,
     names_say_something,
+    sentences_are_plain,
 )

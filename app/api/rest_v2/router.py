@@ -53,7 +53,7 @@ _EXAMPLES: Final = {
     422: (422, "Invalid request format: records may not be empty"),
     429: (429, "the quota of 100 requests a second is used up"),
     500: (500, "Internal server error: an unexpected error was logged"),
-    503: (503, "Service unavailable: the logs are being opened; /readyz tells the progress"),
+    503: (503, "Service unavailable: the logs are being opened; /readyz shows the progress"),
     504: (504, "the disk has not confirmed flights-0 in time"),
     507: (507, "no space is left on the device"),
 }

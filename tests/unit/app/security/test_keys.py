@@ -240,7 +240,7 @@ def test_a_wrong_key_is_refused_with_a_sentence(
 def test_there_is_a_most_of_keys() -> None:
     """A file that grows without end would be read anew at every change."""
     keys = {str(number): ApiKey(f"k{number}", "00", (), 0) for number in range(MAX_KEYS)}
-    with pytest.raises(InvalidRequestValue, match="no more"):
+    with pytest.raises(InvalidRequestValue, match="the maximum"):
         add_key(keys, "new", ("read:*",), now_ms=START_MS)
 
 
