@@ -233,7 +233,7 @@ async def test_a_probe_is_told_no_names(tmp_path: Path) -> None:
     async with connected(tmp_path) as (service, connection):
         service.manager.health.fail(OSError(5, "Input/output error", str(tmp_path)))
         told = json.loads((await connection.ask(request("GET", "/readyz"))).body)
-        assert str(tmp_path) in told["detail"]
+        assert "Input/output error" in told["detail"]
         assert (await connection.ask(probe)).body == b'{"status":"offline"}'
         key = create_key(tmp_path, "scraper", "metrics")
         await service.security.refresh_keys()
