@@ -303,9 +303,9 @@ def kind_of(error: Exception) -> Kind:
 def problem_members(error: Exception) -> dict[str, object]:
     """Return the members about the error itself, without place and time."""
     if isinstance(error, AppendBrokeOff):
-        members = {**problem_members(error.cause), **error.facts()}
+        of_cause = {**problem_members(error.cause), **error.facts()}
         unknown = {"retryable": False, "side_effects": "unknown"}
-        return members | unknown if error.has_written else members
+        return of_cause | unknown if error.has_written else of_cause
     kind = kind_of(error)
     detail = str(error) if kind is not INTERNAL else "an unexpected error was logged"
     facts: Mapping[str, object] = {}
