@@ -55,7 +55,6 @@ NOT_YET_PLAIN = (
     "app/client/",
     "app/codecs/",
     "app/operations/",
-    "app/settings.py",
     "app/store/",
 )
 
