@@ -22,7 +22,7 @@ from engine.fs.health import DirectoryHealth
 from engine.index.mapped import MappedIndex
 from engine.log import index_repair
 from engine.log.core import LogCore
-from engine.log.files import LocalLog
+from engine.log.files import LocalLog, SyncOrder
 from engine.log.read.segment_files import FileKind
 from engine.log.state import LogState
 from engine.manager.checkpoints import Checkpoints
@@ -103,6 +103,10 @@ def has_part(core: LogCore, part: object) -> bool:
     )
 
 
+def syncs(core: LogCore, order: SyncOrder) -> bool:
+    return any(segment in order.segments for segment in core.state.local.segments)
+
+
 def of_manager(*names: str) -> Locks:
     return of_owner(LogManager, belongs, *names)
 
@@ -155,6 +159,7 @@ GUARDS: Final = (
         ("append", "retire", "rest_sealed", "roll", "sync_order", "synced"),
         of_log("lock"),
     ),
+    Guard(SyncOrder, ("run",), of_owner(LogCore, syncs, "syncing")),
     Guard(LocalLog, ("close", "close_handles"), of_log("naming", "lock")),
     Guard(LocalLog, ("config", "directory"), of_log("lock"), only_set=True),
     Guard(
@@ -191,7 +196,7 @@ GUARDS: Final = (
         ("_is_gone", "_offset", "_time", "_transaction"),
         own("_opening"),
         only_set=True,
-        not_in=frozenset({"begin_anew"}),
+        not_in=frozenset({"begin_anew", "forget_transactions"}),
     ),
     Guard(Resting, ("_files",), own("_lock"), only_set=True),
     Guard(abort_proofs, ("_prove",), lambda segment: [[segment.proofs.proving]]),
