@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from app.codecs.receipts import Place, shown_marks, to_json
+from app.codecs.receipts import shown_marks, to_json
+from app.store.partition import Partition
 from engine.log.results import Fetched
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer
@@ -52,23 +53,27 @@ def records_event(page: Buffer, next_offset: int) -> bytes:
     return _event(b"records", next_offset, line)
 
 
-def offsets_event(place: Place, fetched: Fetched, next_offset: int, *, as_text: bool) -> bytes:
+def offsets_event(
+    partition: Partition, fetched: Fetched, next_offset: int, *, as_text: bool
+) -> bytes:
     """Return where the log is as one event."""
     marks = {"next_offset": next_offset, **shown_marks(fetched.watermarks)}
     members = {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": partition.topic,
+        "partition": partition.number,
         **({name: str(mark) for name, mark in marks.items()} if as_text else marks),
         "leader_epoch": fetched.leader_epoch,
     }
     return _event(b"offsets", next_offset, to_json(members))
 
 
-def end_event(place: Place, end: Mapping[str, object], next_offset: int, *, as_text: bool) -> bytes:
+def end_event(
+    partition: Partition, end: Mapping[str, object], next_offset: int, *, as_text: bool
+) -> bytes:
     """Return the last event of a tail: why it ends, and where to resume."""
     members = {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": partition.topic,
+        "partition": partition.number,
         "next_offset": str(next_offset) if as_text else next_offset,
         **end,
     }

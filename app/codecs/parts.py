@@ -9,22 +9,23 @@ from typing import Final
 import msgspec
 
 from app.codecs.calls import ReadCall
-from app.codecs.receipts import Place, page_frame_bytes, read_headers, to_json
+from app.codecs.receipts import page_frame_bytes, read_headers, to_json
 from app.http.answers import PROBLEM, RECORD_BATCH, Headers
+from app.store.partition import Partition
 from engine.log.results import Fetched
 from engine.types import Buffer
 
 MULTIPART: Final = b"multipart/mixed"
 
 
-def entry_frame_bytes(place: Place) -> int:
+def entry_frame_bytes(partition: Partition) -> int:
     """Return how many bytes an entry and its comma take besides the records, or some more."""
-    return len(read_entry(place, b"{")) + page_frame_bytes(place)
+    return len(read_entry(partition, b"{")) + page_frame_bytes(partition)
 
 
-def read_entry(place: Place, page: Buffer) -> bytes:
+def read_entry(partition: Partition, page: Buffer) -> bytes:
     """Return the entry of a partition that was read; `page` is the body of readRecords."""
-    prefix = b'{"outcome":"read","log_id":"%b",' % place.log.reader.log_id.encode()
+    prefix = b'{"outcome":"read","log_id":"%b",' % partition.log.reader.log_id.encode()
     return b"".join((prefix, memoryview(page)[1:]))
 
 
@@ -59,13 +60,15 @@ class MixedParts:
     def content_type(self) -> bytes:
         return b'%b; boundary="%b"' % (MULTIPART, self._boundary)
 
-    def add_batches(self, place: Place, call: ReadCall, start: int, fetched: Fetched) -> None:
+    def add_batches(
+        self, partition: Partition, call: ReadCall, start: int, fetched: Fetched
+    ) -> None:
         """Add what readBatches answers, with the URL it would have been asked for."""
-        log_id = place.log.reader.log_id.encode()
+        log_id = partition.log.reader.log_id.encode()
         query = b"&".join(part for part in (b"offset=%d" % start, call.query) if part)
-        url = b"%bbatches?%b&log_id=%b" % (place.path, query, log_id)
+        url = b"%bbatches?%b&log_id=%b" % (partition.path, query, log_id)
         headers = [(b"content-type", RECORD_BATCH), (b"content-location", url)]
-        headers += read_headers(place, call, fetched, fetched.next_offset, b"batches")
+        headers += read_headers(partition, call, fetched, fetched.next_offset, b"batches")
         if fetched.first_offset is not None:
             headers.append((b"log-first-offset", b"%d" % fetched.first_offset))
         self._add(headers, fetched.data)

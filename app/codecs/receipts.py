@@ -14,6 +14,7 @@ import msgspec
 from app.codecs.calls import ReadCall
 from app.codecs.selection import ACCEPT_RANGES
 from app.http.answers import BINARY, Answer, Headers, etag_of, json_answer
+from app.store.partition import Partition
 from engine.fs.names import log_name
 from engine.log.log import Log
 from engine.log.read.segment_files import FileKind, SegmentFile
@@ -25,30 +26,13 @@ MARKS_BYTES: Final = 256
 """More than the marks of a log take in a page, with their names."""
 
 
-class Place:
-    """One partition as HTTP sees it: its log, and what of its answers never changes."""
-
-    __slots__ = ("log", "page_prefix", "partition", "path", "receipt_prefix", "topic")
-
-    def __init__(self, topic: str, partition: int, log: Log) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.log = log
-        self.path = b"/v1/topics/%b/partitions/%d/" % (topic.encode(), partition)
-        self.receipt_prefix = b'{"topic":"%b","partition":%d,"base_offset":' % (
-            topic.encode(),
-            partition,
-        )
-        self.page_prefix = b'{"topic":"%b","partition":%d,"records":' % (topic.encode(), partition)
-
-
-def receipt_body(place: Place, appended: Appended, marks: Watermarks, acks: str) -> bytes:
+def receipt_body(partition: Partition, appended: Appended, marks: Watermarks, acks: str) -> bytes:
     """Return the receipt of one append; `marks` are as they are when it is answered."""
     return (
         b'%b%d,"last_offset":%d,"count":%d,"timestamp":%d,"duplicate":%b,"acks":"%b",'
         b'"log_start_offset":%d,"high_watermark":%d,"log_end_offset":%d}'
         % (
-            place.receipt_prefix,
+            partition.receipt_prefix,
             appended.base_offset,
             appended.last_offset,
             appended.records_count,
@@ -63,17 +47,17 @@ def receipt_body(place: Place, appended: Appended, marks: Watermarks, acks: str)
 
 
 def stream_receipt_body(
-    place: Place, appended: Appended, marks: Watermarks, acks: str, lines: int
+    partition: Partition, appended: Appended, marks: Watermarks, acks: str, lines: int
 ) -> bytes:
     """Return the receipt of a body that was appended in parts."""
-    whole = receipt_body(place, appended, marks, acks)
+    whole = receipt_body(partition, appended, marks, acks)
     return b'%b,"lines":%d}' % (whole[:-1], lines)
 
 
-def receipt_head(place: Place, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
+def receipt_head(partition: Partition, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
     """Return the header lines of a receipt: where to read what was written, and the marks."""
     epoch, end_offset, crc = appended.tag
-    path, log_id = place.path, place.log.reader.log_id.encode()
+    path, log_id = partition.path, partition.log.reader.log_id.encode()
     next_offset = appended.last_offset + 1
     return (
         b"content-type: application/json\r\n"
@@ -127,7 +111,7 @@ def shown_marks(marks: Watermarks) -> dict[str, object]:
 
 
 def log_answer(
-    place: Place,
+    partition: Partition,
     body: Mapping[str, object],
     *,
     marks: Watermarks | None = None,
@@ -135,7 +119,7 @@ def log_answer(
     etag: LogTag | None = None,
 ) -> Answer:
     """Return an answer about a log; body and headers say where it is, by `marks` or as of now."""
-    log = place.log
+    log = partition.log
     marks = marks or log.watermarks
     headers = mark_headers(log, marks, marks.high_watermark, log.reader.leader_epoch)
     if etag is not None:
@@ -160,31 +144,40 @@ def offsets_body(log: Log, marks: Watermarks, leader_epoch: int) -> bytes:
     )
 
 
-def offsets_headers(place: Place, marks: Watermarks, tag: LogTag) -> Headers:
+def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag) -> Headers:
     """Return the headers of an offsets answer; its ETag is what If-Match takes on appends."""
     end = marks.high_watermark
-    url = b"%brecords?offset=%d&log_id=%b" % (place.path, end, place.log.reader.log_id.encode())
+    url = b"%brecords?offset=%d&log_id=%b" % (
+        partition.path,
+        end,
+        partition.log.reader.log_id.encode(),
+    )
     return [
         (b"etag", etag_of(*tag)),
-        *mark_headers(place.log, marks, end, tag.leader_epoch),
+        *mark_headers(partition.log, marks, end, tag.leader_epoch),
         (b"link", b'<%b>; rel="next"' % url),
     ]
 
 
-def page_frame_bytes(place: Place) -> int:
+def page_frame_bytes(partition: Partition) -> int:
     """Return how many bytes `page_body` puts around the records, or some more."""
-    return len(place.page_prefix) + MARKS_BYTES
+    return len(partition.page_prefix) + MARKS_BYTES
 
 
 def page_body(
-    place: Place, fetched: Fetched | None, text: bytearray, next_offset: int, *, as_text: bool
+    partition: Partition,
+    fetched: Fetched | None,
+    text: bytearray,
+    next_offset: int,
+    *,
+    as_text: bool,
 ) -> bytearray:
     """Return a page as one JSON object: the array of its records, with the rest around it.
 
     That says where the log is, by what was `fetched`; None leaves it out.
     """
     number = b'"%d"' if as_text else b"%d"
-    text[:0] = place.page_prefix
+    text[:0] = partition.page_prefix
     text += b',"next_offset":' + number % next_offset
     if fetched is not None:
         marks = fetched.watermarks
@@ -203,36 +196,40 @@ def page_body(
     return text
 
 
-def file_path(place: Place, base_offset: int, kind: FileKind) -> bytes:
+def file_path(partition: Partition, base_offset: int, kind: FileKind) -> bytes:
     """Return the path at which a file of a segment can be downloaded."""
-    return b"%bsegments/%d/%b" % (place.path, base_offset, kind.value.encode())
+    return b"%bsegments/%d/%b" % (partition.path, base_offset, kind.value.encode())
 
 
-def file_etag(place: Place, base_offset: int, kind: FileKind, file: SegmentFile) -> bytes:
+def file_etag(partition: Partition, base_offset: int, kind: FileKind, file: SegmentFile) -> bytes:
     """Return the strong tag of a file as it is shown: other bytes have another one."""
-    log_id = place.log.reader.log_id.encode()
+    log_id = partition.log.reader.log_id.encode()
     parts = (log_id, base_offset, kind.value.encode(), file.version.encode())
     return b'"%b.%d.%b.%b"' % parts
 
 
-def file_headers(place: Place, base_offset: int, kind: FileKind, file: SegmentFile) -> Headers:
+def file_headers(
+    partition: Partition, base_offset: int, kind: FileKind, file: SegmentFile
+) -> Headers:
     """Return the headers of a download but for its length, its tag and caching."""
     name = log_name(base_offset).removesuffix(FileKind.LOG.value) + kind.value
     headers: Headers = [
         (b"content-type", BINARY),
         (b"content-disposition", b'attachment; filename="%b"' % name.encode()),
         ACCEPT_RANGES,
-        *mark_headers(place.log, file.marks, file.next_offset, place.log.reader.leader_epoch),
+        *mark_headers(
+            partition.log, file.marks, file.next_offset, partition.log.reader.leader_epoch
+        ),
     ]
     has_next = file.next_offset < file.marks.high_watermark
     if has_next and kind is not FileKind.TRANSACTION_INDEX:
-        path = file_path(place, file.next_offset, kind)
+        path = file_path(partition, file.next_offset, kind)
         headers.append((b"link", b'<%b>; rel="next"' % path))
     return headers
 
 
 def read_headers(
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     fetched: Fetched,
     next_offset: int,
@@ -245,16 +242,16 @@ def read_headers(
     `cut_by` is the bound that ended the answer before what was fetched, if one did. There is no
     next page once `end_offset` is reached.
     """
-    headers = mark_headers(place.log, fetched.watermarks, next_offset, fetched.leader_epoch)
+    headers = mark_headers(partition.log, fetched.watermarks, next_offset, fetched.leader_epoch)
     if call.end_offset is None or next_offset < call.end_offset:
-        headers.append((b"link", _next_link(place, call, next_offset, kind)))
+        headers.append((b"link", _next_link(partition, call, next_offset, kind)))
     if call.explain:
         ended_by = (cut_by or fetched.ended_by.value).encode()
         headers.append((b"log-explain", _explanation(fetched.path, ended_by)))
     return headers
 
 
-def _next_link(place: Place, call: ReadCall, next_offset: int, kind: bytes) -> bytes:
+def _next_link(partition: Partition, call: ReadCall, next_offset: int, kind: bytes) -> bytes:
     """Return the URL that reads on: the same parameters from the next offset, of this log."""
     kept = [
         part
@@ -262,9 +259,9 @@ def _next_link(place: Place, call: ReadCall, next_offset: int, kind: bytes) -> b
         if part and part.partition(b"=")[0] not in {b"offset", b"log_id"}
     ]
     query = b"&".join(
-        [b"offset=%d" % next_offset, *kept, b"log_id=" + place.log.reader.log_id.encode()]
+        [b"offset=%d" % next_offset, *kept, b"log_id=" + partition.log.reader.log_id.encode()]
     )
-    return b'<%b%b?%b>; rel="next"' % (place.path, kind, query)
+    return b'<%b%b?%b>; rel="next"' % (partition.path, kind, query)
 
 
 def _explanation(path: ReadPath | None, ended_by: bytes) -> bytes:
@@ -277,7 +274,7 @@ def _explanation(path: ReadPath | None, ended_by: bytes) -> bytes:
 
 
 def is_immutable(
-    place: Place, call: ReadCall, fetched: Fetched, next_offset: int, *, cut_short: bool
+    partition: Partition, call: ReadCall, fetched: Fetched, next_offset: int, *, cut_short: bool
 ) -> bool:
     """Whether this answer will be the same for ever.
 
@@ -287,7 +284,7 @@ def is_immutable(
     """
     if not cut_short and fetched.ended_by is ReadEnd.LOG_BOUND:
         return False
-    if place.log.config.is_compacted:
+    if partition.log.config.is_compacted:
         return False
     marks = fetched.watermarks
     committed = call.isolation is FetchIsolation.TXN_COMMITTED

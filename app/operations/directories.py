@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from app.codecs.receipts import Place, log_answer, to_json
+from app.codecs.receipts import log_answer, to_json
 from app.http.answers import Answer, json_answer
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.background.mover import MoveReport, MoveState
 from engine.background.scrubber import ScrubReport
 from engine.types import TopicPartition
@@ -61,31 +62,33 @@ def get_scrub_report(service: Service) -> Answer:
     return json_answer(to_json(body))
 
 
-async def move_partition(service: Service, place: Place, directory: str) -> Answer:
+async def move_partition(service: Service, partition: Partition, directory: str) -> Answer:
     """Have a partition lie in another data directory: 202, or 200 where it is there already.
 
     Raises as `PartitionMover.start`.
     """
     mover = service.runtime.mover
-    log = TopicPartition(place.topic, place.partition)
+    log = TopicPartition(partition.topic, partition.number)
     report = await service.administer(lambda: mover.start(log, Path(directory)))
     status = 200 if report.state is MoveState.DONE else 202
-    return log_answer(place, _described(service, place, report), status=status)
+    return log_answer(partition, _described(service, partition, report), status=status)
 
 
-async def get_move(service: Service, place: Place) -> Answer:
+async def get_move(service: Service, partition: Partition) -> Answer:
     """Return where a partition lies and how its last move is going."""
-    partition = TopicPartition(place.topic, place.partition)
-    report = await service.administer(lambda: service.runtime.mover.report(partition))
-    return log_answer(place, _described(service, place, report))
+    log = TopicPartition(partition.topic, partition.number)
+    report = await service.administer(lambda: service.runtime.mover.report(log))
+    return log_answer(partition, _described(service, partition, report))
 
 
-def _described(service: Service, place: Place, report: MoveReport | None) -> dict[str, object]:
+def _described(
+    service: Service, partition: Partition, report: MoveReport | None
+) -> dict[str, object]:
     problem = None if report is None else report.problem
     return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "directory": str(place.log.directory.parent),
+        "topic": partition.topic,
+        "partition": partition.number,
+        "directory": str(partition.log.directory.parent),
         "state": "idle" if report is None else report.state.value,
         "target": None if report is None else str(report.target),
         "first_offset": -1 if report is None else report.first_offset,

@@ -43,9 +43,9 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
     await _make_topic(service)
     epoch = NO_LEADER_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
     async with service.groups.changing:
-        place = service.place(key.topic, key.partition)
-        offset = numbered(place.log, wanted.offset)
-        _ensure_not_beyond(place.log.watermarks, offset)
+        partition = service.partition(key.topic, key.partition)
+        offset = numbered(partition.log, wanted.offset)
+        _ensure_not_beyond(partition.log.watermarks, offset)
         before = service.groups.newest(key)
         ensure_conditions(exchange.head, _etag_of(before), group=key.group)
         value = CursorValue(offset, epoch, wanted.metadata, service.clock.now_ms())
@@ -219,7 +219,7 @@ class _Lag(NamedTuple):
 
 def _lag(service: Service, key: CursorKey, offset: int, isolation: FetchIsolation) -> _Lag:
     try:
-        marks = service.place(key.topic, key.partition).log.watermarks
+        marks = service.partition(key.topic, key.partition).log.watermarks
     except NotFound:
         return _Lag(key.topic, key.partition, offset)
     start, end = marks.log_start_offset, marks.bound(isolation).offset

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from app.codecs.calls import parse_etag
-from app.codecs.receipts import Place, file_path, log_answer, shown_marks
+from app.codecs.receipts import file_path, log_answer, shown_marks
 from app.http.answers import Answer
 from app.http.problems import InvalidBody, PreconditionRequired
 from app.operations.read.fetch import numbered
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.log import Log
 from engine.log.read.segment_files import FileKind
@@ -21,10 +22,10 @@ from schemas.maintenance import CompactionReport
 MARKS: Final = Marks.model_fields.keys()
 
 
-async def list_segments(service: Service, place: Place) -> Answer:
+async def list_segments(service: Service, partition: Partition) -> Answer:
     """Return the segments of a log, oldest first, and where to download their files."""
-    marks = place.log.watermarks
-    segments = await service.administer(place.log.reader.segments_info)
+    marks = partition.log.watermarks
+    segments = await service.administer(partition.log.reader.segments_info)
     shown = [
         {
             "base_offset": segment.base_offset,
@@ -32,30 +33,30 @@ async def list_segments(service: Service, place: Place) -> Answer:
             "size_bytes": segment.size_bytes,
             "largest_timestamp": segment.largest_timestamp,
             "is_active": segment.is_active,
-            "files": _files(place, segment, marks.log_start_offset),
+            "files": _files(partition, segment, marks.log_start_offset),
         }
         for segment in segments
     ]
-    body = {"topic": place.topic, "partition": place.partition, "segments": shown}
-    return log_answer(place, body, marks=marks)
+    body = {"topic": partition.topic, "partition": partition.number, "segments": shown}
+    return log_answer(partition, body, marks=marks)
 
 
 def _files(
-    place: Place, segment: SegmentInfo, log_start_offset: int
+    partition: Partition, segment: SegmentInfo, log_start_offset: int
 ) -> dict[str, str | None] | None:
     if segment.next_offset <= log_start_offset and not segment.is_active:
         return None
     return {
-        kind.value: file_path(place, segment.base_offset, kind).decode()
+        kind.value: file_path(partition, segment.base_offset, kind).decode()
         if kind is not FileKind.TRANSACTION_INDEX or segment.has_transactions
         else None
         for kind in FileKind
     }
 
 
-async def roll_segment(service: Service, place: Place) -> Answer:
+async def roll_segment(service: Service, partition: Partition) -> Answer:
     """Seal the active segment and open the next, durably; an empty one stays."""
-    log = place.log
+    log = partition.log
 
     def roll() -> RollResult:
         result = log.roll()
@@ -63,12 +64,12 @@ async def roll_segment(service: Service, place: Place) -> Answer:
         return result
 
     result = await service.administer(roll)
-    return log_answer(place, result._asdict())
+    return log_answer(partition, result._asdict())
 
 
-async def flush_log(service: Service, place: Place) -> Answer:
+async def flush_log(service: Service, partition: Partition) -> Answer:
     """Put everything on disk, indexes and snapshots too, and raise the recovery point."""
-    log = place.log
+    log = partition.log
 
     def flush() -> int:
         recovery_point = log.durability.flush()
@@ -76,26 +77,26 @@ async def flush_log(service: Service, place: Place) -> Answer:
         return recovery_point
 
     recovery_point = await service.administer(flush)
-    return log_answer(place, {"recovery_point": recovery_point})
+    return log_answer(partition, {"recovery_point": recovery_point})
 
 
-async def run_retention(service: Service, place: Place, *, dry_run: bool) -> Answer:
+async def run_retention(service: Service, partition: Partition, *, dry_run: bool) -> Answer:
     """Remove the segments that are due, or tell which they are."""
-    log = place.log
+    log = partition.log
     removed = await service.administer(lambda: log.maintenance.run_retention(dry_run=dry_run))
     shown = [{**segment._asdict(), "reason": segment.reason.value} for segment in removed]
-    return log_answer(place, {"dry_run": dry_run, "removed": shown})
+    return log_answer(partition, {"dry_run": dry_run, "removed": shown})
 
 
-async def delete_records(service: Service, place: Place, before_offset: int) -> Answer:
+async def delete_records(service: Service, partition: Partition, before_offset: int) -> Answer:
     """Give up the records below an offset, durably; -1 is the high watermark."""
-    log = place.log
+    log = partition.log
     await service.administer(lambda: service.manager.delete_records(log, before_offset))
-    return log_answer(place, {})
+    return log_answer(partition, {})
 
 
 async def truncate_log(
-    service: Service, place: Place, to_offset: int, if_match: str | None
+    service: Service, partition: Partition, to_offset: int, if_match: str | None
 ) -> Answer:
     """Take the log end back, if the log still ends where the client saw it end.
 
@@ -107,7 +108,7 @@ async def truncate_log(
             "truncation needs If-Match with the ETag of an offsets answer", header="if-match"
         )
     expected = parse_etag(if_match)
-    log = place.log
+    log = partition.log
     to_offset = numbered(log, to_offset)
 
     def truncate() -> None:
@@ -128,7 +129,7 @@ async def truncate_log(
     await service.administer(truncate)
     tag = log.reader.tag
     body = {"leader_epoch": tag.leader_epoch, "log_id": log.reader.log_id}
-    return log_answer(place, body, etag=tag)
+    return log_answer(partition, body, etag=tag)
 
 
 def _ensure_between_batches(log: Log, to_offset: int) -> None:
@@ -156,9 +157,9 @@ def _ensure_between_batches(log: Log, to_offset: int) -> None:
     )
 
 
-async def compact_log(service: Service, place: Place) -> Answer:
+async def compact_log(service: Service, partition: Partition) -> Answer:
     """Compact a log now, however little of it is dirty; raises PolicyViolation unless it may be."""
-    log = place.log
+    log = partition.log
     report = await service.workers.compact(lambda: service.runtime.cleaner.clean_now(log))
     figures = {name: getattr(report, name) for name in CompactionReport.model_fields.keys() - MARKS}
-    return log_answer(place, figures)
+    return log_answer(partition, figures)

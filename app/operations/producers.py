@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.codecs.receipts import Place, log_answer, to_json
+from app.codecs.receipts import log_answer, to_json
 from app.http.answers import Answer, json_answer
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.errors import InvalidTransactionState, ProducerNotFound
 from engine.log.log import Log
 from engine.log.results import LogTag
@@ -40,28 +41,28 @@ async def allocate_producer(service: Service) -> Answer:
 
 
 async def list_producers(
-    service: Service, place: Place, *, page_size: int, page_token: str | None
+    service: Service, partition: Partition, *, page_size: int, page_token: str | None
 ) -> Answer:
     """Return one page of the producers that are not expired, in the order of their ids."""
     after = -1 if page_token is None else int(page_token)
-    producers = await service.administer(place.log.producers.active)
+    producers = await service.administer(partition.log.producers.active)
     rest = [entry for entry in producers if entry.producer_id > after]
     page = rest[: min(page_size, service.settings.max_page_size)]
     body = {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": partition.topic,
+        "partition": partition.number,
         "producers": [_described(entry) for entry in page],
         "next_page_token": str(page[-1].producer_id) if len(page) < len(rest) else None,
     }
-    return log_answer(place, body)
+    return log_answer(partition, body)
 
 
 async def get_append_outcome(
-    service: Service, place: Place, producer_id: int, sequence: int, epoch: int | None
+    service: Service, partition: Partition, producer_id: int, sequence: int, epoch: int | None
 ) -> Answer:
     """Return what became of the append that had a sequence in it; raises ProducerNotFound."""
-    entry = await service.administer(lambda: _entry_of(place.log, producer_id))
-    marks = place.log.watermarks
+    entry = await service.administer(lambda: _entry_of(partition.log, producer_id))
+    marks = partition.log.watermarks
     is_present = epoch is None or epoch == entry.producer_epoch
     batch = _batch_with(entry, sequence) if is_present else None
     body = {
@@ -73,17 +74,17 @@ async def get_append_outcome(
         "last_offset": None if batch is None else batch.last_offset,
         "next_sequence": _next_sequence(entry),
     }
-    return log_answer(place, body, marks=marks)
+    return log_answer(partition, body, marks=marks)
 
 
-async def end_transaction(service: Service, place: Place, wanted: EndTransaction) -> Answer:
+async def end_transaction(service: Service, partition: Partition, wanted: EndTransaction) -> Answer:
     """Write the marker that ends a producer's open transaction; answer when it is on disk.
 
     Only here are markers written, one at a time: no transaction ends twice. A repeated request is
     answered as the first one, from the marker that is there. Raises ProducerNotFound,
     ProducerFenced, and InvalidTransactionState if no transaction is open and none ended so.
     """
-    log = place.log
+    log = partition.log
 
     def end() -> tuple[int | None, int, LogTag]:
         entry = _entry_of(log, wanted.producer_id)
@@ -113,15 +114,15 @@ async def end_transaction(service: Service, place: Place, wanted: EndTransaction
             _remember(service.ended_transactions, (log.reader.log_id, marker_offset), first_offset)
     await service.on_disk(log, marker_offset + 1)
     body = {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": partition.topic,
+        "partition": partition.number,
         "producer_id": wanted.producer_id,
         "producer_epoch": wanted.producer_epoch,
         "action": wanted.action,
         "first_offset": first_offset,
         "marker_offset": marker_offset,
     }
-    return log_answer(place, body, etag=tag)
+    return log_answer(partition, body, etag=tag)
 
 
 def _remember(ended: dict[tuple[str, int], int], key: tuple[str, int], first_offset: int) -> None:

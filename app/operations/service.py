@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 
 from app.codecs.calls import ReadCall
 from app.codecs.events import Look, Page
-from app.codecs.receipts import Place
 from app.http.disk_paths import without_directories, without_paths
 from app.limits.admission import Admission, Phase
 from app.limits.system_limits import (
@@ -32,6 +31,7 @@ from app.settings import Settings
 from app.store.local.commits import Commits
 from app.store.local.executors import Workers
 from app.store.local.group_offsets import GroupOffsets
+from app.store.partition import Partition
 from app.telemetry.log_gauges import LogGauges
 from app.telemetry.metrics import Telemetry
 from app.telemetry.request_log import RequestLog, log_access
@@ -50,8 +50,8 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_PLACES: Final = 65_536
-"""Partitions and paths that are remembered; beyond it the memory starts anew."""
+MAX_PARTITIONS: Final = 65_536
+"""Handles kept in memory; beyond it all of them are dropped."""
 
 MAX_OFFLINE_LOGS_TOLD: Final = 100
 """How many logs that could not be opened the readiness report names; it counts all of them."""
@@ -108,7 +108,7 @@ class Service:
         self.groups = GroupOffsets(self.runtime, settings, self.clock, self.workers.write)
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
-        self._places: dict[tuple[str, int], Place] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sticky: dict[str, int] = {}
         self._gauges()
@@ -221,38 +221,38 @@ class Service:
         progress = self.manager.recovery_progress
         return progress.total_logs - progress.opened_logs
 
-    def place(self, topic: str, partition: int) -> Place:
+    def partition(self, topic: str, number: int) -> Partition:
         """Return one partition; raises as `LogManager.log`, and TopicNotFound for internal ones."""
-        key = (topic, partition)
-        place = self._places.get(key)
-        if place is None:
+        key = (topic, number)
+        partition = self._partitions.get(key)
+        if partition is None:
             self.topic(topic)
-            log = self.manager.log(TopicPartition(topic, partition))
-            if len(self._places) >= MAX_PLACES:
-                self._places.clear()
-            place = self._places[key] = Place(topic, partition, log)
-        return place
+            log = self.manager.log(TopicPartition(topic, number))
+            if len(self._partitions) >= MAX_PARTITIONS:
+                self._partitions.clear()
+            partition = self._partitions[key] = Partition(topic, number, log)
+        return partition
 
-    def places(self, topic: str) -> list[Place]:
+    def partitions(self, topic: str) -> list[Partition]:
         """Return the partitions of a topic that are here; raises TopicNotFound, LogOffline."""
         found = []
-        for partition in range(self.topic(topic).partitions):
+        for number in range(self.topic(topic).partitions):
             try:
-                found.append(self.place(topic, partition))
+                found.append(self.partition(topic, number))
             except PartitionNotFound:
                 continue  # a directory that was adopted need not have all of them
         return found
 
-    def any_place(self, topic: str) -> Place:
+    def any_partition(self, topic: str) -> Partition:
         """Return the first partition of a topic that is here and open.
 
         Raises TopicNotFound, or what keeps the last one from being used if that is true of all.
         """
         last = self.topic(topic).partitions - 1
-        for partition in range(last):
+        for number in range(last):
             with suppress(PartitionNotFound, LogOffline):
-                return self.place(topic, partition)
-        return self.place(topic, last)
+                return self.partition(topic, number)
+        return self.partition(topic, last)
 
     def sticky_partition(self, topic: str, partitions: int) -> int:
         """Return where records without a key go this time: one partition a request, in turn."""
@@ -263,8 +263,8 @@ class Service:
     def forget(self, topic: str) -> None:
         """Drop what is remembered of a topic that was deleted; whoever waits on it is told."""
         self._sticky.pop(topic, None)
-        gone = [key for key in self._places if key[0] == topic]
-        logs = [self._places.pop(key).log for key in gone]
+        gone = [key for key in self._partitions if key[0] == topic]
+        logs = [self._partitions.pop(key).log for key in gone]
         self.commits.abandon(logs, TopicNotFound(f"topic {topic} was deleted", topic=topic))
 
     async def on_disk(self, log: Log, end_offset: int) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 
 from app.codecs.conditions import ensure_conditions, is_known
 from app.codecs.paging import decode_token, encode_token
-from app.codecs.receipts import Place, log_answer, to_json
+from app.codecs.receipts import log_answer, to_json
 from app.http.answers import NO_STORE, Answer, json_answer
 from app.http.problems import CommitTimedOut
 from app.limits.system_limits import ensure_partitions
 from app.operations.exchange import Exchange
 from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.errors import StorageError
 from engine.manager.topics import Topic
 from engine.state.watermarks import Watermarks
@@ -130,30 +131,30 @@ def list_topics(
 
 async def list_partitions(service: Service, name: str) -> Answer:
     """Describe all partitions of a topic."""
-    places = service.places(name)
-    partitions = await service.administer(
-        lambda: [describe_partition(place, place.log.watermarks) for place in places]
+    partitions = service.partitions(name)
+    described = await service.administer(
+        lambda: [describe_partition(one, one.log.watermarks) for one in partitions]
     )
-    return json_answer(to_json({"topic": name, "partitions": partitions}))
+    return json_answer(to_json({"topic": name, "partitions": described}))
 
 
-async def get_partition(service: Service, place: Place) -> Answer:
+async def get_partition(service: Service, partition: Partition) -> Answer:
     """Describe one partition."""
-    marks = place.log.watermarks
-    described = await service.administer(lambda: describe_partition(place, marks))
-    return log_answer(place, described, marks=marks)
+    marks = partition.log.watermarks
+    described = await service.administer(lambda: describe_partition(partition, marks))
+    return log_answer(partition, described, marks=marks)
 
 
-def describe_partition(place: Place, marks: Watermarks) -> Mapping[str, object]:
+def describe_partition(partition: Partition, marks: Watermarks) -> Mapping[str, object]:
     """Return offsets, bytes, segments, epoch and producers of one partition."""
-    log = place.log
+    log = partition.log
     return {
         "log_start_offset": marks.log_start_offset,
         "high_watermark": marks.high_watermark,
         "last_stable_offset": marks.last_stable_offset,
         "log_end_offset": marks.log_end_offset,
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": partition.topic,
+        "partition": partition.number,
         "leader_epoch": log.reader.leader_epoch,
         "recovery_point": log.durability.recovery_point,
         "size_bytes": log.reader.size_bytes,

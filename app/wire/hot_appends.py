@@ -16,7 +16,6 @@ from typing import Final, NamedTuple, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.codecs.calls import AppendCall
-from app.codecs.receipts import Place
 from app.http.answers import App, Body, Scope
 from app.http.problems import (
     CrossSiteRequest,
@@ -30,6 +29,7 @@ from app.operations.append.append import Append, AppendOptions, BatchesAppend, R
 from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
 from app.operations.service import Service
+from app.store.partition import Partition
 from app.wire.body_receiver import DIRECT_BYTES, buffer_bytes, lengthen
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_reads import HotReads
@@ -116,13 +116,13 @@ class HotLane(Lane):
             return None
         server, scheme = connection.server, connection.scheme or "http"
         try:
-            place = self.service.place(asked.topic, asked.partition)
+            partition = self.service.partition(asked.topic, asked.partition)
             self.service.sites.ensure_admitted(
                 method.decode(), scheme, connection.headers, server[0] if server else ""
             )
         except (EngineError, CrossSiteRequest, MisdirectedRequest):
             return None
-        cast("Scope", connection.scope)[OPERATION] = (asked, place)
+        cast("Scope", connection.scope)[OPERATION] = (asked, partition)
         return self._tasks
 
     def cached_head(self, head: bytes) -> CachedHead | None:
@@ -136,9 +136,9 @@ class HotLane(Lane):
         admitted = self.let_in(connection, cached.asked, cached.fields)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
-        place, exchange = admitted
+        partition, exchange = admitted
         request = HotAppend(self, connection, exchange, cached)
-        request.begin(place)
+        request.begin(partition)
         return request
 
     def _understand(
@@ -200,12 +200,12 @@ class HotAppend(HotRequest):
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, place: Place) -> None:
+    def begin(self, partition: Partition) -> None:
         """Create the append; errors in its headers are answered before the body arrives."""
         cached = self._cached_head
         try:
             options = cached.options or cached.append.options_of(cached.fields, cached.call)
-            self._append = cached.append(self._lane.service, place, options)
+            self._append = cached.append(self._lane.service, partition, options)
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
@@ -344,7 +344,7 @@ class HotAppend(HotRequest):
             return
         if append.call.acks == "all":
             commits = self._lane.service.commits
-            if commits.when(append.place.log, append.end_offset, self._settle):
+            if commits.when(append.partition.log, append.end_offset, self._settle):
                 return
         self._settle(None)
 

@@ -13,7 +13,6 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.codecs.calls import AppendCall, ReadCall
-from app.codecs.receipts import Place
 from app.http.answers import RECORD_BATCH, SEND_BYTES, Answer
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange
@@ -29,6 +28,7 @@ from app.operations.read.read import (
     records_now,
 )
 from app.operations.read.read_result import Found
+from app.store.partition import Partition
 from app.wire.coalescing_transport import JOINED_BYTES
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_request import HotRefusal, HotRequest, Lane, lines_of
@@ -64,16 +64,16 @@ class HotReads:
         admitted = self._lane.let_in(connection, asked, head)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
-        place, exchange = admitted
+        partition, exchange = admitted
         request = HotRead(self._lane, connection, exchange, asked)
-        request.begin(place)
+        request.begin(partition)
         return request
 
 
 class HotRead(HotRequest):
     """One read from its complete head to its answer, the wait for a commit included."""
 
-    __slots__ = ("_call", "_found", "_media_type", "_place", "_timer", "_wait_until")
+    __slots__ = ("_call", "_found", "_media_type", "_partition", "_timer", "_wait_until")
 
     _exchange: Exchange
 
@@ -89,20 +89,20 @@ class HotRead(HotRequest):
         self._found: Found | None = None
         """The read result when the wait began; None while not waiting."""
 
-    def begin(self, place: Place) -> None:
+    def begin(self, partition: Partition) -> None:
         """Set the partition to read."""
-        self._place = place
+        self._partition = partition
 
     def finish(self) -> None:
         """Answer, begin to wait, or leave the rest to a task."""
-        call, place = self._call, self._place
+        call, partition = self._call, self._partition
         try:
             if call is None:
-                status, headers, body = get_offsets(place)
+                status, headers, body = get_offsets(partition)
                 self._send(status, lines_of(headers), body)
                 return
             self._media_type = self._wanted(call)
-            start = start_now(place, call)
+            start = start_now(partition, call)
             assert start is not None, "reads by time are not hot"
             if call.max_wait_ms:
                 wait_ms = min(call.max_wait_ms, self._lane.service.settings.max_wait_ms)
@@ -119,7 +119,7 @@ class HotRead(HotRequest):
         return RECORD_BATCH
 
     def _look(self, call: ReadCall, start: int) -> None:
-        found = find_now(self._exchange, self._place, call, start)
+        found = find_now(self._exchange, self._partition, call, start)
         if found is None:
             self._start(self._find(call, start))
         else:
@@ -131,7 +131,7 @@ class HotRead(HotRequest):
             self._answer(call, found)
         elif self.disconnected:
             self._close(0, 0)
-        elif moved_since(self._place, call, found.fetched):
+        elif moved_since(self._partition, call, found.fetched):
             self._look(call, found.start)  # on another thread, after the read
         else:
             self._wait(found)
@@ -144,7 +144,7 @@ class HotRead(HotRequest):
     async def _find(self, call: ReadCall, start: int) -> None:
         """Read from the disk."""
         try:
-            self._go_on(call, await find_on_disk(self._exchange, self._place, call, start))
+            self._go_on(call, await find_on_disk(self._exchange, self._partition, call, start))
         except Exception as error:  # noqa: BLE001  # as above
             await self._explain(error)
 
@@ -158,7 +158,7 @@ class HotRead(HotRequest):
         self._found = found
         self._timer = self._connection.loop.call_at(self._wait_until, self.wake)
         service = self._lane.service
-        service.tail.park(self._place.log, self)
+        service.tail.park(self._partition.log, self)
         service.security.lasting.add(self, self._exchange.caller, self.wake)
 
     def wake(self) -> None:
@@ -170,7 +170,7 @@ class HotRead(HotRequest):
         service = self._lane.service
         try:
             caller.ensure_held(service.clock)
-            ensure_current(service, self._place)
+            ensure_current(service, self._partition)
             self._look(call, found.start)
         except Exception as error:  # noqa: BLE001  # as above
             self._start(self._explain(error))
@@ -180,7 +180,7 @@ class HotRead(HotRequest):
         self._timer.cancel()
         self._found = None
         service = self._lane.service
-        service.tail.leave(self._place.log, self)
+        service.tail.leave(self._partition.log, self)
         service.security.lasting.remove(self)
         self._exchange.ticket.resume()
 
@@ -205,12 +205,12 @@ class HotRead(HotRequest):
         self._send(answer.status, lines, answer.body)
 
     def _made(self, call: ReadCall, found: Found) -> Answer | None:
-        exchange, place, media_type = self._exchange, self._place, self._media_type
+        exchange, partition, media_type = self._exchange, self._partition, self._media_type
         if media_type != RECORD_BATCH:
-            return records_now(exchange, place, call, found, media_type)
+            return records_now(exchange, partition, call, found, media_type)
         answer = found.answers.get(media_type)
         if answer is None:
-            answer = batches_answer(exchange, place, call, found.fetched)
+            answer = batches_answer(exchange, partition, call, found.fetched)
             found.answers[media_type] = answer
         return answer
 
@@ -226,7 +226,7 @@ class HotRead(HotRequest):
             if answer is None:
                 answer = await records_answer(
                     exchange,
-                    self._place,
+                    self._partition,
                     call,
                     found,
                     self._media_type,

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from app.codecs.receipts import Place
 from app.http.answers import Answer, Headers, Scope
 from app.http.problems import Forbidden, kind_of, problem_answer
 from app.http.request_checks import TRACE, trace_of
@@ -26,6 +25,7 @@ from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
+from app.store.partition import Partition
 from app.wire.hot_operations import HotOperation, HotOperations
 from engine.errors import EngineError
 from engine.types import Buffer
@@ -72,7 +72,7 @@ class Lane:
 
     def let_in(
         self, connection: HttpToolsProtocol, asked: HotOperation, fields: Mapping[bytes, bytes]
-    ) -> tuple[Place, Exchange] | HotRefusal | None:
+    ) -> tuple[Partition, Exchange] | HotRefusal | None:
         """Return the partition of a request and its exchange, or its refusal.
 
         None leaves the request to FastAPI. `fields` are the headers by name. A request is
@@ -82,15 +82,15 @@ class Lane:
         if connection.flow.write_paused:
             return None
         try:
-            place = service.place(asked.topic, asked.partition)
+            partition = service.partition(asked.topic, asked.partition)
         except EngineError:
             return None
         peer = peer_of(connection.scope)
         caller: Principal | None = None
         try:
-            caller = service.security.authorize(asked.operation, place.topic, headers, peer)
+            caller = service.security.authorize(asked.operation, partition.topic, headers, peer)
             holder = holder_of(caller, connection.scope)  # type: ignore[arg-type]  # a TypedDict
-            return place, Exchange(service, fields, caller=caller, holder=holder)
+            return partition, Exchange(service, fields, caller=caller, holder=holder)
         except Exception as error:  # noqa: BLE001  # every error has a problem document
             if isinstance(error, Forbidden):  # the audit log names the principal
                 caller = service.security.identify(asked.operation, headers, peer)

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
-from app.codecs.receipts import Place
 from app.http.answers import Answer, Message, Receive, Scope, Send, send_answer
 from app.http.problems import Forbidden, kind_of, problem_answer
 from app.http.request_checks import trace_of
@@ -26,12 +25,13 @@ from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
+from app.store.partition import Partition
 from app.wire.hot_operations import HotOperation
 
 OPERATION: Final = "tidelog.operation"
 """Key of the scope: the `HotOperation` and its partition, set by the connection."""
 
-_Run: TypeAlias = Callable[[Exchange, Place, Any], Awaitable[Answer | TailSession]]
+_Run: TypeAlias = Callable[[Exchange, Partition, Any], Awaitable[Answer | TailSession]]
 
 
 class HotTasks:
@@ -42,7 +42,7 @@ class HotTasks:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run one operation and send its answer: counted, admitted and explained like any other."""
-        asked, place = scope[OPERATION]
+        asked, partition = scope[OPERATION]
         started = perf_counter()
         service = self._service
         head: Mapping[bytes, bytes] = dict(scope["headers"])
@@ -55,7 +55,7 @@ class HotTasks:
                 exchange = Exchange(
                     service, head, receive, caller=caller, holder=holder_of(caller, scope)
                 )
-                answer = await _RUNS[asked.operation](exchange, place, asked.call)
+                answer = await _RUNS[asked.operation](exchange, partition, asked.call)
             except ClientGone:
                 return
             except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
@@ -105,8 +105,8 @@ async def _stream(session: TailSession, exchange: Exchange, scope: Scope, send: 
     await session.run(scope, send, trace, scope.get("extensions", {}).get(SEND_NOW))
 
 
-async def _get_offsets(_exchange: Exchange, place: Place, _call: object) -> Answer:
-    return get_offsets(place)
+async def _get_offsets(_exchange: Exchange, partition: Partition, _call: object) -> Answer:
+    return get_offsets(partition)
 
 
 _RUNS: Final[Mapping[str, _Run]] = {

@@ -71,7 +71,7 @@ def taken(wire: socket.socket, wanted: bytes) -> bytes:
 
 
 def end_offset(served: Served) -> int:
-    return served.service.place("events", 0).log.watermarks.log_end_offset
+    return served.service.partition("events", 0).log.watermarks.log_end_offset
 
 
 def narrowed(served: Served, name: str) -> None:
@@ -246,7 +246,7 @@ def test_a_download_is_cut_off_with_its_key(served: Served, *, is_stalled: bool)
     for _ in range(20):
         sent = headers | {"content-type": "application/json"}
         httpx.post(served.url + RECORDS, content=body, headers=sent).raise_for_status()
-    size_bytes = served.service.place("events", 0).log.reader.size_bytes
+    size_bytes = served.service.partition("events", 0).log.reader.size_bytes
     host, _, port = served.url.removeprefix("http://").partition(":")
     with socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)

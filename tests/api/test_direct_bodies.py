@@ -46,7 +46,7 @@ def receives(connection: Connection) -> bool:
 
 
 def log_of(service: Service) -> Log:
-    return service.place("events", 0).log
+    return service.partition("events", 0).log
 
 
 def bodies_in(log: Log) -> list[bytes]:

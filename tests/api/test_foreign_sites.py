@@ -83,7 +83,7 @@ async def connected(directory: Path, **settings: Any) -> AsyncIterator[tuple[Ser
 
 def end_of(service: Service) -> tuple[int, int, int]:
     """What any of the attacks would change."""
-    log = service.place("events", 0).log
+    log = service.partition("events", 0).log
     marks = log.watermarks
     return marks.log_start_offset, marks.log_end_offset, len(log.reader.segments)
 

@@ -53,7 +53,7 @@ async def test_trailers_have_a_bound(service: Service, flood: bytes) -> None:
     assert (reply.status, json.loads(reply.body)["code"]) == (400, "malformed_request")
     assert "trailers" in json.loads(reply.body)["detail"]
     assert connection.wire.is_closing()
-    assert service.place("events", 0).log.watermarks.log_end_offset == 0
+    assert service.partition("events", 0).log.watermarks.log_end_offset == 0
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -96,7 +96,7 @@ async def test_trailers_have_a_bound_though_they_come_at_once(service: Service) 
     trailer = b"x: " + b"a" * service.settings.max_header_bytes + b"\r\n"
     reply = await connection.ask(CHUNKED + LAST_CHUNK + trailer + b"\r\n")
     assert (reply.status, json.loads(reply.body)["code"]) == (400, "malformed_request")
-    assert service.place("events", 0).log.watermarks.log_end_offset == 0
+    assert service.partition("events", 0).log.watermarks.log_end_offset == 0
 
 
 async def test_a_body_may_be_longer_than_its_trailers(service: Service) -> None:

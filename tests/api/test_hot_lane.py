@@ -55,7 +55,7 @@ def release_the_disk(service: Service) -> None:
 
 
 def end_of(service: Service) -> int:
-    return service.place("events", 0).log.watermarks.log_end_offset
+    return service.partition("events", 0).log.watermarks.log_end_offset
 
 
 async def test_an_append_needs_no_task_and_one_write(service: Service) -> None:
@@ -270,7 +270,7 @@ async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
     connection = await begun(service)
     monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     monkeypatch.setattr(service.commits, "_timeout_seconds", 0.001)
-    log, confirms = service.place("events", 0).log, threading.Event()
+    log, confirms = service.partition("events", 0).log, threading.Event()
     commit = log.durability.commit
     # Not `hold_the_disk`: the flusher may still be awake from the append before.
     monkeypatch.setattr(log.durability, "commit", lambda: commit() if confirms.wait(30) else -1)

@@ -74,7 +74,7 @@ async def learned(service: Service, listener: Listener | None = None) -> Connect
 
 def values_of(service: Service) -> list[int]:
     """The values in the log but for the first, which `learned` appended."""
-    log = service.place("events", 0).log
+    log = service.partition("events", 0).log
     fetched = log.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
     assert fetched is not None
     view = memoryview(fetched.data)

@@ -48,7 +48,7 @@ async def tails_of(service: Service, count: int = 1) -> list[Connection]:
 
 def commit(service: Service, *values: bytes) -> None:
     """Append a batch that is on disk when this returns, and tell its readers."""
-    log = service.place("events", 0).log
+    log = service.partition("events", 0).log
     log.append(build_batch([(1, None, value, ()) for value in values]))
     log.durability.commit()
     service.tail.wake(log)
@@ -133,7 +133,7 @@ async def test_much_is_made_by_a_worker(service: Service) -> None:
 async def test_what_shows_no_records_is_told_by_the_task(service: Service) -> None:
     """Behind a marker of a transaction there is nothing to show, and yet the offset moves."""
     (tail,) = await tails_of(service)
-    log = service.place("events", 0).log
+    log = service.partition("events", 0).log
     marker = build_end_marker(
         ControlType.COMMIT, timestamp=2, coordinator_epoch=0, producer_id=5, producer_epoch=0
     )
@@ -149,7 +149,7 @@ async def test_a_wake_without_news_is_looked_at_by_the_task(service: Service) ->
     """Nothing is told twice, whoever wakes the tail."""
     (tail,) = await tails_of(service)
     commit(service, b"1")
-    service.tail.wake(service.place("events", 0).log)
+    service.tail.wake(service.partition("events", 0).log)
     await until(lambda: service.tail.waiting == 1)
     assert values_of(tail) == [1]
 

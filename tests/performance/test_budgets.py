@@ -81,7 +81,7 @@ async def prepared(service: Service) -> Connection:
     ):
         connection.send(setting_up)
         assert (await connection.answer()).status in {200, 201}
-    log = service.place("events", 0).log
+    log = service.partition("events", 0).log
     for batch in (SMALL, LARGE, LARGE, LARGE):
         log.append(bytearray(batch))
     log.durability.commit()
@@ -172,7 +172,7 @@ async def test_long_polls_are_one_look_and_a_write_each() -> None:
         await do(connection, BUDGETS["one record"].sent)
         listener = Listener(service)
         polls = [listener.connect() for _ in range(POLLS)]
-        end_offset = service.place("events", 0).log.watermarks.high_watermark
+        end_offset = service.partition("events", 0).log.watermarks.high_watermark
         for poll in polls:
             poll.send(request("GET", f"{RECORDS}?offset={end_offset}&max_wait_ms=60000"))
         fs.asked.clear()

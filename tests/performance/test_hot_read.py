@@ -52,7 +52,7 @@ async def listening(service: Service) -> Listener:
 
 def fill(service: Service, batch: bytearray, count: int = 1) -> int:
     """Commit so many copies of a batch; return the bytes of the log."""
-    log = service.place("events", 0).log
+    log = service.partition("events", 0).log
     for _ in range(count):
         log.append(bytearray(batch))
     log.durability.commit()
@@ -92,7 +92,7 @@ async def test_a_reader_at_the_end_asks_the_disk_nothing(
     assert mine(fs) == []
     fill(service, new_batch(1, value=b"2"))
     fs.asked.clear()
-    service.tail.wake(service.place("events", 0).log)
+    service.tail.wake(service.partition("events", 0).log)
     assert service.tail.waiting == 0
     assert [asked.name for asked in mine(fs)] == ["file.read_cached"] * 3
 

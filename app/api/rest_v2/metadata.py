@@ -6,9 +6,9 @@ from typing import Final
 
 from app.api.rest_v2.errors import UNKNOWN_TOPIC_OR_PARTITION
 from app.api.rest_v2.media import answer_of
-from app.codecs.receipts import Place
 from app.http.answers import Answer
 from app.operations.exchange import Exchange
+from app.store.partition import Partition
 from engine.errors import TopicNotFound
 from engine.topic_keys import effective
 
@@ -41,28 +41,30 @@ def get_topic(exchange: Exchange, name: str) -> Answer:
     described = {
         "name": name,
         "configs": {key: entry.value for key, entry in configs.items()},
-        "partitions": [_described(place) for place in service.places(name)],
+        "partitions": [_described(partition) for partition in service.partitions(name)],
     }
     return answer_of(exchange.head, described)
 
 
 def list_partitions(exchange: Exchange, topic: str) -> Answer:
     """Return the partitions of a topic."""
-    return answer_of(exchange.head, [_described(place) for place in exchange.service.places(topic)])
+    return answer_of(
+        exchange.head, [_described(partition) for partition in exchange.service.partitions(topic)]
+    )
 
 
-def get_partition(exchange: Exchange, place: Place) -> Answer:
+def get_partition(exchange: Exchange, partition: Partition) -> Answer:
     """Return one partition."""
-    return answer_of(exchange.head, _described(place))
+    return answer_of(exchange.head, _described(partition))
 
 
-def get_offsets(exchange: Exchange, place: Place) -> Answer:
+def get_offsets(exchange: Exchange, partition: Partition) -> Answer:
     """Return where the partition begins, and the end of what readers may see."""
-    marks = place.log.watermarks
+    marks = partition.log.watermarks
     offsets = {"beginning_offset": marks.log_start_offset, "end_offset": marks.high_watermark}
     return answer_of(exchange.head, offsets)
 
 
-def _described(place: Place) -> dict[str, object]:
+def _described(partition: Partition) -> dict[str, object]:
     replica = {"broker": BROKER, "leader": True, "in_sync": True}
-    return {"partition": place.partition, "leader": BROKER, "replicas": [replica]}
+    return {"partition": partition.number, "leader": BROKER, "replicas": [replica]}

@@ -33,11 +33,11 @@ async def produce(
     ensure_takes_answer(exchange.head)
     partitions = service.topic(topic).partitions
     if partition is not None:
-        service.place(topic, partition)
+        service.partition(topic, partition)
     embedded = embedded_in(exchange.head)
     ensure_no_conditions(exchange.head)
     sticky = service.sticky_partition(topic, partitions)
-    target = Target(service.any_place(topic).log.config, partitions, partition, sticky)
+    target = Target(service.any_partition(topic).log.config, partitions, partition, sticky)
     body = await exchange.body()
 
     def parse() -> Spread:
@@ -54,7 +54,7 @@ async def produce(
     else:
         spread = await exchange.write(parse)
     for number in spread.parts:
-        service.place(topic, number)  # all of them are there, or nothing is written
+        service.partition(topic, number)  # all of them are there, or nothing is written
     call = AppendCall("0" if is_async else "all")
     try:
         outcomes = await append_parts(exchange, topic, call, spread.parts)

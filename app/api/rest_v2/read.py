@@ -8,11 +8,12 @@ from contextlib import suppress
 from app.api.rest_v2.media import Embedded, wanted_records
 from app.api.rest_v2.records import Shown, show_records
 from app.codecs.calls import OffsetSpec, ReadCall
-from app.codecs.receipts import Place, mark_headers
+from app.codecs.receipts import mark_headers
 from app.codecs.stored import View
 from app.http.answers import NO_STORE, Answer
 from app.operations.exchange import Exchange
 from app.operations.read.read import fetch_or_wait
+from app.store.partition import Partition
 from engine.guard import WouldWait
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
@@ -20,7 +21,7 @@ from schemas.kafka_rest_v2 import KafkaRestReadParameters
 
 
 async def read_records(
-    exchange: Exchange, place: Place, parameters: KafkaRestReadParameters
+    exchange: Exchange, partition: Partition, parameters: KafkaRestReadParameters
 ) -> Answer:
     """Return an array of records, empty if none comes within the time.
 
@@ -34,8 +35,8 @@ async def read_records(
     while True:
         left_ms = max(0, round((deadline - loop.time()) * 1000))
         call = ReadCall(OffsetSpec(start), parameters.max_bytes, max_wait_ms=left_ms)
-        _, fetched = await fetch_or_wait(exchange, place, call)
-        shown = await _show(exchange, place, fetched, start, embedded)
+        _, fetched = await fetch_or_wait(exchange, partition, call)
+        shown = await _show(exchange, partition, fetched, start, embedded)
         if shown.records or not fetched.data:
             break
         start = fetched.next_offset if shown.next_offset is None else shown.next_offset
@@ -44,16 +45,16 @@ async def read_records(
     headers = [
         (b"content-type", embedded.media_type),
         NO_STORE,
-        *mark_headers(place.log, fetched.watermarks, next_offset, fetched.leader_epoch),
+        *mark_headers(partition.log, fetched.watermarks, next_offset, fetched.leader_epoch),
     ]
     return Answer(200, headers, b"[" + b",".join(shown.records) + b"]")
 
 
 async def _show(
-    exchange: Exchange, place: Place, fetched: Fetched, start: int, embedded: Embedded
+    exchange: Exchange, partition: Partition, fetched: Fetched, start: int, embedded: Embedded
 ) -> Shown:
     settings = exchange.service.settings
-    topic, partition = place.topic.encode(), place.partition
+    names = (partition.topic.encode(), partition.number)
     template = b'{"topic":"%b","key":%%b,"value":%%b,"partition":%d,"offset":%%d}'
 
     def show(budget: DecodeBudget | None) -> Shown:
@@ -67,7 +68,7 @@ async def _show(
             at_once=budget is None,
         )
         with exchange.service.render_memory.hold((fetched.data,), is_inline=view.at_once):
-            return show_records(fetched.data, view, template % (topic, partition), embedded)
+            return show_records(fetched.data, view, template % names, embedded)
 
     if len(fetched.data) <= settings.inline_read_bytes:
         with suppress(WouldWait):

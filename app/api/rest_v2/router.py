@@ -16,8 +16,9 @@ from app.api.rest_v2.produce import produce
 from app.api.rest_v2.read import read_records
 from app.api.routes.shared import IDENTIFIED, ExchangeDep, Responses, TopicPath
 from app.codecs.calls import PARTITION as PARTITION_NUMBER
-from app.codecs.receipts import Place, to_json
+from app.codecs.receipts import to_json
 from app.http.answers import NO_STORE, Answer, AnswerResponse
+from app.store.partition import Partition
 from engine.errors import PartitionNotFound
 from engine.types import INT32_MAX
 from schemas.kafka_rest_v2 import KafkaRestReadParameters
@@ -107,7 +108,7 @@ _BODY: Final[dict[str, Any]] = {
 }
 
 
-async def _place(
+async def _partition(
     exchange: ExchangeDep,
     topic: TopicPath,
     partition: Annotated[
@@ -115,7 +116,7 @@ async def _place(
         Path(description="Partition number; the first is 0"),
         WithJsonSchema({"type": "integer", "format": "int32", "minimum": 0}),
     ],
-) -> Place:
+) -> Partition:
     """Return a partition; a word is not found either, with Karapace's code for words."""
     exchange.service.topic(topic)
     if PARTITION_NUMBER.fullmatch(partition) is None or int(partition) > INT32_MAX:
@@ -126,10 +127,10 @@ async def _place(
             partition=partition,
             proxy_code=PARTITION_NOT_FOUND if is_number else NOT_FOUND,
         )
-    return exchange.service.place(topic, int(partition))
+    return exchange.service.partition(topic, int(partition))
 
 
-PlaceDep = Annotated[Place, Depends(_place)]
+PartitionDep = Annotated[Partition, Depends(_partition)]
 AsyncParameter = Annotated[
     bool,
     Query(
@@ -198,9 +199,9 @@ async def list_partitions(exchange: ExchangeDep, topic: TopicPath) -> AnswerResp
     operation_id="kafkaRestGetPartition",
     responses=_answers("The partition", _ref("KafkaRestPartition")) | _errors(404),
 )
-async def get_partition(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+async def get_partition(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
     """Describe a partition."""
-    return AnswerResponse(metadata.get_partition(exchange, place))
+    return AnswerResponse(metadata.get_partition(exchange, partition))
 
 
 @router.post(
@@ -211,11 +212,11 @@ async def get_partition(exchange: ExchangeDep, place: PlaceDep) -> AnswerRespons
 )
 async def produce_to_partition(
     exchange: ExchangeDep,
-    place: PlaceDep,
+    partition: PartitionDep,
     is_async: AsyncParameter = False,  # noqa: FBT002  # a query parameter, named by the client
 ) -> AnswerResponse:
     """Produce records to one partition."""
-    answer = await produce(exchange, place.topic, place.partition, is_async=is_async)
+    answer = await produce(exchange, partition.topic, partition.number, is_async=is_async)
     return AnswerResponse(answer)
 
 
@@ -224,9 +225,9 @@ async def produce_to_partition(
     operation_id="kafkaRestGetOffsets",
     responses=_answers("Both ends", _ref("KafkaRestOffsets")) | _errors(404),
 )
-async def get_offsets(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+async def get_offsets(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
     """Tell where a partition begins and ends for readers."""
-    return AnswerResponse(metadata.get_offsets(exchange, place))
+    return AnswerResponse(metadata.get_offsets(exchange, partition))
 
 
 @router.get(
@@ -242,11 +243,11 @@ async def get_offsets(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
 )
 async def read_partition(
     exchange: ExchangeDep,
-    place: PlaceDep,
+    partition: PartitionDep,
     parameters: Annotated[KafkaRestReadParameters, Query()],
 ) -> AnswerResponse:
     """Read records of a partition from an offset on."""
-    return AnswerResponse(await read_records(exchange, place, parameters))
+    return AnswerResponse(await read_records(exchange, partition, parameters))
 
 
 @router.api_route(

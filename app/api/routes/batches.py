@@ -12,7 +12,7 @@ from app.api.routes.shared import (
     IDENTIFIED,
     READ_HEADERS,
     ExchangeDep,
-    PlaceDep,
+    PartitionDep,
     body_of,
     problems,
 )
@@ -38,11 +38,11 @@ BYTES = {"type": "string", "format": "binary"}
     openapi_extra=body_of(MEDIA_TYPE, "application/octet-stream", schema=BYTES),
 )
 async def append_batches(
-    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[AppendParameters, Query()]
+    exchange: ExchangeDep, partition: PartitionDep, parameters: Annotated[AppendParameters, Query()]
 ) -> AnswerResponse:
     """Append record batches exactly as the client encoded them: all of them, or none."""
     call = AppendCall(parameters.acks)
-    return AnswerResponse(await append.append_batches(exchange, place, call))
+    return AnswerResponse(await append.append_batches(exchange, partition, call))
 
 
 @router.get(
@@ -64,12 +64,12 @@ async def append_batches(
 async def read_batches(
     request: Request,
     exchange: ExchangeDep,
-    place: PlaceDep,
+    partition: PartitionDep,
     parameters: Annotated[ReadParameters, Query()],
 ) -> Response:
     """Read whole batches, byte for byte as stored; the first may begin below the offset."""
     call = read_call(parameters, request.scope["query_string"])
     if parameters.stream:
-        streamed = await stream_read.stream_batches(exchange, place, call, request.scope)
+        streamed = await stream_read.stream_batches(exchange, partition, call, request.scope)
         return StreamedResponse(streamed)
-    return AnswerResponse(await read.read_batches(exchange, place, call))
+    return AnswerResponse(await read.read_batches(exchange, partition, call))

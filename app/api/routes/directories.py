@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems, ref
+from app.api.routes.shared import (
+    IDENTIFIED,
+    ExchangeDep,
+    PartitionDep,
+    answers,
+    body_of,
+    problems,
+    ref,
+)
 from app.http.answers import AnswerResponse
 from app.operations import directories as operations
 from app.operations.request_content import parse_model
@@ -38,9 +46,9 @@ async def get_scrub_report(exchange: ExchangeDep) -> AnswerResponse:
     operation_id="getMove",
     responses={**answers(200, MoveReport, "How far it is"), **problems(404)},
 )
-async def get_move(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+async def get_move(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
     """Tell where a partition lies, and how its last move is going."""
-    return AnswerResponse(await operations.get_move(exchange.service, place))
+    return AnswerResponse(await operations.get_move(exchange.service, partition))
 
 
 @router.post(
@@ -58,7 +66,7 @@ async def get_move(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
         example={"directory": "/disk-2/tidelog"},
     ),
 )
-async def move_partition(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+async def move_partition(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
     """Move a partition to another data directory; appends and reads go on meanwhile.
 
     One partition moves at a time, the others wait. What a stop interrupts the next start goes on
@@ -66,5 +74,5 @@ async def move_partition(exchange: ExchangeDep, place: PlaceDep) -> AnswerRespon
     """
     wanted = parse_model(await exchange.control_body(), MovePartition)
     return AnswerResponse(
-        await operations.move_partition(exchange.service, place, wanted.directory)
+        await operations.move_partition(exchange.service, partition, wanted.directory)
     )

@@ -6,7 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, TopicPath, answers, problems
+from app.api.routes.shared import (
+    IDENTIFIED,
+    ExchangeDep,
+    PartitionDep,
+    TopicPath,
+    answers,
+    problems,
+)
 from app.http.answers import AnswerResponse
 from app.operations.read import offsets as operations
 from schemas.offsets import (
@@ -28,7 +35,7 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[
 )
 async def get_offsets(
     exchange: ExchangeDep,
-    place: PlaceDep,
+    partition: PartitionDep,
     timestamp: Annotated[TimestampOrName | None, Query(include_in_schema=False)] = None,
 ) -> AnswerResponse:
     """Return where the log starts, is stable, is committed and ends.
@@ -36,8 +43,10 @@ async def get_offsets(
     The ETag of the answer is what `If-Match` takes on appends.
     """
     if timestamp is not None:  # before getOffsetAt there was this; clients still send it
-        return AnswerResponse(await operations.get_offset_at(exchange.service, place, timestamp))
-    return AnswerResponse(operations.get_offsets(place))
+        return AnswerResponse(
+            await operations.get_offset_at(exchange.service, partition, timestamp)
+        )
+    return AnswerResponse(operations.get_offsets(partition))
 
 
 @router.get(
@@ -46,10 +55,12 @@ async def get_offsets(
     responses={**answers(200, OffsetAtTime, "The offset at that time"), **problems(404)},
 )
 async def get_offset_at(
-    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[OffsetAtParameters, Query()]
+    exchange: ExchangeDep,
+    partition: PartitionDep,
+    parameters: Annotated[OffsetAtParameters, Query()],
 ) -> AnswerResponse:
     """Return the first offset at or after a time, or the offset that a name stands for."""
-    answer = await operations.get_offset_at(exchange.service, place, parameters.timestamp)
+    answer = await operations.get_offset_at(exchange.service, partition, parameters.timestamp)
     return AnswerResponse(answer)
 
 

@@ -6,7 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, answers, body_of, problems, ref
+from app.api.routes.shared import (
+    IDENTIFIED,
+    ExchangeDep,
+    PartitionDep,
+    answers,
+    body_of,
+    problems,
+    ref,
+)
 from app.http.answers import AnswerResponse
 from app.operations import producers as operations
 from app.operations.request_content import parse_model
@@ -44,12 +52,14 @@ async def allocate_producer(exchange: ExchangeDep) -> AnswerResponse:
     responses={**answers(200, ProducerList, "One page of producers"), **problems(404)},
 )
 async def list_producers(
-    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[ProducerParameters, Query()]
+    exchange: ExchangeDep,
+    partition: PartitionDep,
+    parameters: Annotated[ProducerParameters, Query()],
 ) -> AnswerResponse:
     """List the producers that the log knows, by their ids."""
     answer = await operations.list_producers(
         exchange.service,
-        place,
+        partition,
         page_size=parameters.page_size,
         page_token=parameters.page_token,
     )
@@ -63,14 +73,14 @@ async def list_producers(
 )
 async def get_append_outcome(
     exchange: ExchangeDep,
-    place: PlaceDep,
+    partition: PartitionDep,
     producer_id: Annotated[ProducerId, Path()],
     sequence: Annotated[Sequence, Path()],
     parameters: Annotated[OutcomeParameters, Query()],
 ) -> AnswerResponse:
     """Tell whether an append whose answer was lost is in the log, by any of its sequences."""
     answer = await operations.get_append_outcome(
-        exchange.service, place, producer_id, sequence, parameters.producer_epoch
+        exchange.service, partition, producer_id, sequence, parameters.producer_epoch
     )
     return AnswerResponse(answer)
 
@@ -88,7 +98,7 @@ async def get_append_outcome(
         example={"producer_id": 4000, "producer_epoch": 0, "action": "commit"},
     ),
 )
-async def end_transaction(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+async def end_transaction(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
     """Commit or abort a producer's open transaction on this partition."""
     wanted = parse_model(await exchange.control_body(), EndTransaction)
-    return AnswerResponse(await operations.end_transaction(exchange.service, place, wanted))
+    return AnswerResponse(await operations.end_transaction(exchange.service, partition, wanted))

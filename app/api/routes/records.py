@@ -12,7 +12,7 @@ from app.api.routes.shared import (
     READ_HEADERS,
     TOPIC_APPEND_HEADERS,
     ExchangeDep,
-    PlaceDep,
+    PartitionDep,
     TopicPath,
     answers,
     problems,
@@ -111,7 +111,9 @@ async def append_topic_records(
     openapi_extra=RECORDS_BODY,
 )
 async def append_records(
-    exchange: ExchangeDep, place: PlaceDep, parameters: Annotated[AppendRecordsParameters, Query()]
+    exchange: ExchangeDep,
+    partition: PartitionDep,
+    parameters: Annotated[AppendRecordsParameters, Query()],
 ) -> AnswerResponse:
     """Append records to one partition, in one batch: all of them, or nothing.
 
@@ -120,8 +122,8 @@ async def append_records(
     """
     call = AppendCall(parameters.acks)
     if parameters.stream:
-        return AnswerResponse(await stream_append.append_stream(exchange, place, call))
-    return AnswerResponse(await append.append_records(exchange, place, call))
+        return AnswerResponse(await stream_append.append_stream(exchange, partition, call))
+    return AnswerResponse(await append.append_records(exchange, partition, call))
 
 
 @router.get(
@@ -147,7 +149,7 @@ async def append_records(
 async def read_records(
     request: Request,
     exchange: ExchangeDep,
-    place: PlaceDep,
+    partition: PartitionDep,
     parameters: Annotated[ReadRecordsParameters, Query()],
 ) -> Response:
     """Read records as JSON, NDJSON or Arrow, waiting for new ones if `max_wait_ms` says so.
@@ -156,6 +158,6 @@ async def read_records(
     """
     call = read_call(parameters, request.scope["query_string"])
     if parameters.stream:
-        streamed = await stream_read.stream_records(exchange, place, call, request.scope)
+        streamed = await stream_read.stream_records(exchange, partition, call, request.scope)
         return StreamedResponse(streamed)
-    return AnswerResponse(await read.read_records(exchange, place, call))
+    return AnswerResponse(await read.read_records(exchange, partition, call))

@@ -14,13 +14,13 @@ from pydantic import BaseModel
 
 from app.api.routes.parameters import query_names
 from app.codecs.conditions import ensure_defined
-from app.codecs.receipts import Place
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange, holder_of
 from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 from app.security.authority import Security, peer_of, refuse_credentials_in
 from app.security.principal import Principal
+from app.store.partition import Partition
 from schemas.common import PartitionNumber, TopicName
 from schemas.problems import Problem
 
@@ -119,13 +119,13 @@ ExchangeDep = Annotated[Exchange, Depends(_exchange)]
 TopicPath = Annotated[TopicName, Path()]
 
 
-async def _place(
+async def _partition(
     exchange: ExchangeDep, topic: TopicPath, partition: Annotated[PartitionNumber, Path()]
-) -> Place:
-    return exchange.service.place(topic, partition)
+) -> Partition:
+    return exchange.service.partition(topic, partition)
 
 
-PlaceDep = Annotated[Place, Depends(_place)]
+PartitionDep = Annotated[Partition, Depends(_partition)]
 
 
 IDEMPOTENCY_KEY: Final = (

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, PlaceDep, problems, ref
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, PartitionDep, problems, ref
 from app.codecs.calls import tail_call
 from app.http.answers import Receive, Scope, Send
 from app.operations.read.tail import TailSession, open_tail
@@ -66,9 +66,9 @@ async def _tail_headers(
 async def tail_records(
     request: Request,
     exchange: ExchangeDep,
-    place: PlaceDep,
+    partition: PartitionDep,
     parameters: Annotated[TailParameters, Query()],
 ) -> EventStream:
     """Follow a partition: what is there from the offset on, then every commit as it comes."""
     call = tail_call(parameters, request.scope["query_string"])
-    return EventStream(await open_tail(exchange, place, call))
+    return EventStream(await open_tail(exchange, partition, call))

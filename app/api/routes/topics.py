@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from app.api.routes.shared import (
     IDENTIFIED,
     ExchangeDep,
-    PlaceDep,
+    PartitionDep,
     TopicPath,
     answers,
     body_of,
@@ -157,6 +157,6 @@ async def list_partitions(exchange: ExchangeDep, topic: TopicPath) -> AnswerResp
     operation_id="getPartition",
     responses={**answers(200, Partition, "The partition"), **problems(404)},
 )
-async def get_partition(exchange: ExchangeDep, place: PlaceDep) -> AnswerResponse:
+async def get_partition(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
     """Describe one partition."""
-    return AnswerResponse(await operations.get_partition(exchange.service, place))
+    return AnswerResponse(await operations.get_partition(exchange.service, partition))

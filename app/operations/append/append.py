@@ -15,7 +15,7 @@ from itertools import chain
 from typing import ClassVar, Final, NamedTuple, Self
 
 from app.codecs.calls import AppendCall, with_headers
-from app.codecs.receipts import Place, header_list, receipt_body, receipt_head
+from app.codecs.receipts import header_list, receipt_body, receipt_head
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body
 from app.http.problems import AppendOutcomeUnknown, CommitTimedOut, MalformedRequest
@@ -23,6 +23,7 @@ from app.operations.append.idempotency import Finish, fingerprint, key_of
 from app.operations.exchange import Exchange
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.errors import CorruptBatch, InvalidRecord, UnsupportedMagic
 from engine.guard import WouldWait
 from engine.log.results import Appended
@@ -95,14 +96,14 @@ class Append(ABC):
     is_checked: ClassVar[bool]
     """Whether our own builder makes the batch, so that the log need not look into it."""
 
-    __slots__ = ("_can_coalesce", "_is_ndjson", "_service", "appended", "call", "place")
+    __slots__ = ("_can_coalesce", "_is_ndjson", "_service", "appended", "call", "partition")
 
     appended: Appended
     """What the log did, once it is in the log."""
 
-    def __init__(self, service: Service, place: Place, options: AppendOptions) -> None:
+    def __init__(self, service: Service, partition: Partition, options: AppendOptions) -> None:
         self._service = service
-        self.place = place
+        self.partition = partition
         self.call, self._can_coalesce, self._is_ndjson = options
 
     @classmethod
@@ -145,7 +146,7 @@ class Append(ABC):
         self.on_appended(
             _append(
                 self._service,
-                self.place,
+                self.partition,
                 self.call,
                 batch,
                 checked=checked,
@@ -170,18 +171,18 @@ class Append(ABC):
 
     def receipt(self) -> Receipt:
         """Return what was done, and where the log is now."""
-        appended, place, acks = self.appended, self.place, self.call.acks
-        marks = place.log.watermarks
+        appended, partition, acks = self.appended, self.partition, self.call.acks
+        marks = partition.log.watermarks
         status = 200 if appended.is_duplicate else STATUS[acks]
-        head = receipt_head(place, appended, marks, self.kind)
-        return Receipt(status, head, receipt_body(place, appended, marks, acks))
+        head = receipt_head(partition, appended, marks, self.kind)
+        return Receipt(status, head, receipt_body(partition, appended, marks, acks))
 
     def explained(self, error: Exception) -> Exception:
         """Return the error of the wait; with the URL that tells the outcome, if there is one."""
         producer_id, sequence = self.producer
         if not isinstance(error, CommitTimedOut) or producer_id == NO_PRODUCER_ID:
             return error
-        url = f"{self.place.path.decode()}producers/{producer_id}/appends/{sequence}"
+        url = f"{self.partition.path.decode()}producers/{producer_id}/appends/{sequence}"
         headers = {"link": f'<{url}>; rel="status"'}
         return AppendOutcomeUnknown(str(error), headers=headers, outcome=url)
 
@@ -211,14 +212,14 @@ class RecordsAppend(Append):
             is_ndjson=self._is_ndjson,
             max_records=service.settings.max_records_per_request,
             now_ms=service.clock.now_ms(),
-            config=self.place.log.config,
+            config=self.partition.log.config,
         )
 
     def batch(self, others: Sequence[Self] = ()) -> bytearray:
         records: Iterable[NewRecord] = self.records
         if others:
             records = _joined([self.records, *[other.records for other in others]])
-        return _build(self.place, self.call, records)
+        return _build(self.partition, self.call, records)
 
     def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
         everybody = (self, *others)
@@ -231,7 +232,7 @@ class RecordsAppend(Append):
 
     @property
     def room_bytes(self) -> int:
-        return min(SHARED_BYTES, self.place.log.config.max_message_bytes - HEADER_BYTES)
+        return min(SHARED_BYTES, self.partition.log.config.max_message_bytes - HEADER_BYTES)
 
 
 class BatchesAppend(Append):
@@ -285,18 +286,20 @@ class BatchesAppend(Append):
         return header.producer_id, header.base_sequence
 
 
-async def append_records(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
+async def append_records(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
     """Append the records of a JSON or NDJSON body, in one batch."""
-    return await _serve(exchange, place, RecordsAppend, call)
+    return await _serve(exchange, partition, RecordsAppend, call)
 
 
-async def append_batches(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
+async def append_batches(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
     """Append record batches exactly as the client encoded them: all of them, or none."""
-    return await _serve(exchange, place, BatchesAppend, call)
+    return await _serve(exchange, partition, BatchesAppend, call)
 
 
-async def _serve(exchange: Exchange, place: Place, kind: type[Append], call: AppendCall) -> Answer:
-    append = kind(exchange.service, place, kind.options_of(exchange.head, call))
+async def _serve(
+    exchange: Exchange, partition: Partition, kind: type[Append], call: AppendCall
+) -> Answer:
+    append = kind(exchange.service, partition, kind.options_of(exchange.head, call))
     key = key_of(exchange.head, exchange.caller.name)
     body = await exchange.body()
     if key is not None:
@@ -314,9 +317,9 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
         await _run(append, exchange, body, always_wanted)
         return lambda: _answer(append, service)
 
-    place = append.place
+    partition = append.partition
     media_type = exchange.head.get(b"content-type")
-    question = (place.path, place.log.topic_id, append.kind, append.call, media_type)
+    question = (partition.path, partition.log.topic_id, append.kind, append.call, media_type)
     asked = await fingerprint(exchange.write, body, question)
     return await service.idempotency.answer_once(key, asked, begin)
 
@@ -341,7 +344,7 @@ async def _run(
 async def _answer(append: Append, service: Service) -> Answer:
     if append.call.acks == "all":
         try:
-            await service.on_disk(append.place.log, append.end_offset)
+            await service.on_disk(append.partition.log, append.end_offset)
         except CommitTimedOut as error:
             raise append.explained(error) from None
     return append.receipt().as_answer()
@@ -349,19 +352,19 @@ async def _answer(append: Append, service: Service) -> Answer:
 
 def append_new(
     service: Service,
-    place: Place,
+    partition: Partition,
     call: AppendCall,
     records: Iterable[NewRecord],
     *,
     at_once: bool,
 ) -> Appended:
     """Build one batch, in the codec the topic asks for, and append it."""
-    batch = _build(place, call, records)
-    return _append(service, place, call, batch, checked=True, at_once=at_once)
+    batch = _build(partition, call, records)
+    return _append(service, partition, call, batch, checked=True, at_once=at_once)
 
 
-def _build(place: Place, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
-    codec, level = _codec_of(place)
+def _build(partition: Partition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
+    codec, level = _codec_of(partition)
     return build_batch(
         records,
         codec=codec,
@@ -386,7 +389,7 @@ def _joined(parts: Sequence[list[NewRecord] | RecordColumns]) -> Iterable[NewRec
 
 def _append(
     service: Service,
-    place: Place,
+    partition: Partition,
     call: AppendCall,
     data: Buffer,
     *,
@@ -396,7 +399,7 @@ def _append(
 ) -> Appended:
     """Append on this thread; on the loop's at once, and who waits asks for the flush."""
     return service.runtime.committer.append(
-        place.log,
+        partition.log,
         data,
         acks_all=call.acks == "all",
         wakes=not at_once,
@@ -408,9 +411,9 @@ def _append(
     )
 
 
-def _codec_of(place: Place) -> tuple[Codec, int | None]:
+def _codec_of(partition: Partition) -> tuple[Codec, int | None]:
     """Return what the topic wants its batches compressed with; the producer's choice is none."""
-    config = place.log.config
+    config = partition.log.config
     kind = config.compression_type
     if kind in {"producer", "uncompressed"}:
         return Codec.NONE, None

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from app.client.partitioner import partition_of
 from app.codecs.calls import AppendCall, ensure_no_conditions
-from app.codecs.receipts import Place, receipt_body, to_json
+from app.codecs.receipts import receipt_body, to_json
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body, json_answer
 from app.http.problems import CommitTimedOut, kind_of, problem_members
@@ -22,6 +22,7 @@ from app.operations.append.idempotency import Finish, fingerprint, key_of
 from app.operations.exchange import Exchange
 from app.operations.request_content import brings_ndjson
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.config import LogConfig
 from engine.errors import EngineError
 from engine.guard import WouldWait
@@ -42,7 +43,7 @@ class Spread(NamedTuple):
 class Written(NamedTuple):
     """A part that is in its log."""
 
-    place: Place
+    partition: Partition
     appended: Appended
 
 
@@ -53,7 +54,7 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
     """Append records to the partitions that Kafka's partitioner picks for their keys."""
     service = exchange.service
     partitions = service.topic(topic).partitions
-    log = service.any_place(topic).log
+    log = service.any_partition(topic).log
     config, topic_id = log.config, log.topic_id
     is_ndjson = brings_ndjson(exchange.head)
     ensure_no_conditions(exchange.head)
@@ -151,26 +152,28 @@ def _spread(records: Iterable[NewRecord], partitions: int, sticky: int) -> Sprea
 
 
 async def _append_part(
-    exchange: Exchange, topic: str, partition: int, call: AppendCall, records: Sequence[NewRecord]
+    exchange: Exchange, topic: str, number: int, call: AppendCall, records: Sequence[NewRecord]
 ) -> Outcome:
     service = exchange.service
     try:
-        place = service.place(topic, partition)
+        partition = service.partition(topic, number)
         if len(records) <= INLINE_RECORDS:
             with suppress(WouldWait):
-                return Written(place, append_new(service, place, call, records, at_once=True))
+                return Written(
+                    partition, append_new(service, partition, call, records, at_once=True)
+                )
         appended = await exchange.write(
-            lambda: append_new(service, place, call, records, at_once=False)
+            lambda: append_new(service, partition, call, records, at_once=False)
         )
     except EngineError as error:
         return error
-    return Written(place, appended)
+    return Written(partition, appended)
 
 
 async def _on_disk(service: Service, outcome: Outcome) -> Outcome:
     """Wait until a part that was written is on disk; return what went wrong if it never is."""
     if isinstance(outcome, Written):
-        committed = service.commits.wait(outcome.place.log, outcome.appended.last_offset + 1)
+        committed = service.commits.wait(outcome.partition.log, outcome.appended.last_offset + 1)
         try:
             if committed is not None:
                 await committed
@@ -194,8 +197,8 @@ def _answer(
         if isinstance(outcome, Exception)
     }
     receipts = [
-        receipt_body(place, appended, place.log.watermarks, call.acks)
-        for place, appended in written.values()
+        receipt_body(partition, appended, partition.log.watermarks, call.acks)
+        for partition, appended in written.values()
     ]
     body = b'{"topic":"%b","count":%d,"acks":"%b","partitions":[%b],"records":[%b]}' % (
         topic.encode(),

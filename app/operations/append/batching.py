@@ -59,7 +59,10 @@ class Batcher:
         It has taken its body, of so many bytes.
         """
         groups = self._groups
-        key = (append.place.log, append.is_checked)  # the foreign is looked into, what is ours not
+        key = (
+            append.partition.log,
+            append.is_checked,
+        )  # the foreign is looked into, what is ours not
         group = groups.get(key)
         if group is not None and group.size_bytes + size_bytes > self._limit_bytes:
             self._put()

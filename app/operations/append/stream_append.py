@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, NoReturn
 
 from app.codecs.calls import AppendCall
-from app.codecs.receipts import Place, header_list, receipt_head, stream_receipt_body
+from app.codecs.receipts import header_list, receipt_head, stream_receipt_body
 from app.codecs.records_in import read_records
 from app.http.answers import NDJSON, Answer
 from app.http.problems import AppendBrokeOff, MalformedRequest
@@ -25,6 +25,7 @@ from app.operations.append.body_lines import BodyParts
 from app.operations.exchange import Exchange
 from app.operations.read.wait import ClientGone
 from app.operations.request_content import media_type_of
+from app.store.partition import Partition
 from engine.errors import InvalidRecord, TooLarge
 from engine.log.results import Appended
 from engine.records.builder import NewRecord
@@ -44,7 +45,7 @@ REFUSED: Final = (
 _WRONG: Final = (InvalidRecord, MalformedRequest, TooLarge)
 
 
-async def append_stream(exchange: Exchange, place: Place, call: AppendCall) -> Answer:
+async def append_stream(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
     """Append the records of an NDJSON body in parts, however long it is.
 
     Raises AppendBrokeOff, which says how far it got, once the body has begun.
@@ -55,8 +56,8 @@ async def append_stream(exchange: Exchange, place: Place, call: AppendCall) -> A
             raise MalformedRequest(
                 f"{name.decode()} is about one append; a stream is many", header=name.decode()
             )
-    largest_batch_bytes = place.log.config.max_message_bytes - HEADER_BYTES
-    writer = _Writer(exchange, place, call)
+    largest_batch_bytes = partition.log.config.max_message_bytes - HEADER_BYTES
+    writer = _Writer(exchange, partition, call)
     parts = BodyParts(exchange, largest_batch_bytes, writer.has_failed)
     try:
         lasting = exchange.service.security.lasting
@@ -87,12 +88,12 @@ class _Progress(NamedTuple):
 class _Writer:
     """Puts part after part into the log, one at a time, and follows them to the disk."""
 
-    def __init__(self, exchange: Exchange, place: Place, call: AppendCall) -> None:
+    def __init__(self, exchange: Exchange, partition: Partition, call: AppendCall) -> None:
         self.has_failed = asyncio.Event()
         """Set when a part could not be put into the log: `put` will say why."""
         self._exchange = exchange
         self._service = exchange.service
-        self._place = place
+        self._partition = partition
         self._call = call
         self._writing: asyncio.Future[tuple[int, Appended | None]] | None = None
         self._lines = 0
@@ -137,13 +138,13 @@ class _Writer:
         """Return the receipt of the whole body."""
         progress = self._confirmed
         assert progress is not None, "a body without a record is refused"
-        place, acks = self._place, self._call.acks
-        marks = place.log.watermarks
+        partition, acks = self._partition, self._call.acks
+        marks = partition.log.watermarks
         appended = progress.last._replace(
             base_offset=progress.base_offset, records_count=progress.records
         )
-        headers = header_list(receipt_head(place, appended, marks, b"records"))
-        body = stream_receipt_body(place, appended, marks, acks, progress.lines)
+        headers = header_list(receipt_head(partition, appended, marks, b"records"))
+        body = stream_receipt_body(partition, appended, marks, acks, progress.lines)
         return Answer(STATUS[acks], headers, body)
 
     def told(self, error: Exception) -> Exception:
@@ -184,7 +185,7 @@ class _Writer:
             progress = self._unconfirmed.popleft()
             if self._call.acks == "all":
                 try:
-                    await self._service.on_disk(self._place.log, progress.last.last_offset + 1)
+                    await self._service.on_disk(self._partition.log, progress.last.last_offset + 1)
                 except Exception:
                     self._unconfirmed.clear()  # the disk confirms nothing more
                     raise
@@ -199,7 +200,7 @@ class _Writer:
             records = self._records(part)
         except _WRONG as error:
             self._locate(part, error)
-        return lines, append_new(self._service, self._place, self._call, records, at_once=False)
+        return lines, append_new(self._service, self._partition, self._call, records, at_once=False)
 
     def _records(self, lines: bytes) -> Iterable[NewRecord]:
         service = self._service
@@ -208,7 +209,7 @@ class _Writer:
             is_ndjson=True,
             max_records=service.settings.max_records_per_request,
             now_ms=service.clock.now_ms(),
-            config=self._place.log.config,
+            config=self._partition.log.config,
         )
 
     def _locate(self, part: bytes, error: Exception) -> NoReturn:

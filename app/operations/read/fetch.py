@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from app.codecs.calls import ReadCall
-from app.codecs.receipts import Place
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd
 from engine.log.log import Log
 from engine.log.results import Fetched, ReadEnd
 from schemas.common import EARLIEST, LATEST
 
 
-def ensure_current(service: Service, place: Place) -> None:
+def ensure_current(service: Service, partition: Partition) -> None:
     """Raise unless the partition still is what it was: TopicNotFound, LogReplaced."""
-    if service.place(place.topic, place.partition).log is not place.log:
-        raise _replaced(place, expected=None)
+    if service.partition(partition.topic, partition.number).log is not partition.log:
+        raise _replaced(partition, expected=None)
 
 
-def ensure_log_id(place: Place, log_id: str | None) -> None:
+def ensure_log_id(partition: Partition, log_id: str | None) -> None:
     """Raise LogReplaced if the log is another than the one that was asked for."""
-    if log_id is not None and log_id != place.log.reader.log_id:
-        raise _replaced(place, expected=log_id)
+    if log_id is not None and log_id != partition.log.reader.log_id:
+        raise _replaced(partition, expected=log_id)
 
 
 def numbered(log: Log, offset: int) -> int:
@@ -36,7 +36,7 @@ def numbered(log: Log, offset: int) -> int:
     return log.watermarks.high_watermark if offset == LATEST else offset
 
 
-def with_end(place: Place, call: ReadCall) -> ReadCall:
+def with_end(partition: Partition, call: ReadCall) -> ReadCall:
     """Return the call with a number where it names its end.
 
     It is no longer about one `log_id`, since what the name stands for moves: raises LogReplaced if
@@ -45,39 +45,39 @@ def with_end(place: Place, call: ReadCall) -> ReadCall:
     end_offset = call.end_offset
     if end_offset is None or end_offset >= 0:
         return call
-    ensure_log_id(place, call.log_id)
+    ensure_log_id(partition, call.log_id)
     if end_offset == LATEST:
-        end_offset = place.log.watermarks.bound(call.isolation).offset
-    return call._replace(end_offset=numbered(place.log, end_offset), log_id=None)
+        end_offset = partition.log.watermarks.bound(call.isolation).offset
+    return call._replace(end_offset=numbered(partition.log, end_offset), log_id=None)
 
 
-def _replaced(place: Place, *, expected: str | None) -> LogReplaced:
+def _replaced(partition: Partition, *, expected: str | None) -> LogReplaced:
     return LogReplaced(
         "the log is not the one this URL was made for",
         expected_log_id=expected,
-        log_id=place.log.reader.log_id,
+        log_id=partition.log.reader.log_id,
     )
 
 
-async def start_offset(service: Service, place: Place, call: ReadCall) -> int:
+async def start_offset(service: Service, partition: Partition, call: ReadCall) -> int:
     """Return the number that the start of the read stands for now; raises LogReplaced."""
-    start = start_now(place, call)
+    start = start_now(partition, call)
     if start is not None:
         return start
-    end = place.log.watermarks.bound(call.isolation).offset
+    end = partition.log.watermarks.bound(call.isolation).offset
     found = await service.workers.read(
-        lambda: place.log.reader.offset_for_time(call.start.timestamp)
+        lambda: partition.log.reader.offset_for_time(call.start.timestamp)
     )
     return end if found is None else found.offset
 
 
-def start_now(place: Place, call: ReadCall) -> int | None:
+def start_now(partition: Partition, call: ReadCall) -> int | None:
     """Do what `start_offset` does on this thread; None for a time, which takes a search."""
-    ensure_log_id(place, call.log_id)
+    ensure_log_id(partition, call.log_id)
     spec = call.start
     if spec.offset is not None:
         return spec.offset
-    marks = place.log.watermarks
+    marks = partition.log.watermarks
     if spec.place == "earliest":
         return marks.log_start_offset
     return marks.bound(call.isolation).offset if spec.place == "latest" else None
@@ -91,7 +91,7 @@ def fetch_bytes(service: Service, call: ReadCall, default_bytes: int) -> int:
 
 async def fetch_from_disk(
     run: Callable[[Callable[[], tuple[int, Fetched]]], Awaitable[tuple[int, Fetched]]],
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     start: int,
     *,
@@ -100,7 +100,7 @@ async def fetch_from_disk(
     """Do what `fetch_now` could not do with what is in memory; `run` runs it on a worker."""
 
     def read() -> tuple[int, Fetched]:
-        read = fetch_now(place, call, start, max_bytes=max_bytes)
+        read = fetch_now(partition, call, start, max_bytes=max_bytes)
         assert read is not None, "only a read of cached bytes may find nothing"
         return read
 
@@ -108,7 +108,7 @@ async def fetch_from_disk(
 
 
 def fetch_now(
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     start: int,
     *,
@@ -122,7 +122,7 @@ def fetch_now(
     """
 
     def read(offset: int) -> Fetched | None:
-        return place.log.reader.read(
+        return partition.log.reader.read(
             offset,
             max_bytes=max_bytes,
             isolation=call.isolation,
@@ -134,7 +134,7 @@ def fetch_now(
     try:
         fetched = read(start)
     except (OffsetBelowLogStart, OffsetBeyondLogEnd):
-        instead = _instead(place, call)
+        instead = _instead(partition, call)
         if instead is None:
             raise
         start = instead
@@ -142,9 +142,9 @@ def fetch_now(
     return None if fetched is None else (start, fetched)
 
 
-def _instead(place: Place, call: ReadCall) -> int | None:
+def _instead(partition: Partition, call: ReadCall) -> int | None:
     """Return where a read starts that missed the log and asked to be moved; None if it did not."""
-    marks = place.log.watermarks
+    marks = partition.log.watermarks
     if call.on_out_of_range == "earliest":
         return marks.log_start_offset
     if call.on_out_of_range == "latest":
@@ -157,7 +157,7 @@ def may_grow(fetched: Fetched) -> bool:
     return fetched.ended_by is ReadEnd.LOG_BOUND
 
 
-def moved_since(place: Place, call: ReadCall, fetched: Fetched) -> bool:
+def moved_since(partition: Partition, call: ReadCall, fetched: Fetched) -> bool:
     """Whether the log has moved since it was read, perhaps on another thread."""
     bound = fetched.watermarks.bound(call.isolation)
-    return place.log.watermarks.bound(call.isolation).offset != bound.offset
+    return partition.log.watermarks.bound(call.isolation).offset != bound.offset

@@ -23,7 +23,7 @@ from app.codecs.parts import (
     failed_entry,
     read_entry,
 )
-from app.codecs.receipts import Place, page_body
+from app.codecs.receipts import page_body
 from app.codecs.records_out import render_records
 from app.codecs.stored import View
 from app.http.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
@@ -42,6 +42,7 @@ from app.operations.read.fetch import (
 from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import negotiate
 from app.security.scopes import Action
+from app.store.partition import Partition
 from engine.errors import EngineError, StoredDataCorrupt, TooLarge
 from engine.guard import WouldWait
 from engine.log.results import Fetched, ReadEnd
@@ -64,7 +65,7 @@ class _Part:
 
     wanted: PartitionFetch
     call: ReadCall
-    place: Place | None = None
+    partition: Partition | None = None
     start: int = 0
     fetched: Fetched | None = None
     error: Exception | None = None
@@ -85,9 +86,9 @@ class _Part:
     @property
     def has_moved(self) -> bool:
         """Whether a look would find something else than the last one did, if there was one."""
-        if self.fetched is None or self.place is None:
+        if self.fetched is None or self.partition is None:
             return True
-        return moved_since(self.place, self.call, self.fetched)
+        return moved_since(self.partition, self.call, self.fetched)
 
     def fail(self, error: Exception) -> None:
         self.error, self.fetched = error, None
@@ -141,9 +142,9 @@ class _Fetch:
         for part in self._parts:
             try:
                 self._exchange.caller.ensure(Action.READ, part.wanted.topic)
-                part.place = self._service.place(part.wanted.topic, part.wanted.partition)
-                part.call = with_end(part.place, part.call)
-                part.start = await start_offset(self._service, part.place, part.call)
+                part.partition = self._service.partition(part.wanted.topic, part.wanted.partition)
+                part.call = with_end(part.partition, part.call)
+                part.start = await start_offset(self._service, part.partition, part.call)
             except (EngineError, ServiceError) as error:
                 part.fail(error)
         await self._look(self._drawn)
@@ -154,7 +155,11 @@ class _Fetch:
         wait_ms = min(self._wanted.max_wait_ms, service.settings.max_wait_ms)
         if wait_ms == 0 or self._is_enough():
             return
-        logs = [part.place.log for part in self._parts if part.may_grow and part.place is not None]
+        logs = [
+            part.partition.log
+            for part in self._parts
+            if part.may_grow and part.partition is not None
+        ]
         with (
             DisconnectWatcher(exchange.receive) as departure,
             service.tail.watch(logs, departure) as watch,
@@ -192,8 +197,8 @@ class _Fetch:
 
     def _is_there(self, part: _Part) -> bool:
         try:
-            if part.place is not None:
-                ensure_current(self._service, part.place)
+            if part.partition is not None:
+                ensure_current(self._service, part.partition)
         except EngineError as error:
             part.fail(error)
         return part.error is None
@@ -205,11 +210,11 @@ class _Fetch:
         held = self._size_bytes
         for part in parts:
             left = max(0, self._max_bytes - held)
-            assert part.place is not None, "whoever has no place has failed"
+            assert part.partition is not None, "a part without a partition has failed"
             max_bytes = left if part.call.max_bytes is None else min(left, part.call.max_bytes)
             try:
                 found = fetch_now(
-                    part.place,
+                    part.partition,
                     part.call,
                     part.start,
                     max_bytes=max_bytes,
@@ -246,7 +251,9 @@ class _Fetch:
         left_records = settings.default_fetch_records
         if self._wanted.max_records is not None:
             left_records = min(left_records, self._wanted.max_records)
-        frames = [entry_frame_bytes(part.place) for part in self._parts if part.place is not None]
+        frames = [
+            entry_frame_bytes(part.partition) for part in self._parts if part.partition is not None
+        ]
         frame_bytes = len(entries_body(())) + sum(frames)
         left_bytes = settings.max_answer_bytes
         is_first = True
@@ -290,8 +297,8 @@ class _Fetch:
             if part.fetched is None:
                 mixed.add_problem(part.path, self._problem_of(part))
             else:
-                assert part.place is not None, "whoever has no place has failed"
-                mixed.add_batches(part.place, part.call, part.start, part.fetched)
+                assert part.partition is not None, "a part without a partition has failed"
+                mixed.add_batches(part.partition, part.call, part.start, part.fetched)
         return mixed
 
     def _problem_of(self, part: _Part) -> Buffer:
@@ -302,12 +309,12 @@ class _Fetch:
 
 def _read_entry(part: _Part, view: View) -> tuple[bytes, int, int]:
     """Return the entry of a partition that was read, how many records it has, and their bytes."""
-    assert part.place is not None
+    assert part.partition is not None
     assert part.fetched is not None
     rendered = render_records(part.fetched.data, view)
     records_bytes = len(rendered.text)  # before it becomes the page
     next_offset = part.fetched.next_offset if rendered.next_offset is None else rendered.next_offset
     page = page_body(
-        part.place, part.fetched, rendered.text, next_offset, as_text=view.offsets_as_text
+        part.partition, part.fetched, rendered.text, next_offset, as_text=view.offsets_as_text
     )
-    return read_entry(part.place, page), rendered.count, records_bytes
+    return read_entry(part.partition, page), rendered.count, records_bytes

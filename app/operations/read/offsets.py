@@ -4,65 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.codecs.receipts import Place, offsets_body, offsets_headers, to_json
+from app.codecs.receipts import offsets_body, offsets_headers, to_json
 from app.http.answers import Answer, Headers, json_answer
 from app.http.problems import MalformedRequest
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.log.log import Log
 from engine.types import INT64_MAX, TimestampAndOffset
 
 
-def get_offsets(place: Place) -> Answer:
+def get_offsets(partition: Partition) -> Answer:
     """Return all marks of a log, and the tag that conditional appends take."""
-    log = place.log
+    log = partition.log
     # The tag first: one that is older than the marks can only make a condition fail, never hold
     # for an end of the log that the client has not seen.
     tag = log.reader.tag
     marks = log.watermarks
-    headers: Headers = offsets_headers(place, marks, tag)
+    headers: Headers = offsets_headers(partition, marks, tag)
     body = offsets_body(log, marks, tag.leader_epoch)
     return json_answer(body, headers=headers)
 
 
-async def get_offset_at(service: Service, place: Place, timestamp: str) -> Answer:
+async def get_offset_at(service: Service, partition: Partition, timestamp: str) -> Answer:
     """Return the offset that a time, or a name for one, stands for."""
-    found = await service.workers.read(lambda: _offset_at(place.log, timestamp))
-    tag = place.log.reader.tag
-    return json_answer(to_json(found), headers=offsets_headers(place, place.log.watermarks, tag))
+    found = await service.workers.read(lambda: _offset_at(partition.log, timestamp))
+    tag = partition.log.reader.tag
+    return json_answer(
+        to_json(found), headers=offsets_headers(partition, partition.log.watermarks, tag)
+    )
 
 
 async def get_topic_offsets(service: Service, topic: str, timestamp: str | None) -> Answer:
     """Return the marks of all partitions, or their answers to a look-up by time."""
-    places = service.places(topic)
+    partitions = service.partitions(topic)
     if timestamp is None:
-        partitions = [_marks_of(place) for place in places]
+        described = [_marks_of(partition) for partition in partitions]
     else:
-        partitions = await service.workers.read(lambda: _offsets_at(places, timestamp))
-    return json_answer(to_json({"topic": topic, "partitions": partitions}))
+        described = await service.workers.read(lambda: _offsets_at(partitions, timestamp))
+    return json_answer(to_json({"topic": topic, "partitions": described}))
 
 
-def _marks_of(place: Place) -> dict[str, object]:
-    marks = place.log.watermarks
+def _marks_of(partition: Partition) -> dict[str, object]:
+    marks = partition.log.watermarks
     return {
-        "partition": place.partition,
+        "partition": partition.number,
         "log_start_offset": marks.log_start_offset,
         "high_watermark": marks.high_watermark,
         "last_stable_offset": marks.last_stable_offset,
         "log_end_offset": marks.log_end_offset,
-        "leader_epoch": place.log.reader.leader_epoch,
-        "recovery_point": place.log.durability.recovery_point,
-        "log_id": place.log.reader.log_id,
+        "leader_epoch": partition.log.reader.leader_epoch,
+        "recovery_point": partition.log.durability.recovery_point,
+        "log_id": partition.log.reader.log_id,
     }
 
 
-def _offsets_at(places: Sequence[Place], timestamp: str) -> list[dict[str, object]]:
+def _offsets_at(partitions: Sequence[Partition], timestamp: str) -> list[dict[str, object]]:
     return [
         {
-            "partition": place.partition,
-            **_offset_at(place.log, timestamp),
-            "log_id": place.log.reader.log_id,
+            "partition": partition.number,
+            **_offset_at(partition.log, timestamp),
+            "log_id": partition.log.reader.log_id,
         }
-        for place in places
+        for partition in partitions
     ]
 
 

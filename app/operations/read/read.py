@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from app.codecs.arrow_out import arrow_stream
 from app.codecs.calls import ReadCall
 from app.codecs.receipts import (
-    Place,
     immutable_etag,
     is_immutable,
     page_body,
@@ -49,6 +48,7 @@ from app.operations.read.fetch import (
 from app.operations.read.read_result import Found
 from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import codings_of
+from app.store.partition import Partition
 from engine.guard import WouldWait
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
@@ -60,34 +60,36 @@ ARROW_COPIES: Final = 4
 VARY: Final = (b"vary", b"accept, accept-encoding")
 
 
-async def read_batches(exchange: Exchange, place: Place, call: ReadCall) -> Answer:
+async def read_batches(exchange: Exchange, partition: Partition, call: ReadCall) -> Answer:
     """Read whole batches, byte for byte as stored."""
     exchange.ensure_takes_batches()
-    call = with_end(place, call)
-    etag = _etag(place, call, RECORD_BATCH)
+    call = with_end(partition, call)
+    etag = _etag(partition, call, RECORD_BATCH)
     if etag is not None and known_tag(exchange.head, (etag,)):
         return _not_modified(exchange, etag)
-    _, fetched = await fetch_or_wait(exchange, place, call)
-    return batches_answer(exchange, place, call, fetched)
+    _, fetched = await fetch_or_wait(exchange, partition, call)
+    return batches_answer(exchange, partition, call, fetched)
 
 
-def batches_answer(exchange: Exchange, place: Place, call: ReadCall, fetched: Fetched) -> Answer:
+def batches_answer(
+    exchange: Exchange, partition: Partition, call: ReadCall, fetched: Fetched
+) -> Answer:
     """Make of what was found the answer of readBatches."""
     next_offset = fetched.next_offset
-    etag = _fixed_etag(place, call, RECORD_BATCH, fetched, next_offset, is_cut=False)
+    etag = _fixed_etag(partition, call, RECORD_BATCH, fetched, next_offset, is_cut=False)
     headers: Headers = [(b"content-type", RECORD_BATCH), *_caching(exchange, etag)]
-    headers += read_headers(place, call, fetched, next_offset, b"batches")
+    headers += read_headers(partition, call, fetched, next_offset, b"batches")
     if fetched.first_offset is not None:
         headers.append((b"log-first-offset", b"%d" % fetched.first_offset))
     answer = Answer(200, headers, fetched.data)
     return answer if etag is None else part_of(exchange.head, etag, answer)
 
 
-async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answer:
+async def read_records(exchange: Exchange, partition: Partition, call: ReadCall) -> Answer:
     """Read records as JSON, NDJSON or an Arrow stream."""
     media_type = exchange.wanted_records(call.media_type)
-    call = with_end(place, call)
-    etag = _etag(place, call, media_type)
+    call = with_end(partition, call)
+    etag = _etag(partition, call, media_type)
     if etag is not None:
         # Each coding of JSON has a tag of its own; columns are never coded.
         accepted = None if media_type == ARROW else exchange.head.get(b"accept-encoding")
@@ -95,8 +97,8 @@ async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answ
         known = known_tag(exchange.head, tags)
         if known is not None:
             return _not_modified(exchange, known, VARY)
-    found = await _find_or_wait(exchange, place, call)
-    answer = await records_answer(exchange, place, call, found, media_type)
+    found = await _find_or_wait(exchange, partition, call)
+    answer = await records_answer(exchange, partition, call, found, media_type)
     answer = Answer(answer.status, list(answer.headers), answer.body)
     etag = dict(answer.headers).get(b"etag")
     return answer if etag is None else part_of(exchange.head, etag, answer)
@@ -104,7 +106,7 @@ async def read_records(exchange: Exchange, place: Place, call: ReadCall) -> Answ
 
 async def records_answer(
     exchange: Exchange,
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     found: Found,
     media_type: bytes,
@@ -112,17 +114,17 @@ async def records_answer(
     ensure_wanted: Callable[[], None] | None = None,
 ) -> Answer:
     """Return what `records_now` does, however long it takes; `ensure_wanted` as in `decode`."""
-    answer = records_now(exchange, place, call, found, media_type)
+    answer = records_now(exchange, partition, call, found, media_type)
     if answer is None:
-        work = partial(_page, exchange, place, call, found, media_type, budget=exchange.budget)
+        work = partial(_page, exchange, partition, call, found, media_type, budget=exchange.budget)
         page = await exchange.decode(exchange.read, work, ensure_wanted)
         exchange.ticket.exchange_answer(len(page.body))
-        answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
+        answer = _answer(exchange, partition, call, found, media_type=media_type, page=page)
     return answer
 
 
 def records_now(
-    exchange: Exchange, place: Place, call: ReadCall, found: Found, media_type: bytes
+    exchange: Exchange, partition: Partition, call: ReadCall, found: Found, media_type: bytes
 ) -> Answer | None:
     """Return the answer of readRecords if it is there, or takes little; None is work for a worker.
 
@@ -135,17 +137,17 @@ def records_now(
         if is_large or media_type == ARROW:  # PyArrow takes long to import
             return None
         try:
-            page = _page(exchange, place, call, found, media_type, budget=None)
+            page = _page(exchange, partition, call, found, media_type, budget=None)
         except WouldWait:
             return None
-        answer = _answer(exchange, place, call, found, media_type=media_type, page=page)
+        answer = _answer(exchange, partition, call, found, media_type=media_type, page=page)
     exchange.ticket.settle_answer(len(answer.body))
     return answer
 
 
 def _answer(
     exchange: Exchange,
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     found: Found,
     *,
@@ -157,7 +159,9 @@ def _answer(
     as_text = call.offsets_as_text and media_type == JSON
     headers: Headers = [(b"content-type", JSON_WITH_TEXT_OFFSETS if as_text else media_type)]
     headers += [*_caching(exchange, page.etag), VARY]
-    headers += read_headers(place, call, fetched, page.next_offset, b"records", cut_by=page.cut_by)
+    headers += read_headers(
+        partition, call, fetched, page.next_offset, b"records", cut_by=page.cut_by
+    )
     answer = found.answers[media_type] = Answer(200, headers, page.body)
     exchange.ticket.settle_answer(len(answer.body))
     return answer
@@ -176,7 +180,7 @@ class _Page(NamedTuple):
 
 def _page(
     exchange: Exchange,
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     found: Found,
     media_type: bytes,
@@ -186,20 +190,20 @@ def _page(
     """Return the records as a page. Without a budget, on the event loop, WouldWait is raised."""
     fetched = found.fetched
     body, next_offset, cut_by = show(
-        exchange, place, call, found.start, fetched, media_type=media_type, budget=budget
+        exchange, partition, call, found.start, fetched, media_type=media_type, budget=budget
     )
     etag = None  # where its time ends a page, it may end elsewhere the next time
     if cut_by != "max_decode_cpu_ms":
-        etag = _fixed_etag(place, call, media_type, fetched, next_offset, is_cut=cut_by != "")
+        etag = _fixed_etag(partition, call, media_type, fetched, next_offset, is_cut=cut_by != "")
     if isinstance(body, bytearray) and media_type == JSON:
         shown = None if etag else fetched  # the present has no place in a page that stays
-        body = page_body(place, shown, body, next_offset, as_text=call.offsets_as_text)
+        body = page_body(partition, shown, body, next_offset, as_text=call.offsets_as_text)
     return _Page(body, next_offset, cut_by, etag)
 
 
 def show(
     exchange: Exchange,
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     start: int,
     fetched: Fetched,
@@ -220,7 +224,7 @@ def show(
         max_records=limit if call.max_records is None else min(call.max_records, limit),
         max_answer_bytes=settings.max_answer_bytes,
         max_record_bytes=settings.max_answer_bytes,
-        frame_bytes=page_frame_bytes(place) if media_type == JSON else 0,
+        frame_bytes=page_frame_bytes(partition) if media_type == JSON else 0,
         limit_bytes=settings.max_decompressed_batch_bytes,
         budget=budget,
         at_once=budget is None,
@@ -243,40 +247,42 @@ def show(
     return body, next_offset, cut_by
 
 
-async def fetch_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> tuple[int, Fetched]:
+async def fetch_or_wait(
+    exchange: Exchange, partition: Partition, call: ReadCall
+) -> tuple[int, Fetched]:
     """Return where the read really started and what was found, after a long poll if asked for."""
-    found = await _find_or_wait(exchange, place, call)
+    found = await _find_or_wait(exchange, partition, call)
     return found.start, found.fetched
 
 
-async def _find_or_wait(exchange: Exchange, place: Place, call: ReadCall) -> Found:
+async def _find_or_wait(exchange: Exchange, partition: Partition, call: ReadCall) -> Found:
     service, ticket = exchange.service, exchange.ticket
     wait_ms = min(call.max_wait_ms, service.settings.max_wait_ms)
-    start = await start_offset(service, place, call)
-    found = await find(exchange, place, call, start)
+    start = await start_offset(service, partition, call)
+    found = await find(exchange, partition, call, start)
     if wait_ms == 0 or is_enough(call, found.fetched):
         return found
     with (
         DisconnectWatcher(exchange.receive) as departure,
-        service.tail.watch((place.log,), departure) as watch,
+        service.tail.watch((partition.log,), departure) as watch,
         service.security.lasting.during(exchange.caller, watch.wake),
     ):
         watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
         while not is_enough(call, found.fetched) and service.admission.phase is Phase.READY:
             if watch.is_late:
                 break
-            ensure_current(service, place)
+            ensure_current(service, partition)
             ticket.settle_answer(0)
             ticket.park()
             # The log may have moved since it was read, on another thread: look before waiting.
-            if not moved_since(place, call, found.fetched):
+            if not moved_since(partition, call, found.fetched):
                 await watch.wait()
             ticket.resume()
             if departure.is_gone:
                 raise ClientGone
             exchange.caller.ensure_held(service.clock)
-            ensure_current(service, place)
-            found = await find(exchange, place, call, found.start)
+            ensure_current(service, partition)
+            found = await find(exchange, partition, call, found.start)
         return found
 
 
@@ -285,23 +291,25 @@ def is_enough(call: ReadCall, fetched: Fetched) -> bool:
     return len(fetched.data) >= call.min_bytes or not may_grow(fetched)
 
 
-async def find(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found:
+async def find(exchange: Exchange, partition: Partition, call: ReadCall, start: int) -> Found:
     """Read what there is, on a worker if the disk is needed."""
-    found = find_now(exchange, place, call, start)
-    return found or await find_on_disk(exchange, place, call, start)
+    found = find_now(exchange, partition, call, start)
+    return found or await find_on_disk(exchange, partition, call, start)
 
 
-async def find_on_disk(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found:
+async def find_on_disk(
+    exchange: Exchange, partition: Partition, call: ReadCall, start: int
+) -> Found:
     """Read what `find_now` has not found in memory; what it holds has been counted there."""
     max_bytes = _max_bytes(exchange, call)
     found = Found(
-        *await fetch_from_disk(exchange.read, place, call, start, max_bytes=max_bytes), {}, {}
+        *await fetch_from_disk(exchange.read, partition, call, start, max_bytes=max_bytes), {}, {}
     )
     exchange.ticket.settle_answer(len(found.fetched.data))
     return found
 
 
-def find_now(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Found | None:
+def find_now(exchange: Exchange, partition: Partition, call: ReadCall, start: int) -> Found | None:
     """Read what is in memory, None if the disk is needed.
 
     Readers who ask for the same in one turn of the loop share it.
@@ -310,16 +318,16 @@ def find_now(exchange: Exchange, place: Place, call: ReadCall, start: int) -> Fo
     max_bytes = _max_bytes(exchange, call)
     ticket.hold_answer(max_bytes)
     # What was found before the last commit is no answer to whoever looks after it.
-    key = (place.log, place.log.watermarks.bound(call.isolation).offset, start, call)
+    key = (partition.log, partition.log.watermarks.bound(call.isolation).offset, start, call)
     found = service.reads.get(key)
     if found is None:
-        read = fetch_now(place, call, start, max_bytes=max_bytes, cached_only=True)
+        read = fetch_now(partition, call, start, max_bytes=max_bytes, cached_only=True)
         if read is None:
             return None
         found = Found(*read, {}, {})
         service.reads.put(key, found)
     else:
-        service.telemetry.read(place.log.topic_partition, size_bytes=len(found.fetched.data))
+        service.telemetry.read(partition.log.topic_partition, size_bytes=len(found.fetched.data))
     ticket.settle_answer(len(found.fetched.data))
     return found
 
@@ -328,15 +336,15 @@ def _max_bytes(exchange: Exchange, call: ReadCall) -> int:
     return fetch_bytes(exchange.service, call, exchange.service.settings.default_fetch_bytes)
 
 
-def _etag(place: Place, call: ReadCall, media_type: bytes) -> bytes | None:
+def _etag(partition: Partition, call: ReadCall, media_type: bytes) -> bytes | None:
     """Return the tag that an immutable answer would have; None if there cannot be one."""
-    if call.log_id is None or call.log_id != place.log.reader.log_id:
+    if call.log_id is None or call.log_id != partition.log.reader.log_id:
         return None
     return immutable_etag(call, media_type)
 
 
 def _fixed_etag(
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     media_type: bytes,
     fetched: Fetched,
@@ -345,8 +353,8 @@ def _fixed_etag(
     is_cut: bool,
 ) -> bytes | None:
     """Return the tag of an answer that is immutable; None if it is not."""
-    etag = _etag(place, call, media_type)
-    if etag is None or not is_immutable(place, call, fetched, next_offset, cut_short=is_cut):
+    etag = _etag(partition, call, media_type)
+    if etag is None or not is_immutable(partition, call, fetched, next_offset, cut_short=is_cut):
         return None
     return etag
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 
-from app.codecs.receipts import Place, file_etag, file_headers
+from app.codecs.receipts import file_etag, file_headers
 from app.codecs.selection import Span, content_range, ensure_match, known_tag, span_of
 from app.http.answers import REVALIDATED, Answer, Headers, StreamedAnswer
 from app.operations.exchange import Exchange
 from app.operations.read.wait import DisconnectWatcher
+from app.store.partition import Partition
 from engine.log.read.segment_files import FileKind, SegmentFile
 from engine.types import Buffer
 
 
 async def download_segment(
     exchange: Exchange,
-    place: Place,
+    partition: Partition,
     base_offset: int,
     kind: FileKind,
     *,
@@ -26,15 +27,15 @@ async def download_segment(
     Its first bytes are read before the answer begins: damage found there is an error. Damage found
     later breaks the answer off. `cut_off` ends the connection: called when the credentials end.
     """
-    log, head, service = place.log, exchange.head, exchange.service
+    log, head, service = partition.log, exchange.head, exchange.service
     file = await exchange.read(lambda: log.reader.open_file(base_offset, kind))
     size_bytes = file.size_bytes
-    etag = file_etag(place, base_offset, kind, file)
+    etag = file_etag(partition, base_offset, kind, file)
     ensure_match(head, etag)
     headers: Headers = [(b"etag", etag), REVALIDATED[service.settings.cache_visibility]]
     if known_tag(head, (etag,)) or head.get(b"if-none-match", b"").strip() == b"*":
         return Answer(304, headers, b"")
-    headers += file_headers(place, base_offset, kind, file)
+    headers += file_headers(partition, base_offset, kind, file)
     span = span_of(head, etag, size_bytes)
     status = 200
     if span is None:
@@ -46,14 +47,14 @@ async def download_segment(
     exchange.ticket.hold_answer(
         min(size_bytes, chunk_bytes) if file.content is None else size_bytes
     )
-    first = await _piece(exchange, place, file, span) if span.start < span.end else b""
-    pieces = _pieces(exchange, place, file, span, first, cut_off=cut_off)
+    first = await _piece(exchange, partition, file, span) if span.start < span.end else b""
+    pieces = _pieces(exchange, partition, file, span, first, cut_off=cut_off)
     return StreamedAnswer(status, headers, span.end - span.start, pieces)
 
 
 async def _pieces(
     exchange: Exchange,
-    place: Place,
+    partition: Partition,
     file: SegmentFile,
     span: Span,
     first: Buffer,
@@ -73,19 +74,19 @@ async def _pieces(
                 if not caller.is_valid(clock.now_ms()):
                     cut_off()
                     return
-                piece = await _piece(exchange, place, file, span)
+                piece = await _piece(exchange, partition, file, span)
                 yield piece
                 span = Span(span.start + len(piece), span.end)
 
 
-async def _piece(exchange: Exchange, place: Place, file: SegmentFile, span: Span) -> Buffer:
+async def _piece(exchange: Exchange, partition: Partition, file: SegmentFile, span: Span) -> Buffer:
     """Return the first bytes of `span`: one at least, and what is read at a time at the most.
 
     Only a batch that is larger comes whole: it is verified as a whole.
     """
     service = exchange.service
     max_bytes = min(service.settings.download_chunk_bytes, span.end - span.start)
-    data = await exchange.read(lambda: place.log.reader.read_file(file, span.start, max_bytes))
+    data = await exchange.read(lambda: partition.log.reader.read_file(file, span.start, max_bytes))
     if file.content is None:
         exchange.ticket.settle_answer(len(data))
     return memoryview(data)[: span.end - span.start]

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from app.codecs.calls import OffsetSpec, parse_offset
-from app.codecs.receipts import Place, to_json
+from app.codecs.receipts import to_json
 from app.http.answers import Answer, json_answer
 from app.http.problems import InvalidBody
 from app.operations.service import Service
 from app.settings import Settings
+from app.store.partition import Partition
 from engine.errors import OffsetBelowLogStart, TooLarge
 from engine.log.log import Log
 from engine.types import FetchIsolation
@@ -21,7 +22,7 @@ from schemas.splits import Cut, SplitRequest
 class _Range(NamedTuple):
     """What is to be read of one partition."""
 
-    place: Place
+    partition: Partition
     log_id: str
     start_offset: int
     end_offset: int
@@ -33,7 +34,7 @@ class _Range(NamedTuple):
 
     def shown(self, start_offset: int, end_offset: int, size_bytes: int) -> dict[str, object]:
         return {
-            "partition": self.place.partition,
+            "partition": self.partition.number,
             "start_offset": start_offset,
             "end_offset": end_offset,
             "size_bytes": size_bytes,
@@ -44,11 +45,14 @@ class _Range(NamedTuple):
 async def plan_splits(service: Service, topic: str, wanted: SplitRequest) -> Answer:
     """Return the ranges between the cuts, and their splits; raises TooLarge for too many."""
     ensure_sensible(wanted, service.settings)
-    places = _places(service, topic, wanted.partitions)
-    starts, ends = (_specs(cut, places) for cut in (wanted.start, wanted.end))
+    partitions = _partitions(service, topic, wanted.partitions)
+    starts, ends = (_specs(cut, partitions) for cut in (wanted.start, wanted.end))
 
     def plan() -> bytes:
-        ranges = [_range(place, starts[at], ends[at], wanted) for at, place in enumerate(places)]
+        ranges = [
+            _range(partition, starts[at], ends[at], wanted)
+            for at, partition in enumerate(partitions)
+        ]
         splits = _splits(ranges, wanted, service.settings)
         shown = [one.shown(one.start_offset, one.end_offset, one.size_bytes) for one in ranges]
         return to_json({"topic": topic, "partitions": shown, "splits": splits})
@@ -75,33 +79,35 @@ def _ensure_few(count: int, settings: Settings) -> None:
         )
 
 
-def _places(service: Service, topic: str, partitions: Sequence[int] | None) -> list[Place]:
-    if partitions is None:
-        return service.places(topic)
-    return [service.place(topic, partition) for partition in sorted(set(partitions))]
+def _partitions(service: Service, topic: str, numbers: Sequence[int] | None) -> list[Partition]:
+    if numbers is None:
+        return service.partitions(topic)
+    return [service.partition(topic, number) for number in sorted(set(numbers))]
 
 
-def _specs(cut: Cut, places: Sequence[Place]) -> list[OffsetSpec]:
+def _specs(cut: Cut, partitions: Sequence[Partition]) -> list[OffsetSpec]:
     """Return where the cut goes through each partition.
 
     Raises InvalidBody if it names partitions, and not exactly these.
     """
     if not isinstance(cut, Mapping):
-        return [parse_offset(str(cut))] * len(places)
-    numbers = {str(place.partition) for place in places}
+        return [parse_offset(str(cut))] * len(partitions)
+    numbers = {str(partition.number) for partition in partitions}
     if cut.keys() != numbers:
         odd = min(cut.keys() ^ numbers)
         what = "is missing" if odd in numbers else "is not among them"
         raise InvalidBody(f"a cut that names partitions names all that are planned: {odd} {what}")
-    return [parse_offset(str(cut[str(place.partition)])) for place in places]
+    return [parse_offset(str(cut[str(partition.number)])) for partition in partitions]
 
 
-def _range(place: Place, start: OffsetSpec, end: OffsetSpec, wanted: SplitRequest) -> _Range:
+def _range(
+    partition: Partition, start: OffsetSpec, end: OffsetSpec, wanted: SplitRequest
+) -> _Range:
     """Return the range with its bytes.
 
     Raises InvalidBody if it ends before it starts, OffsetBelowLogStart, OffsetBeyondLogEnd.
     """
-    log, isolation = place.log, FetchIsolation(wanted.isolation)
+    log, isolation = partition.log, FetchIsolation(wanted.isolation)
     while True:
         log_id = (
             log.reader.log_id
@@ -110,8 +116,8 @@ def _range(place: Place, start: OffsetSpec, end: OffsetSpec, wanted: SplitReques
         end_offset = _resolve(log, end, isolation)
         if end_offset < start_offset:
             raise InvalidBody(
-                f"partition {place.partition} would be read from {start_offset} to {end_offset}",
-                partition=place.partition,
+                f"partition {partition.number} would be read from {start_offset} to {end_offset}",
+                partition=partition.number,
             )
         try:
             size_bytes = log.reader.extent_bytes(start_offset, end_offset, isolation)
@@ -119,7 +125,7 @@ def _range(place: Place, start: OffsetSpec, end: OffsetSpec, wanted: SplitReques
             if start.offset is not None:
                 raise
             continue  # the log start has moved since it was looked at
-        return _Range(place, log_id, start_offset, end_offset, size_bytes)
+        return _Range(partition, log_id, start_offset, end_offset, size_bytes)
 
 
 def _resolve(log: Log, spec: OffsetSpec, isolation: FetchIsolation) -> int:
@@ -142,7 +148,7 @@ def _splits(
     parts = _shares([one.size_bytes for one in filled], _count(filled, wanted, settings))
     splits: list[dict[str, object]] = []
     for one, count in zip(filled, parts, strict=True):
-        cuts = one.place.log.reader.splits(
+        cuts = one.partition.log.reader.splits(
             one.start_offset,
             one.end_offset,
             FetchIsolation(wanted.isolation),

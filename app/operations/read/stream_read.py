@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from app.codecs.arrow_out import ARROW_END, arrow_part
 from app.codecs.calls import ReadCall
-from app.codecs.receipts import Place, page_body, read_headers
+from app.codecs.receipts import page_body, read_headers
 from app.http.answers import (
     ARROW,
     JSON,
@@ -40,39 +40,40 @@ from app.operations.read.fetch import (
 from app.operations.read.read import VARY, show
 from app.operations.read.slow_clients import cut_off_of
 from app.operations.read.wait import DisconnectWatcher
+from app.store.partition import Partition
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 from engine.types import Buffer
 
 
 async def stream_batches(
-    exchange: Exchange, place: Place, call: ReadCall, scope: Scope
+    exchange: Exchange, partition: Partition, call: ReadCall, scope: Scope
 ) -> StreamedAnswer:
     """Read whole batches as stored, up to the end."""
     exchange.ensure_takes_batches()
-    return await _begin(exchange, place, call, RECORD_BATCH, scope)
+    return await _begin(exchange, partition, call, RECORD_BATCH, scope)
 
 
 async def stream_records(
-    exchange: Exchange, place: Place, call: ReadCall, scope: Scope
+    exchange: Exchange, partition: Partition, call: ReadCall, scope: Scope
 ) -> StreamedAnswer:
     """Read records up to the end, as JSON, NDJSON or an Arrow stream."""
     media_type = exchange.wanted_records(call.media_type)
-    return await _begin(exchange, place, call, media_type, scope)
+    return await _begin(exchange, partition, call, media_type, scope)
 
 
 async def _begin(
-    exchange: Exchange, place: Place, call: ReadCall, media_type: bytes, scope: Scope
+    exchange: Exchange, partition: Partition, call: ReadCall, media_type: bytes, scope: Scope
 ) -> StreamedAnswer:
     """Make the first part and the headers."""
     if scope["http_version"] == "1.0":
         raise MalformedRequest("stream=true needs HTTP/1.1: its answer is chunked")
-    log_id = place.log.reader.log_id
-    call = with_end(place, call)
-    start = await start_offset(exchange.service, place, call)
-    visible = place.log.watermarks.bound(call.isolation).offset
+    log_id = partition.log.reader.log_id
+    call = with_end(partition, call)
+    start = await start_offset(exchange.service, partition, call)
+    visible = partition.log.watermarks.bound(call.isolation).offset
     end = visible if call.end_offset is None else min(call.end_offset, visible)
-    source = _Source(exchange, place, log_id, call._replace(end_offset=end), media_type)
+    source = _Source(exchange, partition, log_id, call._replace(end_offset=end), media_type)
     exchange.ticket.hold_answer(source.max_bytes)
     first = await exchange.decode(exchange.read, partial(source.part, start, exchange.budget))
     exchange.ticket.exchange_answer(len(first.body))
@@ -89,10 +90,10 @@ async def _begin(
     as_text = call.offsets_as_text and media_type == JSON
     if as_text:
         headers[0] = (b"content-type", JSON_WITH_TEXT_OFFSETS)
-    headers += read_headers(place, call, fetched, end, kind)
+    headers += read_headers(partition, call, fetched, end, kind)
     before = between = after = b""
     if media_type == JSON:
-        page = bytes(page_body(place, fetched, bytearray(b"[]"), end, as_text=as_text))
+        page = bytes(page_body(partition, fetched, bytearray(b"[]"), end, as_text=as_text))
         before, _, after = page.partition(b"[]")
         before, between, after = before + b"[", b",", b"]" + after
     elif media_type == ARROW:
@@ -123,10 +124,15 @@ class _Source:
     """Where the parts of one answer come from."""
 
     def __init__(
-        self, exchange: Exchange, place: Place, log_id: str, call: ReadCall, media_type: bytes
+        self,
+        exchange: Exchange,
+        partition: Partition,
+        log_id: str,
+        call: ReadCall,
+        media_type: bytes,
     ) -> None:
         self.exchange = exchange
-        self._place = place
+        self._partition = partition
         self._log_id = log_id
         self._call = call
         self._media_type = media_type
@@ -136,15 +142,15 @@ class _Source:
 
     def part(self, offset: int, budget: DecodeBudget) -> _Part:
         """Read and render from an offset on, on a worker."""
-        place, call, media_type = self._place, self._call, self._media_type
-        read = fetch_now(place, call, offset, max_bytes=self.max_bytes)
+        partition, call, media_type = self._partition, self._call, self._media_type
+        read = fetch_now(partition, call, offset, max_bytes=self.max_bytes)
         assert read is not None, "only a read of cached bytes may find nothing"
         start, fetched = read
         if media_type == RECORD_BATCH:
             return _Part(start, fetched, fetched.data, fetched.next_offset)
         body: Buffer
         body, next_offset, _ = show(
-            self.exchange, place, call, start, fetched, media_type=media_type, budget=budget
+            self.exchange, partition, call, start, fetched, media_type=media_type, budget=budget
         )
         if media_type == JSON:
             body = memoryview(body)[1:-1]  # without the brackets of its array
@@ -155,8 +161,8 @@ class _Source:
 
     def ensure_same(self) -> None:
         """Raise unless what was read is of the log that the answer began with."""
-        ensure_current(self.exchange.service, self._place)
-        ensure_log_id(self._place, self._log_id)
+        ensure_current(self.exchange.service, self._partition)
+        ensure_log_id(self._partition, self._log_id)
 
 
 async def _pieces(

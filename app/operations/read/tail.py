@@ -24,7 +24,7 @@ from app.codecs.events import (
     records_event,
     retry_line,
 )
-from app.codecs.receipts import Place, page_body, page_frame_bytes, read_headers
+from app.codecs.receipts import page_body, page_frame_bytes, read_headers
 from app.codecs.records_out import render_records
 from app.codecs.stored import View
 from app.http.answers import NO_STORE, Headers, Scope, Send
@@ -46,6 +46,7 @@ from app.operations.read.slow_clients import PIECE_BYTES, Delivery
 from app.operations.read.wait import DisconnectWatcher, Watch
 from app.operations.request_content import negotiate
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.errors import EngineError
 from engine.guard import WouldWait
 from engine.log.log import Log
@@ -81,14 +82,14 @@ _OVER: Final = _End("time_limit", "a tail lasts no longer than max_tail_ms", ret
 _GONE: Final = _End("client_gone", "the client hung up", retryable=True)
 
 
-async def open_tail(exchange: Exchange, place: Place, call: ReadCall) -> TailSession:
+async def open_tail(exchange: Exchange, partition: Partition, call: ReadCall) -> TailSession:
     """Begin to follow a partition; raises what a read from there raises, and Overloaded."""
     negotiate(exchange.head.get(b"accept"), (EVENT_STREAM,))
     call = resumed(call, exchange.head)
     exchange.ticket.tail()
-    start = await start_offset(exchange.service, place, call)
-    page = await page_from(exchange.service, place, _shared(call), start)
-    return TailSession(exchange, place, call, page)
+    start = await start_offset(exchange.service, partition, call)
+    page = await page_from(exchange.service, partition, _shared(call), start)
+    return TailSession(exchange, partition, call, page)
 
 
 def _shared(call: ReadCall) -> ReadCall:
@@ -101,11 +102,13 @@ class TailSession:
 
     status: Final = 200
 
-    def __init__(self, exchange: Exchange, place: Place, call: ReadCall, page: Page) -> None:
+    def __init__(
+        self, exchange: Exchange, partition: Partition, call: ReadCall, page: Page
+    ) -> None:
         self._exchange = exchange
         self._service = exchange.service
-        self._place = place
-        self._log_id = place.log.reader.log_id
+        self._partition = partition
+        self._log_id = partition.log.reader.log_id
         self._call = call
         self._shared_call = _shared(call)
         self._offset = page.start
@@ -119,7 +122,7 @@ class TailSession:
             (b"content-type", EVENT_STREAM),
             NO_STORE,
             (b"x-accel-buffering", b"no"),  # nginx would keep events until it has many
-            *read_headers(self._place, self._call, marks, self._offset, b"tail"),
+            *read_headers(self._partition, self._call, marks, self._offset, b"tail"),
         ]
 
     async def run(
@@ -141,7 +144,7 @@ class TailSession:
         with (
             deliveries.begin(scope, send) as delivery,
             DisconnectWatcher(self._exchange.receive) as departure,
-            self._service.tail.watch((self._place.log,), departure) as watch,
+            self._service.tail.watch((self._partition.log,), departure) as watch,
             self._service.security.lasting.during(
                 self._exchange.caller, partial(_hurry, delivery, watch)
             ),
@@ -164,7 +167,7 @@ class TailSession:
     ) -> _End:
         """Tell what is and what will be there; return why no more."""
         loop = asyncio.get_running_loop()
-        place, settings = self._place, self._service.settings
+        partition, settings = self._partition, self._service.settings
         self._over_at = loop.time() + settings.max_tail_ms / 1000
         self._beat(loop.time())
         page, self._page = self._page, _seen(self._page)
@@ -184,7 +187,7 @@ class TailSession:
                     page = self._told(page)
                     continue
                 self._page = page
-                if page.is_all and not moved_since(place, self._call, page.fetched):
+                if page.is_all and not moved_since(partition, self._call, page.fetched):
                     watch.wake_by(min(self._heartbeat_at, self._over_at))
                     await watch.wait(see_to)
                     page = self._page
@@ -224,25 +227,25 @@ class TailSession:
 
     def _shared_look(self) -> Look | None:
         """Return what another tail has found in this turn that had seen what this one has."""
-        look, place = self._service.tail_look, self._place
+        look, partition = self._service.tail_look, self._partition
         if look is None or look.seen is not self._page or look.log_id != self._log_id:
             return None
-        if look.marks is not place.log.watermarks:
+        if look.marks is not partition.log.watermarks:
             return None  # what was found before the last commit is no answer to whoever looks now
-        self._service.telemetry.read(place.log.topic_partition, size_bytes=look.page.size_bytes)
+        self._service.telemetry.read(partition.log.topic_partition, size_bytes=look.page.size_bytes)
         return look
 
     def _look_now(self) -> Look | None:
         """Find what there is to write here and now, and share it; None if that is a task's."""
-        service, place, isolation = self._service, self._place, self._call.isolation
+        service, partition, isolation = self._service, self._partition, self._call.isolation
         if service.admission.phase is not Phase.READY:
             return None
         self._ensure_same()
-        marks = place.log.watermarks
+        marks = partition.log.watermarks
         end = marks.bound(isolation).offset
         if end == self._page.fetched.watermarks.bound(isolation).offset:
             return None  # woken for something else: the log has not moved
-        page = _page_now(service, place, (place.log, end, self._offset, self._shared_call))
+        page = _page_now(service, partition, (partition.log, end, self._offset, self._shared_call))
         if page is None or not (page.is_all and page.chunk):
             return None
         loop = asyncio.get_running_loop()
@@ -268,17 +271,17 @@ class TailSession:
 
     def _ensure_same(self) -> None:
         """Raise unless the log still is the one the tail began with."""
-        ensure_current(self._service, self._place)
-        ensure_log_id(self._place, self._log_id)
+        ensure_current(self._service, self._partition)
+        ensure_log_id(self._partition, self._log_id)
 
     async def _look_again(self) -> Page:
         """Look from where the tail stands."""
-        service, place = self._service, self._place
+        service, partition = self._service, self._partition
         try:
-            page = await page_from(service, place, self._shared_call, self._offset)
+            page = await page_from(service, partition, self._shared_call, self._offset)
         except EngineError:
             # That the log was cut or deleted meanwhile explains better what a read met.
-            service.topic(place.topic)
+            service.topic(partition.topic)
             self._ensure_same()
             raise
         self._offset = page.start
@@ -293,11 +296,11 @@ class TailSession:
 
     def _offsets(self, page: Page, next_offset: int) -> bytes:
         as_text = self._call.offsets_as_text
-        return offsets_event(self._place, page.fetched, next_offset, as_text=as_text)
+        return offsets_event(self._partition, page.fetched, next_offset, as_text=as_text)
 
     def _end_of(self, error: Exception) -> _End:
         kind = kind_of(error)
-        path = self._place.path.decode() + "tail"
+        path = self._partition.path.decode() + "tail"
         trace = trace_of(self._exchange.head)
         answer = problem_answer(error, path=path, trace=trace)
         detail = str(problem_members(error)["detail"])
@@ -305,7 +308,7 @@ class TailSession:
 
     def _end_event(self, end: _End) -> bytes:
         return end_event(
-            self._place, end._asdict(), self._offset, as_text=self._call.offsets_as_text
+            self._partition, end._asdict(), self._offset, as_text=self._call.offsets_as_text
         )
 
 
@@ -317,39 +320,39 @@ def _hurry(delivery: Delivery, watch: Watch) -> None:
         delivery.cut_off()
 
 
-async def page_from(service: Service, place: Place, call: ReadCall, offset: int) -> Page:
+async def page_from(service: Service, partition: Partition, call: ReadCall, offset: int) -> Page:
     """Return what there is from `offset` on, made once for all who ask in this turn of the loop."""
-    key = _key_of(place, call, offset)
-    return _page_now(service, place, key) or await service.tail_pages.join(key)
+    key = _key_of(partition, call, offset)
+    return _page_now(service, partition, key) or await service.tail_pages.join(key)
 
 
-def _page_now(service: Service, place: Place, key: PageKey) -> Page | None:
+def _page_now(service: Service, partition: Partition, key: PageKey) -> Page | None:
     """Return what there is if it is little and in memory; if not, a worker has begun to make it."""
     settings, shared = service.settings, service.tail_pages
     _, _, offset, call = key
     page = shared.get(key)
     if page is not None:
-        service.telemetry.read(place.log.topic_partition, size_bytes=page.size_bytes)
+        service.telemetry.read(partition.log.topic_partition, size_bytes=page.size_bytes)
         return page
     if shared.is_making(key):
         return None
     max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
-    found = fetch_now(place, call, offset, max_bytes=max_bytes, cached_only=True)
+    found = fetch_now(partition, call, offset, max_bytes=max_bytes, cached_only=True)
     if found is not None and len(found[1].data) <= settings.inline_read_bytes:
         with suppress(WouldWait):
-            page = _rendered(service, place, call, *found, budget=None)
+            page = _rendered(service, partition, call, *found, budget=None)
             shared.put(key, page)
             return page
 
     async def make() -> Page:
         start, fetched = found or await fetch_from_disk(
-            service.workers.read, place, call, offset, max_bytes=max_bytes
+            service.workers.read, partition, call, offset, max_bytes=max_bytes
         )
         budget = DecodeBudget(settings.decode_limits())
 
         def render() -> Page:
             with service.render_memory.hold((fetched.data,), copies=EVENT_COPIES):
-                return _rendered(service, place, call, start, fetched, budget=budget)
+                return _rendered(service, partition, call, start, fetched, budget=budget)
 
         return await service.workers.read(lambda: budget.run(render))
 
@@ -357,14 +360,14 @@ def _page_now(service: Service, place: Place, key: PageKey) -> Page | None:
     return None
 
 
-def _key_of(place: Place, call: ReadCall, offset: int) -> PageKey:
+def _key_of(partition: Partition, call: ReadCall, offset: int) -> PageKey:
     # What was made before the last commit is no answer to whoever looks after it.
-    return (place.log, place.log.watermarks.bound(call.isolation).offset, offset, call)
+    return (partition.log, partition.log.watermarks.bound(call.isolation).offset, offset, call)
 
 
 def _rendered(
     service: Service,
-    place: Place,
+    partition: Partition,
     call: ReadCall,
     start: int,
     fetched: Fetched,
@@ -378,7 +381,7 @@ def _rendered(
         max_records=settings.default_fetch_records,
         max_answer_bytes=settings.max_tail_event_bytes,
         max_record_bytes=settings.max_answer_bytes,
-        frame_bytes=page_frame_bytes(place),
+        frame_bytes=page_frame_bytes(partition),
         limit_bytes=settings.max_decompressed_batch_bytes,
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
@@ -390,7 +393,9 @@ def _rendered(
     next_offset = fetched.next_offset if stopped_at is None else stopped_at
     event = b""
     if rendered.count:
-        body = page_body(place, fetched, rendered.text, next_offset, as_text=call.offsets_as_text)
+        body = page_body(
+            partition, fetched, rendered.text, next_offset, as_text=call.offsets_as_text
+        )
         event = records_event(body, next_offset)
     chunk = chunk_of(event) if 0 < len(event) <= PIECE_BYTES else b""
     is_all = stopped_at is None and may_grow(fetched)

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from app.codecs.calls import AppendCall
-from app.codecs.receipts import Place
 from app.http.answers import RECORD_BATCH, etag_of
 from app.operations.append.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend
 from app.operations.append.batching import Batcher
 from app.operations.service import Service
+from app.store.partition import Partition
 from engine.errors import CorruptBatch, InvalidRecord, StorageOffline, TooLarge
 from engine.fs.port import FileSystem
 from engine.records.header import HEADER_BYTES, BatchHeader, Codec
@@ -40,18 +40,20 @@ async def service(disk: FileSystem, anyio_backend: str) -> AsyncIterator[Service
         yield service
 
 
-def place_of(service: Service, topic: str = "events", **config: str) -> Place:
+def partition_of(service: Service, topic: str = "events", **config: str) -> Partition:
     """An empty log that takes what comes at once: a first append has noted its epoch."""
     service.manager.create_topic(topic, 1, config)
-    place = service.place(topic, 0)
-    place.log.append(new_batch(1))
-    place.log.truncate_to(0)
-    return place
+    partition = service.partition(topic, 0)
+    partition.log.append(new_batch(1))
+    partition.log.truncate_to(0)
+    return partition
 
 
-def batches_append(service: Service, place: Place, call: AppendCall | None = None) -> BatchesAppend:
+def batches_append(
+    service: Service, partition: Partition, call: AppendCall | None = None
+) -> BatchesAppend:
     judged = BatchesAppend.options_of({b"content-type": RECORD_BATCH}, call or AppendCall("1"))
-    return BatchesAppend(service, place, judged)
+    return BatchesAppend(service, partition, judged)
 
 
 class Gathering:
@@ -65,22 +67,22 @@ class Gathering:
 
     def add(
         self,
-        place: Place,
+        partition: Partition,
         value_bytes: int = 1,
         *,
         acks: str = "1",
         then: Callable[[], None] = lambda: None,
     ) -> None:
         judged = RecordsAppend.options_of({}, AppendCall(acks))
-        append = RecordsAppend(self._service, place, judged)
+        append = RecordsAppend(self._service, partition, judged)
         self._add(append, body_of("x" * value_bytes), then)
 
-    def add_records(self, place: Place, body: bytes, *, is_ndjson: bool = False) -> None:
+    def add_records(self, partition: Partition, body: bytes, *, is_ndjson: bool = False) -> None:
         judged = RecordsAppend.options_of(NDJSON_HEAD if is_ndjson else {}, AppendCall("1"))
-        self._add(RecordsAppend(self._service, place, judged), body)
+        self._add(RecordsAppend(self._service, partition, judged), body)
 
-    def add_batch(self, place: Place, body: bytes) -> None:
-        append = batches_append(self._service, place)
+    def add_batch(self, partition: Partition, body: bytes) -> None:
+        append = batches_append(self._service, partition)
         assert append.can_coalesce(body)
         self._add(append, body)
 
@@ -113,10 +115,10 @@ def body_of(value: str, *timestamps: int) -> bytes:
     return json.dumps({"records": timed or [{"value": value}]}).encode()
 
 
-def headers_of(place: Place) -> list[BatchHeader]:
+def headers_of(partition: Partition) -> list[BatchHeader]:
     """The header of each batch, whether it has been flushed by now or not."""
-    place.log.durability.commit()
-    return read_headers(place.log)
+    partition.log.durability.commit()
+    return read_headers(partition.log)
 
 
 def appends_of(disk: ForgetfulDisk) -> int:
@@ -128,11 +130,11 @@ async def test_the_appends_of_a_turn_are_one_write_a_log(
     service: Service, disk: ForgetfulDisk
 ) -> None:
     """Each is told its own offsets."""
-    first, second = place_of(service), place_of(service, "others")
+    first, second = partition_of(service), partition_of(service, "others")
     gathering = Gathering(service)
     before = appends_of(disk)
-    for place in (first, second, first, first):
-        gathering.add(place)
+    for partition in (first, second, first, first):
+        gathering.add(partition)
     assert await gathering.put() == [None] * 4
     assert appends_of(disk) == before + 2
     offsets = [receipt["base_offset"] for receipt in gathering.receipts()]
@@ -142,27 +144,27 @@ async def test_the_appends_of_a_turn_are_one_write_a_log(
 
 async def test_small_bodies_share_a_batch(service: Service) -> None:
     """The records of the turn are one batch, as in Kafka's producer; alone each has its own."""
-    place = place_of(service)
+    partition = partition_of(service)
     for count in (3, 1, 2):
         gathering = Gathering(service)
         for _ in range(count):
-            gathering.add(place)
+            gathering.add(partition)
         assert await gathering.put() == [None] * count
-    assert [header.records_count for header in headers_of(place)] == [3, 1, 2]
+    assert [header.records_count for header in headers_of(partition)] == [3, 1, 2]
 
 
 async def test_a_batch_is_shared_up_to_its_limit(service: Service, disk: ForgetfulDisk) -> None:
     """More bodies begin another batch, and so does one that leaves no room; the write is one."""
-    place = place_of(service)
+    partition = partition_of(service)
     gathering = Gathering(service)
     empty_bytes = len(body_of(""))
     half = SHARED_BYTES // 2 - empty_bytes
     before = appends_of(disk)
     for value_bytes in (half, half, 1, half * 3, 1, 1):
-        gathering.add(place, value_bytes)
+        gathering.add(partition, value_bytes)
     assert await gathering.put() == [None] * 6
     assert appends_of(disk) == before + 1
-    assert [header.records_count for header in headers_of(place)] == [2, 1, 1, 2]
+    assert [header.records_count for header in headers_of(partition)] == [2, 1, 1, 2]
     assert [append.end_offset for append in gathering.appends] == [1, 2, 3, 4, 5, 6]
 
 
@@ -170,14 +172,14 @@ async def test_a_batch_is_shared_up_to_what_the_topic_takes(
     service: Service, disk: ForgetfulDisk
 ) -> None:
     """A small `max.message.bytes` makes more batches, and still one write."""
-    place = place_of(service, **{"max.message.bytes": "250"})
+    partition = partition_of(service, **{"max.message.bytes": "250"})
     gathering = Gathering(service)
     before = appends_of(disk)
     for _ in range(12):
-        gathering.add(place, 30)
+        gathering.add(partition, 30)
     assert await gathering.put() == [None] * 12
     assert appends_of(disk) == before + 1
-    headers = headers_of(place)
+    headers = headers_of(partition)
     assert [header.records_count for header in headers] == [3] * 4
     assert max(header.size_bytes for header in headers) <= 250
 
@@ -189,14 +191,14 @@ async def test_what_is_too_large_together_has_a_batch_each(
     lines = [b'{"value":1,"timestamp":0}', *[b'{"value":1}'] * 30]
     room_bytes = sum(map(len, lines))
     options = {"max.message.bytes": str(HEADER_BYTES + room_bytes), "retention.ms": "-1"}
-    place = place_of(service, **options)
+    partition = partition_of(service, **options)
     gathering = Gathering(service)
     before = appends_of(disk)
     for line in lines:
-        gathering.add_records(place, line, is_ndjson=True)
+        gathering.add_records(partition, line, is_ndjson=True)
     assert await gathering.put() == [None] * len(lines)
     assert appends_of(disk) == before + 1
-    assert [header.records_count for header in headers_of(place)] == [1] * len(lines)
+    assert [header.records_count for header in headers_of(partition)] == [1] * len(lines)
 
 
 async def test_bodies_of_many_records_share_a_batch_too(service: Service) -> None:
@@ -206,7 +208,10 @@ async def test_bodies_of_many_records_share_a_batch_too(service: Service) -> Non
         for first in (0, 500)
     ]
     for bodies in (many, [*many, b'{"value":7}']):
-        together, alone = place_of(service, f"t{len(bodies)}"), place_of(service, f"a{len(bodies)}")
+        together, alone = (
+            partition_of(service, f"t{len(bodies)}"),
+            partition_of(service, f"a{len(bodies)}"),
+        )
         gathering = Gathering(service)
         for body in bodies:
             gathering.add_records(together, body, is_ndjson=True)
@@ -227,7 +232,7 @@ async def test_each_is_answered_as_if_it_had_been_alone(
 ) -> None:
     """Offsets, count and time of a receipt are those of the same appends one after the other."""
     options = {"message.timestamp.type": timestamp_type}
-    together, alone = place_of(service, **options), place_of(service, "others", **options)
+    together, alone = partition_of(service, **options), partition_of(service, "others", **options)
     bodies = [body_of("x", START_MS - 3), body_of("y"), body_of("z", START_MS - 9, START_MS - 7)]
     gathering = Gathering(service)
     for body in bodies:
@@ -242,80 +247,80 @@ async def test_each_is_answered_as_if_it_had_been_alone(
     told = ("base_offset", "last_offset", "count", "timestamp", "duplicate", "acks")
     for receipt, wanted in zip(gathering.receipts(), expected, strict=True):
         assert [receipt[name] for name in told] == [wanted[name] for name in told]
-    assert [len(headers_of(place)) for place in (together, alone)] == [1, 3]
+    assert [len(headers_of(partition)) for partition in (together, alone)] == [1, 3]
     assert read_records(together.log) == read_records(alone.log)
 
 
 async def test_only_the_last_has_the_tag_of_the_log_end(service: Service) -> None:
     """Whoever goes on under the condition of its receipt is refused if another came behind it."""
-    place = place_of(service)
+    partition = partition_of(service)
     gathering = Gathering(service)
     for _ in range(3):
-        gathering.add(place)
+        gathering.add(partition)
     await gathering.put()
     tags = [append.receipt().head.split(b"\r\n")[3] for append in gathering.appends]
     assert len(set(tags)) == 3
-    assert tags[2] == b"etag: " + etag_of(*place.log.reader.tag)
+    assert tags[2] == b"etag: " + etag_of(*partition.log.reader.tag)
 
 
 async def test_a_codec_of_the_topic_is_that_of_a_shared_batch(service: Service) -> None:
     """What shares a batch is compressed together."""
-    place = place_of(service, **{"compression.type": "zstd"})
+    partition = partition_of(service, **{"compression.type": "zstd"})
     gathering = Gathering(service)
     for _ in range(3):
-        gathering.add(place, 300)
+        gathering.add(partition, 300)
     assert await gathering.put() == [None] * 3
-    (header,) = headers_of(place)
+    (header,) = headers_of(partition)
     assert (header.codec, header.records_count) == (Codec.ZSTD, 3)
     assert header.size_bytes < 300
-    assert read_values(place.log) == [b'"%b"' % (b"x" * 300)] * 3
+    assert read_values(partition.log) == [b'"%b"' % (b"x" * 300)] * 3
 
 
 async def test_a_record_that_is_wrong_takes_no_other_with_it(service: Service) -> None:
     """It is told before there is a batch; the others share one."""
-    place = place_of(service, **{"cleanup.policy": "compact"})
+    partition = partition_of(service, **{"cleanup.policy": "compact"})
     gathering = Gathering(service)
     keyed = b'{"records":[{"key":"k","value":1}]}'
-    gathering.add_records(place, keyed)
+    gathering.add_records(partition, keyed)
     with pytest.raises(InvalidRecord):
-        gathering.add_records(place, body_of("without a key"))
-    gathering.add_records(place, keyed)
+        gathering.add_records(partition, body_of("without a key"))
+    gathering.add_records(partition, keyed)
     assert await gathering.put() == [None, None]
-    assert [header.records_count for header in headers_of(place)] == [2]
+    assert [header.records_count for header in headers_of(partition)] == [2]
 
 
 async def test_one_that_is_refused_takes_no_other_with_it(service: Service) -> None:
     """Whom the log does not take is told so; the others are appended without it."""
-    place = place_of(service, **{"max.message.bytes": "200"})
+    partition = partition_of(service, **{"max.message.bytes": "200"})
     gathering = Gathering(service)
     for value_bytes in (1, 500, 1):
-        gathering.add(place, value_bytes)
+        gathering.add(partition, value_bytes)
     first, refused, last = await gathering.put()
     assert (first, last) == (None, None)
     assert isinstance(refused, TooLarge)
-    assert gathering.appends[2].end_offset == place.log.watermarks.log_end_offset == 2
+    assert gathering.appends[2].end_offset == partition.log.watermarks.log_end_offset == 2
 
 
 async def test_a_disk_that_fails_is_told_to_all(service: Service, disk: ForgetfulDisk) -> None:
     """Nothing is tried again on a disk that has failed once."""
-    place = place_of(service)
+    partition = partition_of(service)
     gathering = Gathering(service)
-    gathering.add(place)
-    gathering.add(place)
+    gathering.add(partition)
+    gathering.add(partition)
     disk.fail("append", path_end=".log")
     assert [type(outcome) for outcome in await gathering.put()] == [StorageOffline] * 2
-    assert place.log.watermarks.log_end_offset == 0
+    assert partition.log.watermarks.log_end_offset == 0
 
 
 async def test_what_would_be_too_much_is_not_waited_for(
     service: Service, disk: ForgetfulDisk
 ) -> None:
     """Before more than a few of the largest bodies are gathered, what is there is appended."""
-    place = place_of(service)
+    partition = partition_of(service)
     gathering = Gathering(service)
     before = appends_of(disk)
     for _ in range(3):
-        gathering.add(place, 120_000)
+        gathering.add(partition, 120_000)
     assert appends_of(disk) == before + 1
     assert await gathering.put() == [None] * 3
     assert appends_of(disk) == before + 2
@@ -323,40 +328,40 @@ async def test_what_would_be_too_much_is_not_waited_for(
 
 async def test_who_is_told_may_append_again(service: Service) -> None:
     """What comes while too much is being appended is gathered with what comes afterwards."""
-    place = place_of(service)
+    partition = partition_of(service)
     gathering = Gathering(service)
     again = Gathering(service)
     again.batcher = gathering.batcher
-    gathering.add(place, 120_000, then=lambda: again.add(place))
+    gathering.add(partition, 120_000, then=lambda: again.add(partition))
     for _ in range(3):
-        gathering.add(place, 120_000)
+        gathering.add(partition, 120_000)
     assert await gathering.put() == [None] * 4
     assert await again.put() == [None]
-    assert place.log.watermarks.log_end_offset == 5
+    assert partition.log.watermarks.log_end_offset == 5
 
 
 async def test_who_waits_for_the_disk_has_it_flushed_for_all(service: Service) -> None:
     """One `acks=all` among them makes the round urgent; all of them are in it."""
-    place = place_of(service)
+    partition = partition_of(service)
     gathering = Gathering(service)
-    gathering.add(place)
-    gathering.add(place, acks="all")
+    gathering.add(partition)
+    gathering.add(partition, acks="all")
     await gathering.put()
-    waiting = service.commits.wait(place.log, 2)
+    waiting = service.commits.wait(partition.log, 2)
     assert waiting is not None
     await asyncio.wait_for(waiting, 30)
-    assert place.log.watermarks.high_watermark == 2
+    assert partition.log.watermarks.high_watermark == 2
 
 
 async def test_raw_batches_of_a_turn_are_one_write(service: Service, disk: ForgetfulDisk) -> None:
     """What clients encoded is looked into and written together, apart from what was made here."""
-    place = place_of(service)
+    partition = partition_of(service)
     gathering = Gathering(service)
     before = appends_of(disk)
     batch = bytes(new_batch(2))
     for _ in range(3):
-        gathering.add_batch(place, batch)
-    gathering.add(place)
+        gathering.add_batch(partition, batch)
+    gathering.add(partition)
     assert await gathering.put() == [None] * 4
     assert appends_of(disk) == before + 2
     offsets = [receipt["base_offset"] for receipt in gathering.receipts()]
@@ -368,7 +373,7 @@ async def test_raw_batches_of_a_turn_are_one_write(service: Service, disk: Forge
 async def test_an_append_that_is_in_the_log_holds_no_batch(service: Service) -> None:
     """It may be kept for long, to answer a repetition; it still knows its producer."""
     body = bytes(new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0))
-    append = batches_append(service, place_of(service))
+    append = batches_append(service, partition_of(service))
     append.run(body, at_once=True)
     assert body not in gc.get_referents(append)
     assert append.producer == (7, 0)
@@ -376,26 +381,26 @@ async def test_an_append_that_is_in_the_log_holds_no_batch(service: Service) -> 
 
 async def test_a_damaged_batch_takes_no_other_with_it(service: Service) -> None:
     """Its client is told, and the batches of the others are appended."""
-    place = place_of(service)
+    partition = partition_of(service)
     gathering = Gathering(service)
     damaged = new_batch(1)
     damaged[-1] ^= 1
     for body in (bytes(new_batch(1)), bytes(damaged), bytes(new_batch(1))):
-        gathering.add_batch(place, body)
+        gathering.add_batch(partition, body)
     first, refused, last = await gathering.put()
     assert (first, last) == (None, None)
     assert isinstance(refused, CorruptBatch)
-    assert place.log.watermarks.log_end_offset == 2
+    assert partition.log.watermarks.log_end_offset == 2
 
 
 async def test_only_one_batch_without_a_producer_is_put_with_others(service: Service) -> None:
     """What the log has to judge for itself, or cannot be taken apart, goes alone."""
-    place = place_of(service)
+    partition = partition_of(service)
     one = bytes(new_batch(1))
-    plain = batches_append(service, place)
+    plain = batches_append(service, partition)
     assert plain.can_coalesce(one)
     of_producer = bytes(new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0))
     for body in (b"", one[:60], one + one, one + b"x", one[:16] + b"\x01" + one[17:], of_producer):
         assert not plain.can_coalesce(body)
     call = AppendCall("1", expected_end_offset=0)
-    assert not batches_append(service, place, call).can_coalesce(one)
+    assert not batches_append(service, partition, call).can_coalesce(one)
