@@ -51,6 +51,7 @@ NOT_USED = {
     "Log.truncate_to": "through the manager, with no checkpoint ahead of it",
     "LogCleaner.start": BY_RUNTIME,
     "LogCleaner.stop": BY_RUNTIME,
+    "LogProducers.forget_idle": "a data directory that remembers too many producers calls it",
     "LogReader.fetch": "a move calls it",
     "Durability.flush_soon": "rolls and retention call it",
     "Durability.try_to_flush": "a truncation calls it",

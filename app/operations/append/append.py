@@ -24,8 +24,9 @@ from app.operations.exchange import Exchange
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of
 from app.operations.service import Service
 from app.store.partition import Partition
-from engine.errors import CorruptBatch, InvalidRecord, UnsupportedMagic
+from engine.errors import CorruptBatch
 from engine.guard import WouldWait
+from engine.log.append.codec import stored_codec
 from engine.log.results import Appended
 from engine.records.budget import DecodeBudget, always_wanted
 from engine.records.builder import NewRecord, RecordColumns, build_batch
@@ -263,7 +264,6 @@ class BatchesAppend(Append):
         return header.size_bytes == len(body) and not header.has_producer_id
 
     def take(self, body: Body) -> None:
-        _ensure_magic(body)
         self._data = body
 
     def batch(self, others: Sequence[Self] = ()) -> Buffer:
@@ -364,7 +364,7 @@ def append_new(
 
 
 def _build(partition: Partition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
-    codec, level = _codec_of(partition)
+    codec, level = stored_codec(partition.log.config) or (Codec.NONE, None)
     return build_batch(
         records,
         codec=codec,
@@ -409,29 +409,6 @@ def _append(
         expected_tag=call.expected_tag,
         budget=budget,
     )
-
-
-def _codec_of(partition: Partition) -> tuple[Codec, int | None]:
-    """Return what the topic wants its batches compressed with; the producer's choice is none."""
-    config = partition.log.config
-    kind = config.compression_type
-    if kind in {"producer", "uncompressed"}:
-        return Codec.NONE, None
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return Codec.of_label(kind), levels.get(kind)
-
-
-def _ensure_magic(body: Body) -> None:
-    """Tell what is not a batch of this format at all from what is a damaged one."""
-    if not body:
-        raise InvalidRecord("there is no batch in the body")
-    if len(body) > MAGIC_POSITION and body[MAGIC_POSITION] != MAGIC_2:
-        magic = body[MAGIC_POSITION]
-        raise UnsupportedMagic(f"the first batch has magic {magic}; 2 is taken here", magic=magic)
 
 
 def _is_compressed(data: Body) -> bool:

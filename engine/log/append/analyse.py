@@ -22,6 +22,7 @@ from engine.errors import (
     TooLarge,
     UnsupportedMagic,
 )
+from engine.log.append.codec import stored_codec
 from engine.records.batch import OFFSET_LENGTH_EPOCH, BatchView, stamp_max_timestamp
 from engine.records.budget import DecodeBudget
 from engine.records.builder import recompress_batch
@@ -31,7 +32,6 @@ from engine.records.header import (
     MAGIC_2,
     MAGIC_POSITION,
     BatchHeader,
-    Codec,
     TimestampType,
     frame_size,
     parse_header,
@@ -126,7 +126,6 @@ def _of_own_builder(
     if (
         config.is_compacted
         or config.message_timestamp_before_max_ms != INT64_MAX
-        or config.compression_type != "producer"
         or config.uses_append_time
     ):
         return _of_client(buffer, config, limits)
@@ -135,6 +134,9 @@ def _of_own_builder(
         headers, positions = (header,), (0,)
     else:
         positions, headers = zip(*_frames(buffer), strict=True)
+    chosen = stored_codec(config)
+    if chosen is not None and any(header.codec is not chosen[0] for header in headers):
+        return _of_client(buffer, config, limits)
     for header in headers:
         _ensure_batch_size(header.size_bytes, config)
     incoming = _summed_up(buffer, headers, positions)
@@ -151,10 +153,7 @@ def _of_client(
         before_max_ms=config.message_timestamp_before_max_ms,
         after_max_ms=config.message_timestamp_after_max_ms,
     )
-    codec = None
-    if config.compression_type != "producer":
-        label = "none" if config.compression_type == "uncompressed" else config.compression_type
-        codec = Codec.of_label(label)
+    chosen = stored_codec(config)
     accepted: list[bytearray | memoryview] = []
     rewritten = False
     frames = _frames(buffer)
@@ -175,11 +174,12 @@ def _of_client(
         else:
             stamp_max_timestamp(buffer, position, TimestampType.CREATE_TIME, checked.max_timestamp)
         batch: bytearray | memoryview = memoryview(buffer)[position : position + header.size_bytes]
-        if codec is not None and codec is not header.codec:
+        if chosen is not None and chosen[0] is not header.codec:
+            codec, level = chosen
             batch = recompress_batch(
                 BatchView(batch),
                 codec,
-                level=_level(codec, config),
+                level=level,
                 limit_bytes=limits.max_decompressed_bytes,
             )
             _ensure_batch_size(len(batch), config)
@@ -189,15 +189,6 @@ def _of_client(
         return _described(bytearray(b"".join(accepted)), limits)
     positions = [position for position, _ in frames]
     return _summed_up(buffer, [parse_header(buffer, at) for at in positions], positions)
-
-
-def _level(codec: Codec, config: LogConfig) -> int | None:
-    levels = {
-        Codec.GZIP: config.compression_gzip_level,
-        Codec.LZ4: config.compression_lz4_level,
-        Codec.ZSTD: config.compression_zstd_level,
-    }
-    return levels.get(codec)
 
 
 def _of_peer(
@@ -234,6 +225,9 @@ def _frames(
     """Return position and header of every batch; the bytes must be whole batches."""
     frames: list[tuple[int, BatchHeader]] = []
     position = 0
+    if not takes_old and len(buffer) > MAGIC_POSITION and buffer[MAGIC_POSITION] != MAGIC_2:
+        magic = buffer[MAGIC_POSITION]  # first: what is of another format is not called damaged
+        raise UnsupportedMagic(f"the first batch has magic {magic}, not {MAGIC_2}", magic=magic)
     while position < len(buffer):
         size = frame_size(buffer, position)
         if size is None or size > len(buffer) - position:

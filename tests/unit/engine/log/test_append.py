@@ -422,3 +422,28 @@ def test_a_new_configuration_is_used_from_the_next_append_on() -> None:
     assert log.config is changed
     with pytest.raises(TooLarge):
         log.append(new_batch())
+
+
+def test_our_own_batches_in_the_codec_of_the_topic_are_not_decompressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only a batch in another codec is decoded and stored in that of the topic."""
+    log = opened(compression_type="gzip")
+    records = [(START_MS, b"k", b"v", ())]
+    with monkeypatch.context() as patched:
+        patched.setattr("engine.log.append.analyse.check_records", None)
+        log.append(build_batch(records, codec=Codec.GZIP), checked=True)
+    log.append(build_batch(records), checked=True)
+    log.durability.commit()
+    assert [header.codec for header in read_headers(log)] == [Codec.GZIP, Codec.GZIP]
+
+
+def test_another_format_is_told_from_damage() -> None:
+    """Its magic comes first, whatever its other fields say."""
+    log = opened()
+    for magic in (0, 1, 7):
+        batch = new_batch()
+        batch[8:12] = b"\xff" * 4
+        batch[16] = magic
+        with pytest.raises(UnsupportedMagic):
+            log.append(batch)
