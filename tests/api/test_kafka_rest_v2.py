@@ -434,7 +434,7 @@ async def test_unexpected_errors_are_told_as_the_proxies_do(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """500 without a word of what went wrong, which is in the log."""
-    monkeypatch.setattr(type(api.service), "places", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(api.service), "partitions", lambda *_: 1 / 0)
     assert refusal(await api.client.get("/topics/events")) == (500, 500)
     assert any("division by zero" in one.getMessage() for one in caplog.records)
 
