@@ -111,20 +111,20 @@ test-long: setup ## What takes minutes or a tool from elsewhere; names what it l
 
 .PHONY: simulate
 simulate: setup ## Whole lives of the engine on a disk that fails, from seeds (SEED=1 RUNS=1000)
-	@$(BIN)/python -m tests.support.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
 .PHONY: interleavings
 interleavings: setup ## Threads of the engine beside each other, interrupted where a seed says (SEED=1 RUNS=5000)
-	@$(BIN)/python -m tests.support.interleavings $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) \
+	@$(BIN)/python -m tests.interleavings $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) \
 		$(if $(WORKS),--works '$(WORKS)') $(if $(WITHOUT),--without $(WITHOUT)) $(if $(ATTEMPT),--attempt $(ATTEMPT))
 
 .PHONY: mutants
 mutants: setup ## Each sync, rename and lock left out or moved: the tests must notice (ONLY=engine/log; hours)
-	@$(BIN)/python -m tests.support.mutants $(if $(ONLY),--only '$(ONLY)')
+	@$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: damage
 damage: setup ## Data directories with a file of each damaged at random, judged, from seeds (SEED=1 RUNS=1000)
-	@$(BIN)/python -m tests.support.damaged $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+	@$(BIN)/python -m tests.corruption $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
 TARGET ?= validator
 SECONDS ?= 60

@@ -3,7 +3,7 @@
 No task, no scope, no ASGI messages. A request is appended at the end of the turn of the event loop
 in which its last byte arrived, and answered when its commit is reported. Unusual headers and tails
 need a task: `app.wire.hot_tasks`. Everything calls the same functions of `app.operations`, and
-`tests/api/test_lanes.py` compares the bytes of the answers.
+`tests/http/test_lanes.py` compares the bytes of the answers.
 """
 
 from __future__ import annotations

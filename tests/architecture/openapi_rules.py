@@ -1,7 +1,7 @@
 """What keeps generators of clients content: each rule reads a document and yields what offends it.
 
 Each stands for a generator that refused the document, or made code that did not compile or could
-not decode an answer; `tests/contract/test_generated_clients.py` runs the generators.
+not decode an answer; `tests/interop/test_generated_clients.py` runs the generators.
 """
 
 from collections.abc import Callable, Iterator

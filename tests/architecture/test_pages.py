@@ -113,7 +113,7 @@ ALLOWED: list[tuple[Rule, str]] = [
     (lines_are_narrow, "```sh\n" + "word " * 21 + "\n```"),
     (lines_are_narrow, "see [the page](" + "long/" * 20 + ")"),
     (lines_are_narrow, "* `" + "long/" * 20 + "`."),
-    (paths_exist, "`app/cli.py` `engine/log` `/v1/app/gone` `tests/golden/`"),
+    (paths_exist, "`app/cli.py` `engine/log` `/v1/app/gone` `tests/interop/golden/`"),
     (modules_exist, "`engine.log.log.Log.append`, `engine.clock`; message.engine.gone"),
     (links_lead_somewhere, "[here](README.md#there) [there](https://example.org/gone)"),
     (sentences_are_plain, "It counts as `behind`.\n\n```sh\n# told\n```"),

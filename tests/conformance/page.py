@@ -23,8 +23,8 @@ if this page is not current.
 
 The rows are the tests of Apache Kafka's log layer, taken from the 4.0 development branch. Kafka
 tests that check the same behaviour share a row; a behaviour of two parts of the log has a row in
-both. The golden files under `tests/golden` were written by a 4.3 broker. Where the two versions
-differ, tidelog follows 4.3:
+both. The golden files under `tests/interop/golden` were written by a 4.3 broker. Where the two
+versions differ, tidelog follows 4.3:
 
 | | 4.0 in development | 4.3 and tidelog |
 | --- | --- | --- |

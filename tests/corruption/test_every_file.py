@@ -1,6 +1,6 @@
 """Every file of two data directories, damaged in every way, after a clean stop and after a crash.
 
-What becomes of it is judged by `tests.support.damaged.images`.
+What becomes of it is judged by `tests.corruption.images`.
 """
 
 from collections.abc import Iterable
@@ -13,8 +13,7 @@ from engine.fs import names
 from engine.records.scan import iter_headers
 from engine.segment.file_records import FileRecords
 from engine.types import FetchIsolation, TopicPartition
-from tests.support.damage import DAMAGES, Damage, rewrite
-from tests.support.damaged.images import (
+from tests.corruption.images import (
     COMPACTED,
     NOT_THE_ENGINES,
     PLAIN,
@@ -22,7 +21,8 @@ from tests.support.damaged.images import (
     image,
     judge,
 )
-from tests.support.damaged.untold import believed
+from tests.corruption.untold import believed
+from tests.support.damage import DAMAGES, Damage, rewrite
 from tests.support.segments import batch_at
 from tests.unit.engine.manager.test_directories import A, opened
 

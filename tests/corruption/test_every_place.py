@@ -12,8 +12,8 @@ import pytest
 from engine.errors import EngineError
 from engine.tools.findings import Severity
 from engine.tools.verify import DirectoryCheck
+from tests.corruption.images import Image, ensure_right, image
 from tests.support.builders import SMALL_CONFIG, World
-from tests.support.damaged.images import Image, ensure_right, image
 from tests.unit.engine.manager.test_directories import A, B, opened
 
 BOTH = pytest.mark.parametrize("was_clean", [True, False])

@@ -5,7 +5,7 @@ A failure prints its seed; `make damage SEED=… RUNS=1` replays it.
 
 import pytest
 
-from tests.support.damaged.cases import Tally, play
+from tests.corruption.cases import Tally, play
 
 SOME = range(20)
 MANY = range(1_000, 4_000)

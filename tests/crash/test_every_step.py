@@ -2,7 +2,7 @@
 
 The process dies; the power goes and takes all that was not synced; the power goes and leaves any of
 it, in any order. Then the start that repairs it is cut as well. After each, everything is checked
-that the simulator checks: see `tests.support.simulation`.
+that the simulator checks: see `tests.simulation`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from random import Random
 
 import pytest
 
-from tests.support.simulation.determinism import deterministic
-from tests.support.simulation.procedures import PROCEDURES, cut_starts, new_scene
-from tests.support.simulation.simulation import Simulation
-from tests.support.simulation.trouble import Ending, Kind, Trouble
+from tests.simulation.determinism import deterministic
+from tests.simulation.procedures import PROCEDURES, cut_starts, new_scene
+from tests.simulation.simulation import Simulation
+from tests.simulation.trouble import Ending, Kind, Trouble
 
 CUTS_PER_PROCEDURE = 5
 """How many of its steps `make test` cuts; `make test-long` cuts them all, in every way."""

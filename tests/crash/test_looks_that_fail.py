@@ -14,7 +14,7 @@ from engine.fs import names
 from engine.types import FetchIsolation
 from tests.support.builders import EVENTS, World
 from tests.support.logs import CONFIG, append_values, read_values
-from tests.unit.engine.log.test_transactions import ABORT, Producer
+from tests.unit.engine.log.test_log_transactions import ABORT, Producer
 
 COMMITTED = FetchIsolation.TXN_COMMITTED
 

@@ -22,16 +22,16 @@ from engine.log.durability import FLUSH_AGAIN_MS
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, FetchIsolation, TopicPartition
 from tests.crash.test_last_steps import ready_to_move
+from tests.simulation.determinism import deterministic
+from tests.simulation.procedures import PROCEDURES, new_scene
+from tests.simulation.simulation import Simulation
+from tests.simulation.steps import checkpoint
+from tests.simulation.trouble import Ending, Kind, Trouble
 from tests.support.builders import DATA, EVENTS, World, new_batch
 from tests.support.compaction import Compacted
 from tests.support.inodes import UNLIMITED
 from tests.support.logs import CONFIG, append_values, fill, read_values, with_config
 from tests.support.open_files import open_files_left
-from tests.support.simulation.determinism import deterministic
-from tests.support.simulation.procedures import PROCEDURES, new_scene
-from tests.support.simulation.simulation import Simulation
-from tests.support.simulation.steps import checkpoint
-from tests.support.simulation.trouble import Ending, Kind, Trouble
 from tests.support.time import START_MS
 from tests.unit.engine.manager.test_directories import opened
 

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from engine.errors import CorruptCheckpoint, CorruptIndex, CorruptSnapshot, StoredDataCorrupt
 from engine.fs import names
 from engine.types import FetchIsolation
+from tests.corruption.images import decide, records_of
 from tests.fuzz.targets import ensure_named, target, with_right_crc
 from tests.support.builders import World, new_batch
-from tests.support.damaged.images import decide, records_of
 from tests.support.logs import CONFIG, DIRECTORY, Records, fill_segments
 
 EXTRA: Final = DIRECTORY / f"{4:020d}{names.SNAPSHOT_SUFFIX}"

@@ -41,13 +41,13 @@ from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
 from engine.state.shared_room import SharedRoom
+from tests.simulation.runs import failure_of
 from tests.support.builders import EVENTS, World
 from tests.support.compaction import Compacted
 from tests.support.damage import PARTITION, rewrite
 from tests.support.damage import fill as filled_directory
 from tests.support.guards import Guard, Locks, Watch, guarded
 from tests.support.logs import fill, read_values
-from tests.support.simulation.runs import failure_of
 from tests.unit.engine.manager.test_directories import B, opened
 
 KNOWN: Final[dict[type, weakref.WeakSet[Any]]] = {

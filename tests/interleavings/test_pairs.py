@@ -14,11 +14,11 @@ from engine.log.maintenance.compaction import CleaningAborted, Compaction
 from engine.log.maintenance.maintenance import Maintenance
 from engine.log.results import Standstill
 from engine.segment.segment import Segment
+from tests.interleavings.pairs import each_interruption
+from tests.interleavings.steps import Grain, Steps
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.damage import PARTITION, rewrite
 from tests.support.damage import fill as filled_directory
-from tests.support.interleavings.pairs import each_interruption
-from tests.support.interleavings.steps import Grain, Steps
 from tests.support.logs import CONFIG, DIRECTORY, fill_segments, with_config
 
 Works = tuple[Callable[[], object], Callable[[], object]]

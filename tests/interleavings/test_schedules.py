@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.interleavings.faults import CHECKOUT, FAULTS, Fault, play, put_back
+from tests.interleavings.faults import CHECKOUT, FAULTS, Fault, play, put_back
 
 FIXED = ((1, 400), (401, 400))
 """Seeds from, and how many."""

@@ -11,12 +11,12 @@ from types import CodeType
 import pytest
 
 from engine.guard import GuardedLock
-from tests.support.interleavings.locks import TurnLock, engine_locks
-from tests.support.interleavings.policies import FewInterruptions, Often, Policy
-from tests.support.interleavings.runs import Variant
-from tests.support.interleavings.runs import play as play_variant
-from tests.support.interleavings.steps import Grain, Steps
-from tests.support.interleavings.turns import Deadlock, TakesTooLong, Turns
+from tests.interleavings.locks import TurnLock, engine_locks
+from tests.interleavings.policies import FewInterruptions, Often, Policy
+from tests.interleavings.runs import Variant
+from tests.interleavings.runs import play as play_variant
+from tests.interleavings.steps import Grain, Steps
+from tests.interleavings.turns import Deadlock, TakesTooLong, Turns
 
 HERE = ("test_turns",)
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.runs import changes_of, run
+from tests.simulation.simulation import WIDE_FROM
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.inodes import ForgetfulFile
-from tests.support.simulation.runs import changes_of, run
-from tests.support.simulation.simulation import WIDE_FROM
 
 FIXED_SEEDS = range(200)
 WIDE_SEEDS = range(WIDE_FROM, WIDE_FROM + 100)
@@ -47,7 +47,7 @@ LONG_RUNS = 2_000
 
 def play(seeds: range) -> None:
     """Run them as `make simulate` does: in a process where nobody counts branches."""
-    program = [sys.executable, "-m", "tests.support.simulation"]
+    program = [sys.executable, "-m", "tests.simulation"]
     played = subprocess.run(
         [*program, "--seed", str(seeds.start), "--runs", str(len(seeds))],
         cwd=Path(__file__).parents[2],

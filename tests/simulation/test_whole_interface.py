@@ -19,10 +19,10 @@ from engine.log.producers import LogProducers
 from engine.log.read.reader import LogReader
 from engine.manager.manager import LogManager
 from engine.runtime import Runtime
-from tests.support.simulation.determinism import deterministic
-from tests.support.simulation.history import Step
-from tests.support.simulation.more_steps import ALL_WORKS
-from tests.support.simulation.simulation import WIDE_FROM, Simulation
+from tests.simulation.determinism import deterministic
+from tests.simulation.history import Step
+from tests.simulation.more_steps import ALL_WORKS
+from tests.simulation.simulation import WIDE_FROM, Simulation
 
 INTERFACE = (
     Runtime,

@@ -18,7 +18,7 @@ from tests.support.server import Served
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "clients" / "generated.md"
 DOCUMENT = ROOT / "openapi" / "openapi.json"
-PROGRAMS = ROOT / "tests" / "contract" / "clients"
+PROGRAMS = ROOT / "tests" / "interop" / "clients"
 GENERATOR = "openapi-generator"
 
 _SECTION = re.compile(r"^(#{2,3}) (.+)$", flags=re.MULTILINE)

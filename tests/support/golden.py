@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.config import LogConfig
 
-ARCHIVES = Path(__file__).parent.parent / "golden"
+ARCHIVES = Path(__file__).parent.parent / "interop" / "golden"
 
 _INDEX_INTERVALS = {"codec": 512, "segments": 1024, "out-of-order-times": 256, "txn": 512}
 _SMALL_SEGMENTS = ("segments", "trimmed", "compact")

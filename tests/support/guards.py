@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from tests.support.interleavings.locks import TurnLock, engine_locks
+from tests.interleavings.locks import TurnLock, engine_locks
 
 Locks: TypeAlias = Callable[[Any], Sequence[Sequence[Any]]]
 """Return, for each owner of an object, the locks that guard it; none while nobody knows it yet."""

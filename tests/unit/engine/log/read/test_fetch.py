@@ -1,0 +1,321 @@
+"""Rows about reads and look-ups, and about the offsets that bound them."""
+
+from itertools import pairwise
+
+import pytest
+
+from engine.errors import (
+    InvalidRequestValue,
+    OffsetBelowLogStart,
+    OffsetBeyondLogEnd,
+)
+from engine.log.log import Log
+from engine.log.results import Fetched
+from engine.records.builder import build_batch
+from engine.types import AppendOrigin, FetchIsolation, TimestampAndOffset
+from tests.support.builders import World, new_batch, values_of
+from tests.support.conformance_places import DENSE, transaction_of
+from tests.support.logs import (
+    append_values,
+    batches_in,
+    fill,
+    fill_segments,
+    read_records,
+    read_values,
+    segment_bases,
+    with_config,
+)
+
+MANY = 1 << 20
+
+
+def fetch(log: Log, offset: int, max_bytes: int = MANY, **options: object) -> Fetched:
+    fetched = log.reader.read(offset, max_bytes=max_bytes, **options)  # type: ignore[arg-type]  # read's own
+    assert fetched is not None
+    return fetched
+
+
+def offsets_in(fetched: Fetched) -> list[int]:
+    return [record.offset for batch in batches_in(fetched.data) for record in batch.records()]
+
+
+# -- bounds ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation", FetchIsolation)
+def test_a_read_ends_strictly_below_its_bound(isolation: FetchIsolation) -> None:
+    """From every offset below the bound there is data below it; from there to the end none.
+
+    (UL.testFetchUpToLogEndOffset, UL.testFetchUpToHighWatermark, UL.testFetchUpToLastStableOffset,
+    LO.testWhenFetchOffsetHigherThanMaxOffset)
+    """
+    log = World().open_log(DENSE)
+    fill(log, batches=2)
+    log.roll()
+    fill(log, batches=1)
+    transaction_of(log, 1).send()
+    fill(log, batches=1)
+    log.roll()
+    log.durability.commit()
+    fill(log, batches=3)
+    bound = {"log_end": 8, "read_uncommitted": 5, "read_committed": 3}[isolation.value]
+    for offset in range(9):
+        fetched = fetch(log, offset, isolation=isolation)
+        expected = list(range(offset, bound))
+        assert offsets_in(fetched) == expected
+        assert fetched.next_offset == max(offset, bound)
+    with pytest.raises(OffsetBeyondLogEnd):
+        log.reader.read(9, max_bytes=1, isolation=isolation)
+
+
+def test_below_the_start_and_beyond_the_end_are_errors() -> None:
+    """Both tell where the log is; the end itself is empty (UL.testReadOutOfRange)."""
+    log = World().open_log(DENSE, log_start_offset=1024)
+    append_values(log, b"value")
+    log.durability.commit()
+    log.truncate_to(1025)
+    empty = fetch(log, 1025, 1000)
+    assert (empty.data, empty.next_offset, empty.first_offset) == (b"", 1025, None)
+    with pytest.raises(OffsetBelowLogStart) as below:
+        log.reader.read(1023, max_bytes=1000)
+    with pytest.raises(OffsetBeyondLogEnd) as beyond:
+        log.reader.read(1026, max_bytes=1000)
+    for refused, offset in ((below, 1023), (beyond, 1026)):
+        assert refused.value.facts() == {
+            "offset": offset,
+            "log_start_offset": 1024,
+            "high_watermark": 1025,
+            "last_stable_offset": 1025,
+            "log_end_offset": 1025,
+        }
+
+
+def test_at_the_high_watermark_a_roll_hides_what_is_appended_later() -> None:
+    """High watermark at the end, a roll, an append: a reader there gets nothing yet.
+
+    (UL.testHighWatermarkMetadataUpdatedAfterSegmentRoll)
+    """
+    log = World().open_log(DENSE)
+    fill(log, batches=1)
+    log.durability.commit()
+    log.roll()
+    fill(log, batches=1, first=1)
+    assert log.watermarks.high_watermark == 1
+    assert offsets_in(fetch(log, 1)) == []
+    log.durability.commit()
+    assert offsets_in(fetch(log, 1)) == [1]
+
+
+def test_the_high_watermark_rises_with_commits_and_falls_with_truncation_only() -> None:
+    """It starts at 0, no append moves it, and it never passes the end.
+
+    (UL.testHighWatermarkMaintenance, UL.testOffsetSnapshot)
+    """
+    log = World().open_log(DENSE)
+    seen = [log.watermarks.high_watermark]
+    fill(log, batches=2)
+    seen.append(log.watermarks.high_watermark)
+    seen.append(log.durability.commit())
+    fill(log, batches=1)
+    log.roll()
+    seen.append(log.watermarks.high_watermark)
+    seen.append(log.durability.commit())
+    seen.append(log.durability.commit())
+    log.truncate_to(2)
+    seen.append(log.watermarks.high_watermark)
+    assert seen == [0, 0, 2, 2, 3, 3, 2]
+
+
+def test_one_value_has_all_offsets_with_their_places() -> None:
+    """High watermark, last stable offset and end are known with segment and position.
+
+    (UL.testOffsetSnapshot)
+    """
+    log = World().open_log(DENSE)
+    fill(log, batches=2)
+    log.roll()
+    transaction_of(log, 1).send()
+    log.durability.commit()
+    size = log.reader.segments_info()[1].size_bytes
+    fill(log, batches=1)
+    marks = log.watermarks
+    assert marks.high == (3, 2, size)
+    assert marks.last_stable == (2, 2, 0)
+    assert marks.end == (4, 2, log.reader.segments_info()[1].size_bytes)
+    assert marks.log_start_offset == 0
+    log.maintenance.check_invariants()
+
+
+def test_the_log_start_does_not_pass_the_high_watermark() -> None:
+    """Records that are not committed cannot be deleted; those that are can.
+
+    (UL.testCannotIncrementLogStartOffsetPastHighWatermark,
+    UL.testNoOpWhenRemoteLogStorageIsDisabled)
+    """
+    log = World().open_log(DENSE)
+    fill(log, batches=5)
+    log.durability.commit()
+    fill(log, batches=5)
+    with pytest.raises(OffsetBeyondLogEnd):
+        log.delete_records(6)
+    assert log.watermarks.log_start_offset == 0
+    assert log.delete_records(3) == 3
+    assert log.delete_records(-1) == 5
+    assert log.delete_records(2) == 5
+    with pytest.raises(InvalidRequestValue):
+        log.delete_records(-2)
+
+
+# -- whole batches -----------------------------------------------------------------------------
+
+
+def test_every_offset_reads_over_segments_of_one_record() -> None:
+    """Each of a hundred records is found by its offset, and behind the last there is none.
+
+    (UL.testAppendAndReadWithSequentialOffsets, UL.testLogRolls)
+    """
+    world = World()
+    log = world.open_log(with_config(segment_bytes=80))
+    values = fill(log, batches=100)
+    log.durability.commit()
+    assert log.reader.segments_count == 100
+    for offset in range(100):
+        fetched = fetch(log, offset, 1)
+        (batch,) = batches_in(fetched.data)
+        assert [record.value for record in batch.records()] == [values[offset]]
+        assert fetched.next_offset == offset + 1
+    assert fetch(log, 100).data == b""
+    assert read_values(log) == values
+    world.scheduler.run_due()
+    assert log.durability.recovery_point >= segment_bases(log)[-1]
+
+
+GAPS = [*range(50), *range(50, 200, 7)]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 2, 100, MANY])
+def test_a_gap_is_answered_by_the_next_record(max_bytes: int) -> None:
+    """Whatever the budget, at least the whole batch of the record at or behind the offset comes.
+
+    (UL.testAppendAndReadWithNonSequentialOffsets, UL.testReadWithMinMessage)
+    """
+    log = World().open_log(with_config(segment_bytes=500, cleanup_policy=("compact",)))
+    for offset in GAPS:
+        log.append(new_batch(base_offset=offset), origin=AppendOrigin.REPLICATION)
+    log.durability.commit()
+    for offset in range(GAPS[-1] + 1):
+        fetched = fetch(log, offset, max_bytes)
+        expected = next(known for known in GAPS if known >= offset)
+        assert offsets_in(fetched)[0] == fetched.first_offset == expected
+        assert len(fetched.data) <= max(max_bytes, 80)
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 70])
+def test_a_budget_below_one_batch_gives_nothing_unless_one_is_asked_for(max_bytes: int) -> None:
+    """Parts of batches never go out (UL.testReadWithTooSmallMaxLength)."""
+    log = World().open_log(DENSE)
+    fill(log, batches=3)
+    log.durability.commit()
+    for offset in range(3):
+        none = fetch(log, offset, max_bytes, minimum_one_batch=False)
+        assert (none.data, none.next_offset) == (b"", offset)
+        assert offsets_in(fetch(log, offset, max_bytes)) == [offset]
+
+
+def test_an_offset_that_its_segment_lacks_comes_from_the_next_one() -> None:
+    """The last records of a segment are gone: who asks for them gets the next segment's first.
+
+    (UL.testReadAtLogGap)
+    """
+    log = World().open_log(with_config(cleanup_policy=("compact",)))
+    for offset in (0, 1):
+        log.append(new_batch(base_offset=offset), origin=AppendOrigin.REPLICATION)
+    log.roll()
+    log.append(new_batch(base_offset=6), origin=AppendOrigin.REPLICATION)
+    log.durability.commit()
+    for offset in range(2, 7):
+        assert offsets_in(fetch(log, offset, 200)) == [6]
+
+
+@pytest.mark.parametrize("offset", range(6))
+def test_any_offset_inside_a_compressed_batch_returns_the_batch(offset: int) -> None:
+    """Whole, from its first record on (UL.testCompressedMessages)."""
+    log = World().open_log(DENSE)
+    for values in ([b"hello", b"there"], [b"alpha", b"beta"], [b"x", b"y"]):
+        append_values(log, *values, codec=1)
+    log.durability.commit()
+    first = offset // 2 * 2
+    assert offsets_in(fetch(log, offset, 1)) == [first, first + 1]
+    assert len(read_records(log, offset)) == 6 - offset
+
+
+# -- look-ups by time --------------------------------------------------------------------------
+
+
+def test_answers_by_time_carry_the_epoch_of_their_batch() -> None:
+    """Each record is found with the epoch that wrote it, and an empty log has none.
+
+    (UL.testFetchOffsetByTimestampIncludesLeaderEpoch)
+    """
+    log = World().open_log(DENSE)
+    assert log.reader.offset_for_time(0) is None
+    assert log.reader.max_timestamp() is None
+    append_values(log, b"1", timestamp=1_000)
+    log.durability.commit()
+    assert log.reader.offset_for_time(1_000) == TimestampAndOffset(1_000, 0, 0)
+    batch = values_of([b"2"], timestamp=2_000, base_offset=1, leader_epoch=7)
+    log.append(batch, origin=AppendOrigin.REPLICATION)
+    log.durability.commit()
+    assert log.reader.offset_for_time(1_000) == TimestampAndOffset(1_000, 0, 0)
+    assert log.reader.offset_for_time(1_001) == TimestampAndOffset(2_000, 1, 7)
+    assert log.reader.offset_for_time(2_001) is None
+    assert log.reader.leader_epoch == 7
+
+
+def test_the_record_with_the_greatest_time_need_not_be_the_last() -> None:
+    """Over several segments the first record with the largest time is found, with its epoch.
+
+    (UL.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp)
+    """
+    log = World().open_log(DENSE)
+    for time in (1_000, 3_000, 3_000, 2_000):
+        append_values(log, b"v", timestamp=time)
+        log.roll()
+    log.durability.commit()
+    assert log.reader.max_timestamp() == TimestampAndOffset(3_000, 1, 0)
+
+
+@pytest.mark.parametrize("interval", [1, 10_000])
+def test_a_time_finds_the_first_record_at_or_after_it(interval: int) -> None:
+    """Exact times, times between two records, before the first and past the last.
+
+    (SEG.testFindOffsetByTimestamp)
+    """
+    log = World().open_log(with_config(index_interval_bytes=interval))
+    times = [400 + 10 * number for number in range(20)]
+    for number in range(0, 20, 2):
+        log.append(build_batch([(time, None, b"", ()) for time in times[number : number + 2]]))
+    log.durability.commit()
+    for offset, (time, following) in enumerate(pairwise(times)):
+        found = log.reader.offset_for_time(time)
+        between = log.reader.offset_for_time(time + 5)
+        assert found is not None
+        assert between is not None
+        assert found[:2] == (time, offset)
+        assert between[:2] == (following, offset + 1)
+    assert log.reader.offset_for_time(times[-1] + 1) is None
+    first = log.reader.offset_for_time(times[0] - 1)
+    assert first is not None
+    assert first.offset == 0
+
+
+def test_the_next_offset_is_the_base_or_one_past_the_last() -> None:
+    """Of an empty segment, and of one with batches of several records.
+
+    (SEG.testNextOffsetCalculation)
+    """
+    log = World().open_log(DENSE, log_start_offset=10)
+    assert log.reader.segments_info()[0].next_offset == log.watermarks.log_end_offset == 10
+    fill(log, batches=2, records=3)
+    fill_segments(log, 0, 1)
+    assert [segment.next_offset for segment in log.reader.segments_info()] == [16, 17]
