@@ -183,7 +183,7 @@ openapi: setup ## Regenerate openapi/openapi.json
 	$(BIN)/tidelog openapi > openapi/openapi.json
 
 .PHONY: conformance
-conformance: setup ## Regenerate docs/conformance.md from the rows and the tests' docstrings
+conformance: setup ## Regenerate docs/conformance.md from the rows and the tests' markers
 	@$(BIN)/python -m tests.conformance.page
 
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -1,21 +1,17 @@
-"""The rows that Kafka's tests check, and which test here names which of them."""
+"""The rows that Kafka's tests check, and which test here is marked with which of them."""
 
 from __future__ import annotations
 
 import ast
-import re
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).parents[2]
 ROWS = Path(__file__).with_name("rows.toml")
-
-_LIST = re.compile(r"\(([^()]*)\)\.?\Z")
-_BARE = re.compile(r"(test|should|check)[A-Z]\w*")
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Section:
 
 @dataclass(frozen=True)
 class NamingTest:
-    """A test of ours and the names in the last parentheses of its docstring."""
+    """A test of ours and the names in its marker `@kafka`."""
 
     path: str
     function: str
@@ -58,18 +54,8 @@ class Matrix:
         found: dict[str, list[NamingTest]] = {}
         for test in self.tests:
             for name in test.names:
-                for full in self.known.get(name, ()):
-                    found.setdefault(full, []).append(test)
+                found.setdefault(name, []).append(test)
         return found
-
-    @cached_property
-    def known(self) -> dict[str, frozenset[str]]:
-        """What a docstring may write: a full name, or the part after the class if it is unique."""
-        full = {name for section in self.sections for row in section.rows for name in row.names}
-        by_part: dict[str, set[str]] = {name: {name} for name in full}
-        for name in full:
-            by_part.setdefault(name.rpartition(".")[2], set()).add(name)
-        return {part: frozenset(names) for part, names in by_part.items() if len(names) == 1}
 
     def tests_of(self, row: Row) -> list[NamingTest]:
         """The tests that name any of the row's names, each once."""
@@ -78,10 +64,11 @@ class Matrix:
 
     def faults(self) -> Iterator[str]:
         """What is wrong: names that are no row's, rows without test or reason, stale reasons."""
+        known = {name for section in self.sections for row in section.rows for name in row.names}
         for test in self.tests:
             for name in test.names:
-                if name not in self.known:
-                    yield f"{test.path}::{test.function} names {name}, which is no row"
+                if name not in known:
+                    yield f"{test.path}::{test.function} names {name}, which is not a row"
         for section in self.sections:
             for row in section.rows:
                 is_tested = bool(self.tests_of(row))
@@ -91,31 +78,11 @@ class Matrix:
                     yield f"{section.title}: {row.names[0]} has neither a test nor a reason"
 
 
-@dataclass
-class _Names:
-    """The prefixes that make a word in a docstring the name of a row."""
-
-    prefixes: frozenset[str] = field(default_factory=frozenset)
-
-    def of(self, docstring: str) -> tuple[str, ...]:
-        listed = _LIST.search(" ".join(docstring.split()))
-        if listed is None:
-            return ()
-        words = (word.strip() for word in listed[1].split(","))
-        return tuple(word for word in words if self._is_name(word))
-
-    def _is_name(self, word: str) -> bool:
-        prefix, dot, _ = word.partition(".")
-        return prefix in self.prefixes if dot else _BARE.fullmatch(word) is not None
-
-
 def load_matrix(rows: Path = ROWS, checkout: Path = CHECKOUT) -> Matrix:
-    """Read the rows, and the docstring of every test of the checkout."""
+    """Read the rows, and the markers of every test of the checkout."""
     sections = tuple(_sections(tomllib.loads(rows.read_text(encoding="utf-8"))))
-    names = (name for section in sections for row in section.rows for name in row.names)
-    prefixes = frozenset(name.partition(".")[0] for name in names if "." in name)
     paths = sorted((checkout / "tests").rglob("test_*.py"))
-    return Matrix(sections, tuple(_naming_tests(paths, checkout, _Names(prefixes))))
+    return Matrix(sections, tuple(_naming_tests(paths, checkout)))
 
 
 def _sections(document: dict[str, Any]) -> Iterator[Section]:
@@ -132,14 +99,16 @@ def _sections(document: dict[str, Any]) -> Iterator[Section]:
         yield Section(section["title"], rows)
 
 
-def _naming_tests(paths: Iterable[Path], checkout: Path, names: _Names) -> Iterator[NamingTest]:
+def _naming_tests(paths: Iterable[Path], checkout: Path) -> Iterator[NamingTest]:
     for path in paths:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if not node.name.startswith("test_"):
-                continue
-            named = names.of(ast.get_docstring(node) or "")
-            if named:
-                yield NamingTest(path.relative_to(checkout).as_posix(), node.name, named)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = tuple(_marked(node.decorator_list))
+                if names:
+                    yield NamingTest(path.relative_to(checkout).as_posix(), node.name, names)
+
+
+def _marked(decorators: Iterable[ast.expr]) -> Iterator[str]:
+    for decorator in decorators:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "kafka":
+            yield from map(ast.literal_eval, decorator.args)

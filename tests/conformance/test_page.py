@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.page import PAGE, PREFIXES, render
+from tests.conformance.page import PAGE, render
 from tests.conformance.rows import Matrix, NamingTest, Row, Section, load_matrix
 
 ROWS = (
-    Row(("UL.testRead", "LO.testRead"), "Reads."),
-    Row(("TI.testTruncate",), "Cuts the time index."),
-    Row(("TX.testTruncate",), "Cuts the transaction index."),
-    Row(("RM.testFetch",), "Fetches.", reason="There is nobody to fetch."),
+    Row(("UnifiedLogTest.testRead", "LocalLogTest.testRead"), "Reads."),
+    Row(("TimeIndexTest.testTruncate",), "Cuts the time index."),
+    Row(("TransactionIndexTest.testTruncate",), "Cuts the transaction index."),
+    Row(("ReplicaManagerTest.testFetch",), "Fetches.", reason="There is nobody to fetch."),
 )
 
 
@@ -36,53 +36,60 @@ def test_the_page_is_current(matrix: Matrix) -> None:
     assert PAGE.read_text(encoding="utf-8") == render(matrix)
 
 
-def test_every_prefix_is_explained(matrix: Matrix) -> None:
-    """The class that a name abbreviates is told on the page."""
-    rows = [row for section in matrix.sections for row in section.rows]
-    used = {name.partition(".")[0] for row in rows for name in row.names if "." in name}
-    assert used - set(PREFIXES) == {"BrokerCompressionTest"}
-
-
 @pytest.mark.parametrize(
     ("named", "fault"),
     [
-        ((), "UL.testRead has neither"),
-        (("TI.testTruncate", "TX.testTruncate"), "UL.testRead has neither"),
-        (("UL.testWrite",), "names UL.testWrite, which is no row"),
-        (("testTruncate",), "names testTruncate, which is no row"),  # whose of the two?
-        (("RM.testFetch",), "RM.testFetch has a test, and a reason"),
+        ((), "UnifiedLogTest.testRead has neither"),
+        (
+            ("TimeIndexTest.testTruncate", "TransactionIndexTest.testTruncate"),
+            "UnifiedLogTest.testRead has neither",
+        ),
+        (("UnifiedLogTest.testWrite",), "names UnifiedLogTest.testWrite, which is not a row"),
+        (
+            ("ReplicaManagerTest.testFetch",),
+            "ReplicaManagerTest.testFetch has a test, and a reason",
+        ),
     ],
 )
 def test_what_is_wrong_with_rows_and_names_is_found(named: tuple[str, ...], fault: str) -> None:
-    """A row without test, a name without row, a name that could be two, a reason out of date."""
+    """A row without a test, a name without a row, a reason that is out of date."""
     assert any(fault in found for found in matrix_of(*named).faults())
 
 
-@pytest.mark.parametrize("read", ["UL.testRead", "LO.testRead"])
+@pytest.mark.parametrize("read", ["UnifiedLogTest.testRead", "LocalLogTest.testRead"])
 def test_any_name_of_a_row_covers_it(read: str) -> None:
     """Tests of Kafka that check one behaviour are one row."""
-    matrix = matrix_of(read, "TI.testTruncate", "testFetch", "TX.testTruncate")
-    assert [fault for fault in matrix.faults() if "RM.testFetch" not in fault] == []
+    matrix = matrix_of(
+        read,
+        "TimeIndexTest.testTruncate",
+        "ReplicaManagerTest.testFetch",
+        "TransactionIndexTest.testTruncate",
+    )
+    assert [fault for fault in matrix.faults() if "ReplicaManagerTest.testFetch" not in fault] == []
     assert len(matrix.tests_of(ROWS[0])) == 1
 
 
-def test_names_are_read_from_the_end_of_a_docstring(tmp_path: Path) -> None:
-    """Only the last parentheses count, over several lines too; other words there are no names."""
+def test_names_are_read_from_markers(tmp_path: Path) -> None:
+    """Of functions and methods, with several names and among other decorators."""
     (tmp_path / "tests").mkdir()
     rows = tmp_path / "rows.toml"
-    row = '{ row = "UL.testA, UL.testB", says = "" }'
+    row = '{ row = "UnifiedLogTest.testA, UnifiedLogTest.testB", says = "" }'
     rows.write_text(f'[[section]]\ntitle = "All"\nrows = [{row}]\n')
-    docstrings = {
-        "test_one": "First (UL.testA).",
-        "test_two": "Second (UL.testX) of two.\n\n    (UL.testA,\n    testB, 2**31)\n    ",
-        "test_three": "Third (see 4.2).",
-        "helper": "No test (UL.testA).",
-    }
-    source = "".join(f"def {name}():\n    '''{said}'''\n" for name, said in docstrings.items())
-    (tmp_path / "tests" / "test_x.py").write_text(source)
+    (tmp_path / "tests" / "test_x.py").write_text(
+        """
+@slow
+@kafka("UnifiedLogTest.testA", "UnifiedLogTest.testB")
+async def test_one(): ...
+class TestTwo:
+    @kafka("UnifiedLogTest.testA")
+    def test_two(self): ...
+@other("UnifiedLogTest.testA")
+def test_three(): "Not marked (UnifiedLogTest.testA)."
+"""
+    )
     matrix = load_matrix(rows, tmp_path)
-    assert [(test.function, test.names) for test in matrix.tests] == [
-        ("test_one", ("UL.testA",)),
-        ("test_two", ("UL.testA", "testB")),
+    assert sorted((test.function, test.names) for test in matrix.tests) == [
+        ("test_one", ("UnifiedLogTest.testA", "UnifiedLogTest.testB")),
+        ("test_two", ("UnifiedLogTest.testA",)),
     ]
     assert list(matrix.faults()) == []

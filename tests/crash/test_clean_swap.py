@@ -8,6 +8,7 @@ import pytest
 from tests.support.builders import World
 from tests.support.compaction import Compacted, newest
 from tests.support.filesystem import PowerCut
+from tests.support.kafka import kafka
 
 STEPS = 140
 """More than a round has; `test_the_steps_cover_the_whole_round` says so."""
@@ -56,13 +57,11 @@ def test_the_steps_cover_the_whole_round() -> None:
     assert 100 < changes_of_a_round() < STEPS
 
 
+@kafka("LogCleanerTest.testRecoveryAfterCrash")
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "crash"])
 @pytest.mark.parametrize("step", range(1, STEPS))
 def test_a_round_survives_an_interruption(step: int, *, power_cut: bool) -> None:
-    """Whichever change of the disk comes last, every key has its value.
-
-    (CL.testRecoveryAfterCrash)
-    """
+    """Whichever change of the disk comes last, every key has its value."""
     compacted = dirty()
     expected = newest(compacted.pairs())
     cut = False

@@ -18,6 +18,7 @@ from engine.records.header import Codec
 from engine.types import AppendOrigin, TopicPartition
 from tests.support.builders import World
 from tests.support.filesystem import PowerCut
+from tests.support.kafka import kafka
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -82,11 +83,9 @@ class Recoveries(NullRecorder):
         self.reported.append((scanned_bytes, truncated_bytes, damaged))
 
 
+@kafka("LogManagerTest.testLogRecoveryMetricsShouldBeRemovedAfterLogRecovered")
 def test_every_scanned_segment_is_reported() -> None:
-    """The recorder is told what was scanned, what was cut, whether it was damage, what remains.
-
-    (LM.testLogRecoveryMetricsShouldBeRemovedAfterLogRecovered)
-    """
+    """The recorder is told what was scanned, what was cut, whether it was damage, what remains."""
     recorder = Recoveries()
     world = World(recorder=recorder)
     fill_segments(world.open_log(CONFIG), 3, 2)
@@ -101,8 +100,9 @@ def test_every_scanned_segment_is_reported() -> None:
     assert recorder.remaining == [2, 1, 0]
 
 
+@kafka("LogLoaderTest.testCorruptLog")
 def test_a_cut_removes_every_later_segment() -> None:
-    """What followed the bad batch goes, in memory and on disk (LL.testCorruptLog)."""
+    """What followed the bad batch goes, in memory and on disk."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 3, 3, 3)
@@ -217,11 +217,9 @@ def test_gaps_of_compaction_are_left_alone() -> None:
     assert read_values(again) == [b"0", b"1", b"3", b"4", b"5"]
 
 
+@kafka("LogLoaderTest.testProducerSnapshotsRecoveryAfterUncleanShutdown")
 def test_below_the_recovery_point_nothing_is_scanned() -> None:
-    """Exactly the segments from the one that holds it are recovered.
-
-    (LL.testProducerSnapshotsRecoveryAfterUncleanShutdown)
-    """
+    """Exactly the segments from the one that holds it are recovered."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 4, 4, 4)

@@ -8,6 +8,7 @@ from engine.fs import names
 from engine.types import INT32_MAX
 from tests.support.builders import World
 from tests.support.filesystem import PowerCut
+from tests.support.kafka import kafka
 from tests.support.logs import DIRECTORY, log_path, read_headers, segment_bases, with_config
 from tests.support.segments import batch_at
 
@@ -34,8 +35,9 @@ def changes_of_a_start() -> int:
     return len(world.disk.changes) - before
 
 
+@kafka("LogLoaderTest.testRecoveryOfSegmentWithOffsetOverflow")
 def test_a_segment_that_reaches_too_far_is_split() -> None:
-    """Its records stay, in several (LL.testRecoveryOfSegmentWithOffsetOverflow)."""
+    """Its records stay, in several."""
     world = overflowed()
     log = world.open_log(COMPACTED)
     assert segment_bases(log) == [0, FAR, 3 * FAR]
@@ -56,13 +58,14 @@ def test_a_segment_below_the_recovery_point_that_reaches_too_far_is_split() -> N
     assert [name for name in left if name.endswith(names.TEMPORARY_SUFFIX)] == []
 
 
+@kafka(
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase1",
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase5",
+)
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
 @pytest.mark.parametrize("step", range(1, changes_of_a_start() + 1))
 def test_a_split_survives_a_crash_at_every_step(step: int, *, power_cut: bool) -> None:
-    """The next start ends with the same records, from whatever is there.
-
-    (LL.testRecoveryAfterCrashDuringSplitPhase1, LL.testRecoveryAfterCrashDuringSplitPhase5)
-    """
+    """The next start ends with the same records, from whatever is there."""
     world = overflowed()
     with contextlib.suppress(PowerCut), world.disk.power_cut_before(step):
         world.open_log(COMPACTED)

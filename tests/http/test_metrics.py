@@ -8,6 +8,7 @@ import pytest
 from engine.records.batch import stamp_crc
 from engine.records.header import LAST_OFFSET_DELTA_POSITION
 from tests.support.builders import new_batch
+from tests.support.kafka import kafka
 from tests.support.service import BATCHES, RAW, RECORDS, Api, running
 
 pytestmark = pytest.mark.anyio
@@ -34,11 +35,9 @@ async def test_every_log_shows_its_size_and_offsets(api: Api) -> None:
     } <= await lines_of(api)
 
 
+@kafka("LogManagerTest.testMetricsExistWhenLogIsRecreatedBeforeDeletion")
 async def test_a_topic_made_again_shows_its_own_figures(api: Api) -> None:
-    """While the files of the deleted one still wait for their removal.
-
-    (LM.testMetricsExistWhenLogIsRecreatedBeforeDeletion)
-    """
+    """While the files of the deleted one still wait for their removal."""
     await api.append("a", "b", "c")
     assert (await api.client.delete("/v1/topics/events")).status_code == 204
     assert not [line for line in await lines_of(api) if line.startswith("tidelog_log_end_offset")]
@@ -86,11 +85,9 @@ async def test_producers_and_late_transactions_are_counted(api: Api) -> None:
     assert "tidelog_partitions_with_late_transactions 1.0" in lines
 
 
+@kafka("LogValidatorTest.testNonIncreasingOffsetRecordBatchHasMetricsLogged")
 async def test_a_batch_that_contradicts_itself_is_counted(api: Api) -> None:
-    """By the code of the problem that answers it.
-
-    (LV.testNonIncreasingOffsetRecordBatchHasMetricsLogged)
-    """
+    """By the code of the problem that answers it."""
     batch = new_batch(3)
     struct.pack_into(">i", batch, LAST_OFFSET_DELTA_POSITION, 0)
     stamp_crc(batch, 0, len(batch))

@@ -12,6 +12,7 @@ from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.types import OffsetPosition, TimestampOffset
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.kafka import kafka
 
 BASE = 1_000
 DELTAS = st.sets(st.integers(0, 500), max_size=60)
@@ -49,12 +50,10 @@ def time_index(deltas: set[int]) -> tuple[TimeIndex, list[TimestampOffset]]:
     return index, entries
 
 
+@kafka("OffsetIndexTest.randomLookupTest")
 @given(DELTAS, TARGETS)
 def test_offset_lookups_agree_with_a_sorted_list(deltas: set[int], target: int) -> None:
-    """By offset and by position, the mapped index and a list agree.
-
-    (OI.randomLookupTest)
-    """
+    """By offset and by position, the mapped index and a list agree."""
     index, entries = offset_index(deltas)
     below = [entry for entry in entries if entry.offset <= BASE + target]
     assert index.lookup(BASE + target) == (below[-1] if below else (BASE, 0))

@@ -20,6 +20,7 @@ from tests.support.golden import (
     golden_partitions,
     golden_records,
 )
+from tests.support.kafka import kafka
 
 PARTITIONS = [
     f"{archive}/{directory.name}"
@@ -77,12 +78,10 @@ def test_the_records_are_those_that_a_consumer_got(directory: Path) -> None:
     assert read == golden_records(directory)
 
 
+@kafka("DefaultRecordBatchTest.testStreamingIteratorConsistency")
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_both_decoders_read_the_same(partition: str) -> None:
-    """The compiled decoder and the plain one agree on everything a broker stored.
-
-    (DB.testStreamingIteratorConsistency)
-    """
+    """The compiled decoder and the plain one agree on everything a broker stored."""
     for batch in batches_of(partition):
         records = list(batch.records())
         assert records == list(decode_records(batch.uncompressed(), batch.header))

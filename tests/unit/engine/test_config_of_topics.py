@@ -6,6 +6,7 @@ from engine.config import LogConfig
 from engine.errors import InvalidConfig
 from engine.topic_keys import TOPIC_KEYS, canonical, effective, parse_overrides
 from tests.support.builders import EVENTS, World
+from tests.support.kafka import kafka
 from tests.support.topic_defaults import KAFKA_4_3_DEFAULTS
 
 NO_NUMBER = ("not_a_number", "", "1.5", "0x10", "1e3", None, True, "9" * 30)
@@ -65,39 +66,34 @@ LEGAL: dict[str, dict[object, str]] = {
 }
 
 
+@kafka("LogConfigTest.testFromPropsInvalid")
 @pytest.mark.parametrize("name", TOPIC_KEYS)
 def test_every_option_refuses_what_it_cannot_mean(name: str) -> None:
-    """What is no number, out of range or no choice is an error that names the option.
-
-    (LC.testFromPropsInvalid)
-    """
+    """What is no number, out of range or no choice is an error that names the option."""
     for value in ILLEGAL[name]:
         with pytest.raises(InvalidConfig) as refused:
             parse_overrides({name: value})  # type: ignore[dict-item]  # wrong types are the point
         assert refused.value.facts()["name"] == name, value
 
 
+@kafka("LogConfigTest.testGetConfigValue", "LogConfigTest.shouldValidateThrottledReplicasConfig")
 @pytest.mark.parametrize("name", LEGAL)
 def test_every_spelling_of_a_value_becomes_one(name: str) -> None:
-    """Numbers, booleans and strings with blanks are stored as Kafka's tools spell them.
-
-    (LC.testGetConfigValue, LC.shouldValidateThrottledReplicasConfig)
-    """
+    """Numbers, booleans and strings with blanks are stored as Kafka's tools spell them."""
     for value, spelt in LEGAL[name].items():
         assert canonical({name: value}) == {name: spelt}  # type: ignore[dict-item]  # any JSON value
 
 
+@kafka("LogConfigTest.testGetConfigValue")
 def test_defaults_are_those_of_kafka_4_3() -> None:
-    """Every option has Kafka's default, and a log without overrides works with these.
-
-    (LC.testGetConfigValue)
-    """
+    """Every option has Kafka's default, and a log without overrides works with these."""
     in_force = effective({})
     assert {name: value.value for name, value in in_force.items()} == KAFKA_4_3_DEFAULTS
     assert {value.source for value in in_force.values()} == {"default"}
     assert LogConfig.of(KAFKA_4_3_DEFAULTS) == LogConfig()
 
 
+@kafka("LogConfigTest.testFromPropsInvalid")
 @pytest.mark.parametrize(
     "name",
     [
@@ -108,52 +104,44 @@ def test_defaults_are_those_of_kafka_4_3() -> None:
     ],
 )
 def test_an_option_that_kafka_removed_is_unknown(name: str) -> None:
-    """What 4.3 has no more is refused by name, as it does.
-
-    (LC.testFromPropsInvalid)
-    """
+    """What 4.3 has no more is refused by name, as it does."""
     with pytest.raises(InvalidConfig, match=name):
         parse_overrides({name: "1"})
 
 
+@kafka("LogConfigTest.testEnableRemoteLogStorage")
 def test_tiered_storage_cannot_be_switched_on() -> None:
-    """As on a broker without it, and all the other options of it change nothing.
-
-    (LC.testEnableRemoteLogStorage)
-    """
+    """As on a broker without it, and all the other options of it change nothing."""
     with pytest.raises(InvalidConfig, match="there is no tiered storage"):
         parse_overrides({"remote.storage.enable": "true"})
     others = {"local.retention.ms": 5, "local.retention.bytes": 5, "remote.log.copy.disable": True}
     assert LogConfig.of({"retention.ms": 7, **others}) == LogConfig(retention_ms=7)
 
 
+@kafka("LogConfigTest.testInvalidCompactionLagConfig")
 def test_the_least_compaction_lag_cannot_exceed_the_greatest() -> None:
-    """A record that must be compacted could not be; equal lags are fine.
-
-    (LC.testInvalidCompactionLagConfig)
-    """
+    """A record that must be compacted could not be; equal lags are fine."""
     with pytest.raises(InvalidConfig, match="must not exceed"):
         parse_overrides({"min.compaction.lag.ms": 101, "max.compaction.lag.ms": 100})
     parse_overrides({"min.compaction.lag.ms": 100, "max.compaction.lag.ms": 100})
 
 
+@kafka("LogConfigTest.testOverriddenConfigsAsLoggableString")
 def test_only_overrides_are_reported_as_such() -> None:
-    """What the topic sets has the topic as its source, all else the defaults.
-
-    (LC.testOverriddenConfigsAsLoggableString)
-    """
+    """What the topic sets has the topic as its source, all else the defaults."""
     overrides = canonical({"retention.ms": 7, "preallocate": "TRUE"})
     assert overrides == {"preallocate": "true", "retention.ms": "7"}
     by_topic = {n: v.value for n, v in effective(overrides).items() if v.source == "topic"}
     assert by_topic == overrides
 
 
+@kafka(
+    "LogManagerTest.testTopicConfigChangeUpdatesLogConfig",
+    "LogManagerTest.testBrokerConfigChangeDeliveredToAllLogs",
+    "LogManagerTest.testConfigChangesWithNoLogGettingInitialized",
+)
 def test_a_change_reaches_every_partition_and_those_made_later() -> None:
-    """Logs of the topic, new partitions of it and the next start work with the new value.
-
-    (LM.testTopicConfigChangeUpdatesLogConfig, LM.testBrokerConfigChangeDeliveredToAllLogs,
-    LM.testConfigChangesWithNoLogGettingInitialized)
-    """
+    """Logs of the topic, new partitions of it and the next start work with the new value."""
     world = World()
     manager = world.open_manager({"events": 2})
     manager.update_topic("events", {"retention.ms": "5"}, None)
@@ -163,8 +151,9 @@ def test_a_change_reaches_every_partition_and_those_made_later() -> None:
     assert world.open_manager().log(EVENTS).config.retention_ms == 5
 
 
+@kafka("LocalLogTest.testUpdateConfig")
 def test_a_new_configuration_replaces_the_old_one() -> None:
-    """The log works with the new value from the next append on (LO.testUpdateConfig)."""
+    """The log works with the new value from the next append on."""
     log = World().open_log(LogConfig(segment_index_bytes=1200))
     new = LogConfig(segment_index_bytes=1200, segment_bytes=123_456)
     log.maintenance.update_config(new)

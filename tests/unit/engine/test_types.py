@@ -1,6 +1,7 @@
 """The small values: offsets with their place, and names of logs."""
 
 from engine.types import UNKNOWN_OFFSET_METADATA, OffsetMetadata, TopicPartition
+from tests.support.kafka import kafka
 
 OLDER = OffsetMetadata(10, 0, 400)
 NEWER = OffsetMetadata(20, 15, 100)
@@ -12,8 +13,9 @@ def test_a_log_is_written_as_its_folder() -> None:
     assert str(TopicPartition("flights", 3)) == "flights-3"
 
 
+@kafka("LogOffsetMetadataTest.testOnOlderSegment")
 def test_only_known_places_lie_on_an_older_segment() -> None:
-    """A place is older if both are known and its segment begins earlier (OM.testOnOlderSegment)."""
+    """A place is older if both are known and its segment begins earlier."""
     assert OLDER.is_on_older_segment_than(NEWER)
     assert not NEWER.is_on_older_segment_than(OLDER)
     assert not OLDER.is_on_older_segment_than(OLDER)
@@ -22,8 +24,9 @@ def test_only_known_places_lie_on_an_older_segment() -> None:
     assert not UNKNOWN_OFFSET_METADATA.is_on_older_segment_than(UNKNOWN_OFFSET_METADATA)
 
 
+@kafka("LogOffsetMetadataTest.testMessageOffsetOnly")
 def test_an_offset_without_a_place_says_so() -> None:
-    """Segment and position are both unknown, or the place is known (OM.testMessageOffsetOnly)."""
+    """Segment and position are both unknown, or the place is known."""
     assert OFFSET_ONLY.is_offset_only
     assert UNKNOWN_OFFSET_METADATA.is_offset_only
     assert not OffsetMetadata(0, 0, 0).is_offset_only

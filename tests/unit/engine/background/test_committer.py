@@ -15,6 +15,7 @@ from engine.metrics import NullRecorder
 from engine.types import Buffer, TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.inodes import UNLIMITED
+from tests.support.kafka import kafka
 from tests.unit.engine.background.listeners import PATIENCE_SECONDS, Listener, SlowDisk
 from tests.unit.engine.manager.test_directories import A, B, opened
 
@@ -79,10 +80,11 @@ def test_a_committer_without_its_thread_is_driven_by_hand(world: World, listener
         committer.append(other, new_batch(), acks_all=False)
 
 
+@kafka("LogManagerTest.testTimeBasedFlush")
 def test_a_short_flush_ms_is_in_force_without_a_waiter(
     world: World, committer: Committer, listener: Listener
 ) -> None:
-    """Not before it has passed, and long before the commit interval (LM.testTimeBasedFlush)."""
+    """Not before it has passed, and long before the commit interval."""
     log = world.open_log(LogConfig(flush_ms=10))
     committer.append(log, new_batch(), acks_all=False)
     world.clock.advance(9)
@@ -147,13 +149,11 @@ def test_a_sync_under_way_does_not_cover_what_comes_after_its_start(
     assert log.watermarks.log_end_offset == 2
 
 
+@kafka("UnifiedLogTest.testLogOffsetsListener")
 def test_logs_of_one_round_are_told_together(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
-    """One call for the whole round: whoever listens is woken once, not once for each log.
-
-    (UL.testLogOffsetsListener)
-    """
+    """One call for the whole round: whoever listens is woken once, not once for each log."""
     first = world.open_log(log=TopicPartition("events", 0))
     second = world.open_log(log=TopicPartition("events", 1))
     disk.is_slow = True

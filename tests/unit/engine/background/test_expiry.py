@@ -7,15 +7,14 @@ import pytest
 from engine.background.expiry import expire_producers
 from engine.types import TopicPartition
 from tests.support.builders import World, new_batch
+from tests.support.kafka import kafka
 
 
+@kafka("UnifiedLogTest.testPeriodicProducerIdExpiration")
 def test_idle_producers_are_forgotten_and_busy_ones_are_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """After the expiration time an idle producer is gone; one that appended meanwhile stays.
-
-    (UL.testPeriodicProducerIdExpiration)
-    """
+    """After the expiration time an idle producer is gone; one that appended meanwhile stays."""
     caplog.set_level(logging.DEBUG)
     world = World()
     logs = [world.open_log(log=TopicPartition("events", number)) for number in range(2)]

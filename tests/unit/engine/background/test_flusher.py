@@ -7,6 +7,7 @@ from engine.background.flusher import (
     flush_deadline_ms,
 )
 from engine.config import LogConfig
+from tests.support.kafka import kafka
 
 
 def test_the_commit_interval_bounds_the_wait_whatever_the_topic_says() -> None:
@@ -14,11 +15,9 @@ def test_the_commit_interval_bounds_the_wait_whatever_the_topic_says() -> None:
     assert flush_deadline_ms(LogConfig(), commit_interval_ms=50, now_ms=1_000) == 1_050
 
 
+@kafka("LogManagerTest.testTimeBasedFlush")
 def test_flush_ms_only_makes_it_sooner() -> None:
-    """A short flush.ms moves the deadline forward, a long one does not move it back.
-
-    (LM.testTimeBasedFlush)
-    """
+    """A short flush.ms moves the deadline forward, a long one does not move it back."""
     soon, late = LogConfig(flush_ms=10), LogConfig(flush_ms=10_000)
     assert flush_deadline_ms(soon, commit_interval_ms=50, now_ms=1_000) == 1_010
     assert flush_deadline_ms(late, commit_interval_ms=50, now_ms=1_000) == 1_050

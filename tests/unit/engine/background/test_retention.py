@@ -11,6 +11,7 @@ from engine.log.log import Log
 from engine.metrics import NullRecorder
 from engine.types import TopicPartition
 from tests.support.builders import World, new_batch
+from tests.support.kafka import kafka
 
 
 def filled(world: World, number: int, config: LogConfig, *, batches: int = 4) -> Log:
@@ -23,11 +24,12 @@ def filled(world: World, number: int, config: LogConfig, *, batches: int = 4) ->
     return log
 
 
+@kafka(
+    "LogManagerTest.testCleanupExpiredSegments",
+    "LogManagerTest.testCleanupSegmentsToMaintainSize",
+)
 def test_every_log_loses_what_its_configuration_gives_up() -> None:
-    """By age and by size, each log by its own rule; the pass counts the segments.
-
-    (LM.testCleanupExpiredSegments, LM.testCleanupSegmentsToMaintainSize)
-    """
+    """By age and by size, each log by its own rule; the pass counts the segments."""
     world = World()
     keeps = filled(world, 0, LogConfig(segment_bytes=200, retention_ms=-1))
     by_size = filled(world, 1, LogConfig(segment_bytes=200, retention_ms=-1, retention_bytes=300))
@@ -39,11 +41,12 @@ def test_every_log_loses_what_its_configuration_gives_up() -> None:
     assert by_age.watermarks.log_start_offset == 4
 
 
+@kafka(
+    "LogManagerTest.testDoesntCleanLogsWithCompactPolicy",
+    "LogManagerTest.testDoesntCleanLogsWithCompactDeletePolicy",
+)
 def test_a_compacted_log_is_left_to_the_cleaner() -> None:
-    """Kafka's retention pass skips logs whose policy has compact in it; so does this one.
-
-    (LM.testDoesntCleanLogsWithCompactPolicy, LM.testDoesntCleanLogsWithCompactDeletePolicy)
-    """
+    """Kafka's retention pass skips logs whose policy has compact in it; so does this one."""
     world = World()
     log = filled(
         world,

@@ -4,14 +4,13 @@ from engine.checkpoint.clean_shutdown import CleanShutdownMarker
 from engine.fs.filesystem import PosixFileSystem
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.golden import golden_archive
+from tests.support.kafka import kafka
 from tests.support.place import Place
 
 
+@kafka("CleanShutdownFileHandlerTest")
 def test_marker_is_there_between_write_and_delete(place: Place) -> None:
-    """Its existence is the message, its content Kafka's; deleting what is not there is fine.
-
-    (CP.CleanShutdownFileHandler)
-    """
+    """Its existence is the message, its content Kafka's; deleting what is not there is fine."""
     marker = CleanShutdownMarker(place.fs, place.directory)
     marker.delete()
     assert not marker.exists()
@@ -33,11 +32,9 @@ def test_power_cut_undoes_neither(disk: ForgetfulDisk, place: Place) -> None:
     assert not marker.exists()
 
 
+@kafka("CleanShutdownFileHandlerTest")
 def test_marker_of_a_broker_counts() -> None:
-    """A directory that Kafka stopped has its marker, one that was killed has not.
-
-    (CP.CleanShutdownFileHandler)
-    """
+    """A directory that Kafka stopped has its marker, one that was killed has not."""
     found = {
         name: CleanShutdownMarker(PosixFileSystem(), golden_archive(name)).exists()
         for name in ("clean", "killed")

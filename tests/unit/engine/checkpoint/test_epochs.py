@@ -8,17 +8,18 @@ from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import LEADER_EPOCH_CHECKPOINT
 from engine.types import EpochOffset
 from tests.support.golden import golden_partitions
+from tests.support.kafka import kafka
 from tests.support.place import Place
 
 ENTRIES = [EpochOffset(0, 0), EpochOffset(3, 1500)]
 
 
+@kafka(
+    "LeaderEpochCheckpointFileTest",
+    "LeaderEpochCheckpointFileTest.shouldPersistAndOverwriteAndReloadFile",
+)
 def test_entries_come_back_in_order(place: Place) -> None:
-    """What is written is what is read, in Kafka's bytes, and a second write replaces it.
-
-    (CP.LeaderEpochCheckpointFile,
-    CP.LeaderEpochCheckpointFile.shouldPersistAndOverwriteAndReloadFile)
-    """
+    """What is written is what is read, in Kafka's bytes, and a second write replaces it."""
     path = place / LEADER_EPOCH_CHECKPOINT
     assert read_epochs(place.fs, path) == []
     write_epochs(place.fs, path, ENTRIES)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine.checkpoint.lines import format_lines, parse_lines, read_lines, write_lines
 from engine.errors import CorruptCheckpoint
+from tests.support.kafka import kafka
 from tests.support.place import Place
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1, max_size=9)
@@ -31,12 +32,10 @@ def test_what_is_written_is_read(rows: list[tuple[str, str]]) -> None:
     assert parsed == [list(row) for row in rows]
 
 
+@kafka("OffsetCheckpointFileTest.shouldReturnEmptyMapForEmptyFile")
 @pytest.mark.parametrize("content", [b"", b"0\n", b"0"])
 def test_file_without_a_count_has_no_entries(place: Place, content: bytes) -> None:
-    """Kafka creates the file empty; a version alone is no entries either.
-
-    (CP.OffsetCheckpointFile.shouldReturnEmptyMapForEmptyFile)
-    """
+    """Kafka creates the file empty; a version alone is no entries either."""
     path = place.write("checkpoint", content)
     assert read_lines(place.fs, path, 3) == []
 
@@ -52,6 +51,7 @@ def test_spacing_is_not_held_against_a_file(place: Place) -> None:
     assert read_lines(place.fs, path, 3) == [["foo", "0", "42"]]
 
 
+@kafka("OffsetCheckpointFileTest.shouldThrowIfVersionIsNotRecognised")
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
@@ -70,10 +70,7 @@ def test_spacing_is_not_held_against_a_file(place: Place) -> None:
     ],
 )
 def test_damaged_file_is_refused_whole(place: Place, content: bytes, complaint: str) -> None:
-    """A file that is wrong in one place is not believed in another; the error names the file.
-
-    (CP.OffsetCheckpointFile.shouldThrowIfVersionIsNotRecognised)
-    """
+    """A file that is wrong in one place is not believed in another; the error names the file."""
     path = place.write("checkpoint", content)
     with pytest.raises(CorruptCheckpoint, match=complaint) as refused:
         read_lines(place.fs, path, 3)

@@ -9,6 +9,7 @@ from engine.fs.names import HIGH_WATERMARK_CHECKPOINT
 from engine.types import INT64_MAX, TopicPartition
 from tests.support.filesystem import ForgetfulDisk, PowerCut
 from tests.support.golden import golden_archive
+from tests.support.kafka import kafka
 from tests.support.place import Place
 
 OFFSETS = {TopicPartition("foo", 1): 5, TopicPartition("bar-x.y", 0): INT64_MAX}
@@ -19,11 +20,9 @@ def checkpoint(place: Place) -> OffsetCheckpoint:
     return OffsetCheckpoint(place.fs, place / "recovery-point-offset-checkpoint")
 
 
+@kafka("OffsetCheckpointFileTest.shouldPersistAndOverwriteAndReloadFile")
 def test_write_replaces_everything(checkpoint: OffsetCheckpoint) -> None:
-    """What is read is the last write and nothing of the one before.
-
-    (CP.OffsetCheckpointFile.shouldPersistAndOverwriteAndReloadFile)
-    """
+    """What is read is the last write and nothing of the one before."""
     assert checkpoint.read() == {}
     checkpoint.write(OFFSETS)
     assert checkpoint.read() == OFFSETS

@@ -14,6 +14,7 @@ from engine.errors import CorruptCheckpoint
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import PARTITION_METADATA
 from tests.support.golden import golden_partitions
+from tests.support.kafka import kafka
 from tests.support.place import Place
 
 TOPIC_ID = "S6g8ZPZuQWap3C72_08X5Q"
@@ -28,11 +29,9 @@ def test_topic_id_is_a_uuid_in_base64url() -> None:
         assert not is_topic_id(text)
 
 
+@kafka("PartitionMetadataFileTest")
 def test_file_has_two_lines(place: Place) -> None:
-    """The bytes are those of Kafka, without a newline at the end, and read back.
-
-    (CP.PartitionMetadataFile)
-    """
+    """The bytes are those of Kafka, without a newline at the end, and read back."""
     path = place / PARTITION_METADATA
     assert read_topic_id(place.fs, path) is None
     write_topic_id(place.fs, path, TOPIC_ID)

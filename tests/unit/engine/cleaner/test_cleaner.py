@@ -19,6 +19,7 @@ from engine.types import TopicPartition
 from tests.support.builders import DATA, EVENTS, World
 from tests.support.compaction import OVERRIDES, Compacted, keyed, newest
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.kafka import kafka
 from tests.support.logs import segment_bases
 from tests.support.time import ManualClock
 
@@ -61,11 +62,9 @@ def flip_a_bit(compacted: Compacted, position: int = 70) -> None:
     compacted.world.disk._inode(path).content[position] ^= 1  # noqa: SLF001 - damage
 
 
+@kafka("LogCleanerManagerTest.testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio")
 def test_the_dirtiest_log_comes_first_and_clean_ones_are_left() -> None:
-    """One log a pass until none is due.
-
-    (CM.testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio)
-    """
+    """One log a pass until none is due."""
     compacted = dirty()
     compacted.manager.create_topic("dirtier", 1, OVERRIDES)
     compacted.manager.create_topic("deleting", 1, {})
@@ -90,8 +89,9 @@ def test_the_dirtiest_log_comes_first_and_clean_ones_are_left() -> None:
     ]
 
 
+@kafka("LogCleanerManagerTest.testUpdateCheckpointsShouldAddOffsetToPartition")
 def test_marks_survive_a_restart() -> None:
-    """What is clean is not cleaned again (CM.testUpdateCheckpointsShouldAddOffsetToPartition)."""
+    """What is clean is not cleaned again."""
     compacted = dirty()
     assert compacted.cleaner.run_pass() is not None
     assert compacted.checkpoint() == "0\n1\nevents 0 3\n"
@@ -103,11 +103,9 @@ def test_marks_survive_a_restart() -> None:
     assert newest(compacted.pairs()) == {"a": "3", "b": "1"}
 
 
+@kafka("LogCleanerManagerTest.testUpdateCheckpointsShouldRemovePartitionData")
 def test_the_mark_of_a_deleted_topic_goes_with_it() -> None:
-    """A topic made again under its name is dirty from its start.
-
-    (CM.testUpdateCheckpointsShouldRemovePartitionData)
-    """
+    """A topic made again under its name is dirty from its start."""
     compacted = dirty()
     compacted.cleaner.run_pass()
     compacted.manager.delete_topic(EVENTS.topic)
@@ -123,11 +121,9 @@ def test_the_mark_of_a_deleted_topic_goes_with_it() -> None:
     assert compacted.checkpoint() == "0\n0\n"
 
 
+@kafka("LogCleanerManagerTest.testMaybeTruncateCheckpointShouldTruncateData")
 def test_a_truncated_log_is_dirty_from_its_start() -> None:
-    """Its mark may lie in what was written since.
-
-    (CM.testMaybeTruncateCheckpointShouldTruncateData)
-    """
+    """Its mark may lie in what was written since."""
     compacted = dirty()
     compacted.cleaner.run_pass()
     compacted.log.truncate_to(2)
@@ -138,9 +134,10 @@ def test_a_truncated_log_is_dirty_from_its_start() -> None:
     assert [key for key, _ in compacted.pairs()].count("b") == 1
 
 
+@kafka("LogCleanerManagerTest.testCheckpointUpdatedForInvalidOffsetNotSelected")
 @pytest.mark.parametrize("mark", [1, 4], ids=["below the log start", "beyond the log end"])
 def test_a_mark_outside_the_log_is_put_right(mark: int) -> None:
-    """Even if the log is not chosen (CM.testCheckpointUpdatedForInvalidOffsetNotSelected)."""
+    """Even if the log is not chosen."""
     compacted = dirty(**{"min.cleanable.dirty.ratio": 1})
     compacted.log.delete_records(2)
     compacted.close()
@@ -165,13 +162,13 @@ def test_a_damaged_checkpoint_costs_a_round(caplog: pytest.LogCaptureFixture) ->
     assert compacted.checkpoint() == "0\n1\nevents 0 3\n"
 
 
+@kafka(
+    "LogCleanerManagerTest.testLogsWithSegmentsToDeleteShouldConsiderCleanupPolicyCompactDeleteLogs",
+    "LogCleanerManagerTest.testLogsWithSegmentsToDeleteShouldConsiderCleanupPolicyCompactLogs",
+    "LogCleanerManagerTest.testLogsWithSegmentsToDeleteShouldNotConsiderCleanupPolicyDeleteLogs",
+)
 def test_retention_of_compacted_logs_is_the_cleaners() -> None:
-    """By time with `compact,delete`, by log start alone with `compact`; others are not touched.
-
-    (CM.testLogsWithSegmentsToDeleteShouldConsiderCleanupPolicyCompactDeleteLogs,
-    CM.testLogsWithSegmentsToDeleteShouldConsiderCleanupPolicyCompactLogs,
-    CM.testLogsWithSegmentsToDeleteShouldNotConsiderCleanupPolicyDeleteLogs)
-    """
+    """By time with `compact,delete`, by log start alone with `compact`; others are not touched."""
     world = World()
     compacted = Compacted(world, {"cleanup.policy": "compact,delete", "retention.ms": 1000})
     for topic, policy in (("compacted", "compact"), ("deleting", "delete")):
@@ -199,14 +196,14 @@ def test_retention_of_compacted_logs_is_the_cleaners() -> None:
     assert segment_bases(kept) == [2]
 
 
+@kafka(
+    "LogCleanerManagerTest.testGrabFilthiestCompactedLogIgnoresUncleanablePartitions",
+    "LogCleanerManagerTest.testLogsWithSegmentsToDeleteShouldNotConsiderUncleanablePartitions",
+)
 def test_a_log_that_cannot_be_cleaned_is_given_up_until_restart(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is reported once, its sources stay, others go on.
-
-    (CM.testGrabFilthiestCompactedLogIgnoresUncleanablePartitions,
-    CM.testLogsWithSegmentsToDeleteShouldNotConsiderUncleanablePartitions)
-    """
+    """It is reported once, its sources stay, others go on."""
     recorder = CorruptionCount()
     compacted = Compacted(World(recorder=recorder))
     compacted.put(("a", "1"), ("b", "1"))
@@ -225,11 +222,9 @@ def test_a_log_that_cannot_be_cleaned_is_given_up_until_restart(
     assert not compacted.cleaner.uncleanable, "another log by now"
 
 
+@kafka("LogCleanerManagerTest.testGrabFilthiestCompactedLogThrowsException")
 def test_a_log_that_cannot_be_judged_is_given_up() -> None:
-    """Its damage shows when the first dirty header is read.
-
-    (CM.testGrabFilthiestCompactedLogThrowsException)
-    """
+    """Its damage shows when the first dirty header is read."""
     compacted = dirty(**{"max.compaction.lag.ms": 1000})
     flip_a_bit(compacted, position=16)
     assert compacted.cleaner.run_pass() is None
@@ -338,11 +333,9 @@ def test_bytes_that_go_while_they_are_read_are_no_damage() -> None:
     assert compacted.pairs() == [("a", "1")]
 
 
+@kafka("LogCleanerTest.testCleanSegmentsWithAbort")
 def test_a_stop_ends_a_round_under_way() -> None:
-    """The round changes nothing, and whoever asked for it is told.
-
-    (CL.testCleanSegmentsWithAbort)
-    """
+    """The round changes nothing, and whoever asked for it is told."""
     clock = Alarm()
     compacted = dirty(World(clock=clock))
     before = compacted.pairs()

@@ -12,6 +12,7 @@ from engine.errors import StorageFull, StorageOffline
 from engine.log.maintenance.compaction import CleaningAborted
 from tests.support.builders import EVENTS, World
 from tests.support.compaction import BY_HAND, Compacted, keyed, newest
+from tests.support.kafka import kafka
 from tests.support.logs import read_records, segment_bases
 
 Step = Callable[[Compacted], object]
@@ -51,9 +52,10 @@ AFTER_READS = pytest.mark.parametrize("after_reads", [1, 4, 6])
 """While the map is built, and while the first and the last of the sources are copied."""
 
 
+@kafka("LogCleanerManagerTest.testConcurrentLogCleanupAndLogTruncation")
 @AFTER_READS
 def test_a_truncated_log_keeps_what_the_truncation_left(after_reads: int) -> None:
-    """The round ends without effect (CM.testConcurrentLogCleanupAndLogTruncation)."""
+    """The round ends without effect."""
     compacted = filled()
     with pytest.raises(CleaningAborted):
         round_with(compacted, lambda it: it.log.truncate_to(2), after_reads=after_reads)
@@ -62,12 +64,10 @@ def test_a_truncated_log_keeps_what_the_truncation_left(after_reads: int) -> Non
     compacted.log.maintenance.check_invariants()
 
 
+@kafka("LogCleanerManagerTest.testConcurrentLogCleanupAndTopicDeletion")
 @AFTER_READS
 def test_a_deleted_log_is_left_alone(after_reads: int) -> None:
-    """Its directory has another name, and the disk is not at fault.
-
-    (CM.testConcurrentLogCleanupAndTopicDeletion)
-    """
+    """Its directory has another name, and the disk is not at fault."""
     compacted = filled()
     log = compacted.log
     with pytest.raises(CleaningAborted):
@@ -80,13 +80,13 @@ def test_a_deleted_log_is_left_alone(after_reads: int) -> None:
     assert not compacted.manager.health.is_offline
 
 
+@kafka(
+    "LogCleanerTest.testCleanSegmentsWithConcurrentSegmentDeletion",
+    "LogCleanerManagerTest.testLogsUnderCleanupIneligibleForCompaction",
+)
 @AFTER_READS
 def test_what_retention_removed_does_not_come_back(after_reads: int) -> None:
-    """A source that is gone meanwhile ends the round, and is removed once.
-
-    (CL.testCleanSegmentsWithConcurrentSegmentDeletion,
-    CM.testLogsUnderCleanupIneligibleForCompaction)
-    """
+    """A source that is gone meanwhile ends the round, and is removed once."""
     compacted = filled()
 
     def remove_first(it: Compacted) -> None:
@@ -101,11 +101,9 @@ def test_what_retention_removed_does_not_come_back(after_reads: int) -> None:
     assert compacted.log.watermarks.log_start_offset == 2
 
 
+@kafka("LogCleanerManagerTest.testDoneCleaning", "LogCleanerManagerTest.testDoneDeleting")
 def test_after_each_round_the_log_is_free_for_the_next() -> None:
-    """Whether it was cleaned, lost segments to retention, or the round was given up half-way.
-
-    (CM.testDoneCleaning, CM.testDoneDeleting)
-    """
+    """Whether it was cleaned, lost segments to retention, or the round was given up half-way."""
     compacted = filled(**{"cleanup.policy": "compact,delete"})
     with pytest.raises(CleaningAborted):
         round_with(compacted, lambda it: it.log.truncate_to(6), after_reads=4)
@@ -116,9 +114,10 @@ def test_after_each_round_the_log_is_free_for_the_next() -> None:
     assert compacted.pairs() == [("key", "and again")]
 
 
+@kafka("LogManagerTest.testTopicConfigChangeStopCleaningIfCompactIsRemoved")
 @AFTER_READS
 def test_a_topic_that_is_no_longer_compacted_is_left_alone(after_reads: int) -> None:
-    """The change is in force at once (LM.testTopicConfigChangeStopCleaningIfCompactIsRemoved)."""
+    """The change is in force at once."""
     compacted = filled()
 
     def configure(it: Compacted) -> None:
@@ -159,11 +158,9 @@ def test_whoever_reads_a_source_reads_on() -> None:
     assert [bytes(source.read(0, source.size_bytes)) for source in sources] == content
 
 
+@kafka("UnifiedLogTest.testCompactionDeletesProducerStateSnapshots")
 def test_snapshots_of_segments_that_are_gone_go_too() -> None:
-    """Those of the output's base and of the active segment stay.
-
-    (UL.testCompactionDeletesProducerStateSnapshots)
-    """
+    """Those of the output's base and of the active segment stay."""
     compacted = filled()
     compacted.clean()
     snapshots = [name for name in compacted.files() if name.endswith(".snapshot")]

@@ -9,6 +9,7 @@ from engine.errors import SequenceGap
 from engine.records.control import ControlType
 from engine.types import AppendOrigin, FetchIsolation
 from tests.support.compaction import Compacted, keyed
+from tests.support.kafka import kafka
 from tests.support.logs import segment_bases, with_config
 
 
@@ -21,11 +22,9 @@ def of_transaction(sequence: int) -> dict[str, Any]:
     }
 
 
+@kafka("LogCleanerTest.testCommittedTransactionSpanningSegments")
 def test_a_commit_keeps_what_lies_in_another_segment() -> None:
-    """The marker is cleaned in a segment without any of its data, and the data stay readable.
-
-    (CL.testCommittedTransactionSpanningSegments)
-    """
+    """The marker is cleaned in a segment without any of its data, and the data stay readable."""
     compacted = Compacted(overrides={"segment.bytes": 200, "delete.retention.ms": 0})
     compacted.put(("a", "1"), **of_transaction(0))
     compacted.log.roll()
@@ -41,11 +40,9 @@ def test_a_commit_keeps_what_lies_in_another_segment() -> None:
         assert marker in [base for base, _, _ in compacted.batches()]
 
 
+@kafka("LogCleanerTest.testLogCleanerRetainsLastSequenceEvenIfTransactionAborted")
 def test_an_aborted_batch_still_tells_its_producers_sequence() -> None:
-    """Its records are gone; a start knows the sequence from its header, and refuses another.
-
-    (CL.testLogCleanerRetainsLastSequenceEvenIfTransactionAborted)
-    """
+    """Its records are gone; a start knows the sequence from its header, and refuses another."""
     compacted = Compacted()
     compacted.put(("a", "1"), **of_transaction(0))
     compacted.put(("b", "1"), ("c", "1"), **of_transaction(1))
@@ -63,11 +60,12 @@ def test_an_aborted_batch_still_tells_its_producers_sequence() -> None:
     assert compacted.put(("d", "1"), **of_transaction(3)) == 5
 
 
+@kafka(
+    "LogCleanerTest.testSegmentGroupingWithSparseOffsets",
+    "LogCleanerTest.testSegmentGroupingFollowingLoadOfZeroIndex",
+)
 def test_segments_with_empty_indexes_are_grouped_by_their_offsets() -> None:
-    """An index without entries says nothing of how far its segment reaches.
-
-    (CL.testSegmentGroupingWithSparseOffsets, CL.testSegmentGroupingFollowingLoadOfZeroIndex)
-    """
+    """An index without entries says nothing of how far its segment reaches."""
     compacted = Compacted()
     far = 2**31 - 1
     for offset in (0, 1, far, far + 1):
@@ -83,11 +81,9 @@ def test_segments_with_empty_indexes_are_grouped_by_their_offsets() -> None:
     assert bases == [[0, 1, 2], [far + 1]]  # the third one begins at 2, and ends with `far`
 
 
+@kafka("LogCleanerManagerTest.testLogStartOffsetLargerThanActiveSegmentBaseOffset")
 def test_a_start_within_the_active_segment_leaves_nothing_to_clean() -> None:
-    """The log is dirty from its start on, and that is not sealed.
-
-    (CM.testLogStartOffsetLargerThanActiveSegmentBaseOffset)
-    """
+    """The log is dirty from its start on, and that is not sealed."""
     compacted = Compacted()
     for value in "ab":
         compacted.put(("key", value))

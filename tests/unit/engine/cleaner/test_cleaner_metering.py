@@ -11,6 +11,7 @@ from engine.metrics import NullRecorder
 from engine.types import TopicPartition
 from tests.support.builders import DATA, EVENTS, World
 from tests.support.compaction import OVERRIDES, Compacted, keyed
+from tests.support.kafka import kafka
 from tests.support.machine import Operation
 from tests.support.time import START_MS
 
@@ -42,11 +43,9 @@ def metered(**overrides: Any) -> tuple[Compacted, Meters]:
     return Compacted(World(recorder=meters), overrides), meters
 
 
+@kafka("LogCleanerTest.testMaxCleanTimeSecs")
 def test_a_round_tells_what_it_read_wrote_and_kept_in_mind() -> None:
-    """Bytes before and after, how long it took, and the map's share; all bytes pass one meter.
-
-    (CL.testMaxCleanTimeSecs)
-    """
+    """Bytes before and after, how long it took, and the map's share; all bytes pass one meter."""
     compacted, meters = metered()
     world = compacted.world
 

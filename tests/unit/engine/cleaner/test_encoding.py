@@ -7,6 +7,7 @@ from engine.records.batch import BatchView
 from engine.records.builder import build_batch, encode_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec, TimestampType
+from tests.support.kafka import kafka
 
 RECORDS = [
     (1000 + number, b"k%d" % (number % 3), b"v" * number, [("h", None), ("n", b"x")])
@@ -28,11 +29,9 @@ def batch(**options: object) -> BatchView:
     return BatchView(built)
 
 
+@kafka("MemoryRecordsTest.testFilterToEmptyBatchRetention")
 def test_an_emptied_batch_is_kafkas_bare_header() -> None:
-    """The 61 bytes of the worked example: count 0, base time -1, all that identifies it kept.
-
-    (MR.testFilterToEmptyBatchRetention)
-    """
+    """The 61 bytes of the worked example: count 0, base time -1, all that identifies it kept."""
     original = build_batch(
         [(1_700_000_000_000, b"key", b"value", ())] * 5,
         codec=Codec.GZIP,

@@ -13,6 +13,7 @@ from engine.records.header import Codec
 from engine.types import AbortedTransaction
 from tests.support.builders import values_of
 from tests.support.compaction import view
+from tests.support.kafka import kafka
 
 NOW_MS = 1_000_000
 ROUND = Round(now_ms=NOW_MS, delete_retention_ms=500, end_offset=1000, limit_bytes=1 << 20)
@@ -80,8 +81,9 @@ def test_records_beyond_the_map_stay() -> None:
     assert batch_filter.keep(batch) is batch.buffer
 
 
+@kafka("LogCleanerTest.testCleaningWithUnkeyedMessages")
 def test_records_without_a_key_are_dropped_and_counted() -> None:
-    """They came before the topic was compacted (CL.testCleaningWithUnkeyedMessages)."""
+    """They came before the topic was compacted."""
     batch_filter = BatchFilter(ROUND, newest(latest=10))
     assert pairs(batch_filter.keep(BatchView(values_of([b"1", b"2"], base_offset=10)))) == [
         (11, None, b"2")
@@ -89,8 +91,9 @@ def test_records_without_a_key_are_dropped_and_counted() -> None:
     assert batch_filter.counts.records_without_key == 1
 
 
+@kafka("LogCleanerTest.testCleanTombstone")
 def test_a_tombstone_gets_its_horizon_when_it_is_first_kept() -> None:
-    """From the time of cleaning, whatever the record's time is (CL.testCleanTombstone)."""
+    """From the time of cleaning, whatever the record's time is."""
     batch = view(("a", None), ("b", "1"), base_offset=10, timestamp=3)
     kept = BatchFilter(ROUND, newest(a=10, b=11)).keep(batch)
     assert kept is not None
@@ -115,12 +118,10 @@ def test_a_tombstone_goes_when_its_horizon_is_reached(later_ms: int, *, is_kept:
     assert (header.has_delete_horizon, header.base_timestamp) == (True, NOW_MS + 500)
 
 
+@kafka("LogCleanerTest.testCleanSegmentsRetainingLastEmptyBatch")
 @pytest.mark.parametrize("ends_round", [True, False])
 def test_the_last_batch_of_the_round_stays_as_a_header(*, ends_round: bool) -> None:
-    """Or the log would end earlier after a restart.
-
-    (CL.testCleanSegmentsRetainingLastEmptyBatch)
-    """
+    """Or the log would end earlier after a restart."""
     batch = view(("a", "1"), ("a", "2"), base_offset=998 if ends_round else 997)
     kept = BatchFilter(ROUND, newest(a=9999)).keep(batch)
     assert (kept is not None) is ends_round
@@ -129,11 +130,12 @@ def test_the_last_batch_of_the_round_stays_as_a_header(*, ends_round: bool) -> N
         assert (header.base_offset, header.last_offset, header.records_count) == (998, 999, 0)
 
 
+@kafka("LogCleanerTest.testEmptyBatchRemovalWithSequenceReuse")
 @pytest.mark.parametrize(("last_offset", "is_kept"), [(11, True), (10, False), (None, False)])
 def test_a_producers_last_batch_stays_as_a_header(
     last_offset: int | None, *, is_kept: bool
 ) -> None:
-    """Told by its last offset, not by its sequence (CL.testEmptyBatchRemovalWithSequenceReuse)."""
+    """Told by its last offset, not by its sequence."""
     batch = view(("a", "1"), ("a", "2"), base_offset=10, **PRODUCER)
     last_batches = {9: LastBatch(last_offset, 2)}
     kept = BatchFilter(ROUND, newest(a=99), last_batches=last_batches).keep(batch)
@@ -158,11 +160,9 @@ def test_a_producers_only_marker_keeps_its_epoch(epoch: int, *, is_kept: bool) -
         assert not emptied.header.has_delete_horizon
 
 
+@kafka("MemoryRecordsTest.testEmptyBatchRetention", "MemoryRecordsTest.testEmptyBatchDeletion")
 def test_an_emptied_batch_stays_and_goes_like_a_full_one() -> None:
-    """A bare header is written again while it is needed and dropped when it is not.
-
-    (MR.testEmptyBatchRetention, MR.testEmptyBatchDeletion)
-    """
+    """A bare header is written again while it is needed and dropped when it is not."""
     batch = view(("a", "1"), base_offset=10, **PRODUCER)
     needed = {9: LastBatch(10, 2)}
     emptied = BatchFilter(ROUND, newest(a=99), last_batches=needed).keep(batch)
@@ -207,8 +207,9 @@ def test_a_marker_goes_a_retention_after_its_data() -> None:
     assert after.keep(BatchView(marked)) is None
 
 
+@kafka("LogCleanerTest.testCleaningWithKeysConflictingWithTxnMarkerKeys")
 def test_a_users_key_is_no_markers_key() -> None:
-    """The bytes may be the same (CL.testCleaningWithKeysConflictingWithTxnMarkerKeys)."""
+    """The bytes may be the same."""
     marker = commit_marker()
     key = next(marker.records()).key
     assert key is not None

@@ -3,6 +3,7 @@
 import pytest
 
 from engine.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from tests.support.kafka import kafka
 
 
 def key(number: int) -> bytes:
@@ -16,9 +17,10 @@ def filled(slots: int, count: int) -> OffsetMap:
     return offset_map
 
 
+@kafka("OffsetMapTest.testBasicValidation")
 @pytest.mark.parametrize("count", [1, 10, 90])
 def test_every_key_has_the_offset_it_was_put_with(count: int) -> None:
-    """What was put comes back, what was not is -1 (MAP.testBasicValidation)."""
+    """What was put comes back, what was not is -1."""
     offset_map = filled(100, count)
     assert [offset_map.get(key(number)) for number in range(count)] == list(range(count))
     assert offset_map.get(b"another") == -1
@@ -34,8 +36,9 @@ def test_a_later_offset_replaces_an_earlier_one() -> None:
     assert (offset_map.get(b"key"), len(offset_map)) == (7, 1)
 
 
+@kafka("OffsetMapTest.testGetWhenFull")
 def test_a_full_map_answers_and_takes_no_more() -> None:
-    """Every slot can be used; a search in a full map ends (MAP.testGetWhenFull)."""
+    """Every slot can be used; a search in a full map ends."""
     offset_map = filled(30, 30)
     assert [offset_map.get(key(number)) for number in range(30)] == list(range(30))
     assert offset_map.get(b"another") == -1
@@ -43,8 +46,9 @@ def test_a_full_map_answers_and_takes_no_more() -> None:
         offset_map.put(key(0), 1)
 
 
+@kafka("OffsetMapTest.testLatestOffset")
 def test_the_latest_offset_follows_puts_and_can_be_moved() -> None:
-    """It is the last one put, until the caller moves it (MAP.testLatestOffset)."""
+    """It is the last one put, until the caller moves it."""
     offset_map = OffsetMap(10 * SLOT_BYTES)
     assert offset_map.latest_offset == -1
     offset_map.put(b"key", 5)
@@ -53,8 +57,9 @@ def test_the_latest_offset_follows_puts_and_can_be_moved() -> None:
     assert (offset_map.latest_offset, offset_map.get(b"key")) == (9, 5)
 
 
+@kafka("OffsetMapTest.testClear")
 def test_a_cleared_map_knows_nothing() -> None:
-    """After clearing it is as new (MAP.testClear)."""
+    """After clearing it is as new."""
     offset_map = filled(20, 10)
     offset_map.clear()
     assert [offset_map.get(key(number)) for number in range(10)] == [-1] * 10

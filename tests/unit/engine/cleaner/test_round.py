@@ -14,6 +14,7 @@ from engine.records.control import ControlType
 from engine.records.header import Codec
 from engine.types import AppendOrigin, FetchIsolation
 from tests.support.compaction import Compacted, keyed, newest
+from tests.support.kafka import kafka
 from tests.support.logs import read_records, segment_bases
 from tests.support.time import START_MS
 
@@ -29,8 +30,9 @@ def transactional(number: int = 1, *, sequence: int = 0) -> dict[str, Any]:
     return {**producer(number, sequence=sequence), "is_transactional": True}
 
 
+@kafka("LogCleanerTest.testCleanSegments")
 def test_superseded_records_go_and_all_others_stay() -> None:
-    """Offsets do not move, and the report says what was read (CL.testCleanSegments)."""
+    """Offsets do not move, and the report says what was read."""
     compacted = Compacted()
     for number in range(10):
         compacted.put((f"k{number % 4}", f"v{number}"), (f"once-{number}", "x"))
@@ -59,11 +61,9 @@ def test_small_segments_become_one() -> None:
     assert compacted.offsets() == [1, 3, 5, 7, 8]
 
 
+@kafka("LogCleanerTest.testCleaningWithDeletes")
 def test_deleted_keys_disappear() -> None:
-    """First all but the tombstone, and the tombstone after its time.
-
-    (CL.testCleaningWithDeletes)
-    """
+    """First all but the tombstone, and the tombstone after its time."""
     compacted = Compacted()
     compacted.put(("a", "1"), ("b", "1"))
     compacted.put(("a", None))
@@ -75,11 +75,9 @@ def test_deleted_keys_disappear() -> None:
     assert compacted.pairs() == [("b", "1"), ("other", "1")]
 
 
+@kafka("LogCleanerTest.testCleanSegmentsRetainingLastEmptyBatch")
 def test_a_log_that_loses_everything_keeps_its_end() -> None:
-    """One empty batch holds the last offset, over a restart too.
-
-    (CL.testCleanSegmentsRetainingLastEmptyBatch)
-    """
+    """One empty batch holds the last offset, over a restart too."""
     compacted = Compacted(overrides={"delete.retention.ms": 0})
     compacted.put(("a", "1"), ("b", "1"))
     compacted.put(("a", None), ("b", None))
@@ -131,8 +129,9 @@ def test_a_key_that_comes_again_takes_no_room() -> None:
     assert compacted.pairs() == [("a", "4"), ("b", "1"), ("c", "1")]
 
 
+@kafka("LogCleanerTest.testLargeMessage")
 def test_a_batch_larger_than_a_chunk_is_cleaned() -> None:
-    """A chunk grows for it, and shrinks again (CL.testLargeMessage)."""
+    """A chunk grows for it, and shrinks again."""
     compacted = Compacted()
     compacted.cleaner = compacted.new_cleaner(chunk_bytes=200)
     compacted.put(("large", "x" * 5000))
@@ -142,11 +141,9 @@ def test_a_batch_larger_than_a_chunk_is_cleaned() -> None:
     assert compacted.offsets() == [0, 4]
 
 
+@kafka("LogCleanerTest.testDeletedBatchesWithNoMessagesRead")
 def test_a_chunk_without_survivors_makes_progress() -> None:
-    """Nothing is written for it, and the next one is read.
-
-    (CL.testDeletedBatchesWithNoMessagesRead)
-    """
+    """Nothing is written for it, and the next one is read."""
     compacted = Compacted()
     compacted.cleaner = compacted.new_cleaner(chunk_bytes=100)
     for number in range(6):
@@ -155,11 +152,9 @@ def test_a_chunk_without_survivors_makes_progress() -> None:
     assert compacted.pairs() == [("key", "5")]
 
 
+@kafka("LogCleanerTest.testPartialSegmentClean", "LogCleanerTest.testBuildPartialOffsetMap")
 def test_a_map_with_room_for_one_key_gets_there_in_the_end() -> None:
-    """Each round takes one key further.
-
-    (CL.testPartialSegmentClean, CL.testBuildPartialOffsetMap)
-    """
+    """Each round takes one key further."""
     compacted = Compacted()
     compacted.cleaner = compacted.new_cleaner(dedupe_buffer_bytes=2 * SLOT_BYTES)
     for number in range(4):
@@ -178,11 +173,9 @@ def test_a_map_with_room_for_one_key_gets_there_in_the_end() -> None:
     assert compacted.checkpoint() == "0\n1\nevents 0 8\n"
 
 
+@kafka("LogCleanerTest.testCleaningBeyondMissingOffsets")
 def test_gaps_between_segments_do_not_stop_a_round() -> None:
-    """Where offsets are missing at the end of a segment, the next one is dirty all the same.
-
-    (CL.testCleaningBeyondMissingOffsets)
-    """
+    """Where offsets are missing at the end of a segment, the next one is dirty all the same."""
     compacted = Compacted()
     compacted.put(("a", "1"))
     compacted.log.append(keyed(("a", "2"), base_offset=1000), origin=AppendOrigin.REPLICATION)
@@ -193,8 +186,9 @@ def test_gaps_between_segments_do_not_stop_a_round() -> None:
     assert compacted.offsets() == [1000, 5000]
 
 
+@kafka("LogCleanerTest.testSizeTrimmedForPreallocatedAndCompactedTopic")
 def test_a_preallocated_output_is_as_long_as_its_content() -> None:
-    """No zeros stay behind (CL.testSizeTrimmedForPreallocatedAndCompactedTopic)."""
+    """No zeros stay behind."""
     compacted = Compacted(overrides={"preallocate": "true", "segment.bytes": 4096})
     compacted.put(("a", "1"), ("a", "2"))
     compacted.clean()
@@ -228,11 +222,9 @@ def test_indexes_of_the_output_are_as_dense_as_the_topic_wants() -> None:
     ]
 
 
+@kafka("LogCleanerTest.testSegmentWithOffsetOverflow")
 def test_a_group_that_is_too_wide_is_refused() -> None:
-    """Its last offsets could not be expressed in one segment's indexes; the sources stay.
-
-    (CL.testSegmentWithOffsetOverflow)
-    """
+    """Its last offsets could not be expressed in one segment's indexes; the sources stay."""
     compacted = Compacted()
     compacted.put(("a", "1"))
     far = 2**31 + 5
@@ -255,11 +247,12 @@ def test_a_group_that_is_too_wide_is_refused() -> None:
 # -- producers and transactions ------------------------------------------------------------------
 
 
+@kafka(
+    "LogCleanerTest.testDuplicateCheckAfterCleaning",
+    "LogCleanerTest.testLogCleanerRetainsProducerLastSequence",
+)
 def test_duplicates_are_recognised_after_cleaning_and_restart() -> None:
-    """With the offsets they had, whether the batch is there, changed or empty.
-
-    (CL.testDuplicateCheckAfterCleaning, CL.testLogCleanerRetainsProducerLastSequence)
-    """
+    """With the offsets they had, whether the batch is there, changed or empty."""
     compacted = Compacted()
     first = keyed(("a", "1"), ("b", "1"), **producer(1))
     last = keyed(("a", "2"), ("b", "2"), **producer(2))
@@ -275,8 +268,9 @@ def test_duplicates_are_recognised_after_cleaning_and_restart() -> None:
             assert (appended.is_duplicate, appended.base_offset) == (True, offset)
 
 
+@kafka("LogCleanerTest.testLogCleanerRetainsProducerLastSequence")
 def test_an_emptied_batch_goes_when_its_producer_has_written_on() -> None:
-    """Only the last one is needed (CL.testLogCleanerRetainsProducerLastSequence)."""
+    """Only the last one is needed."""
     compacted = Compacted()
     compacted.put(("a", "1"), **producer(1))
     compacted.put(("a", "2"))
@@ -288,8 +282,9 @@ def test_an_emptied_batch_goes_when_its_producer_has_written_on() -> None:
     assert compacted.batches() == [(2, 2, 0), (3, 3, 1)]
 
 
+@kafka("LogCleanerTest.testBasicTransactionAwareCleaning")
 def test_aborted_records_go_and_committed_ones_stay() -> None:
-    """What was aborted supersedes nothing (CL.testBasicTransactionAwareCleaning)."""
+    """What was aborted supersedes nothing."""
     compacted = Compacted()
     compacted.put(("a", "old"), ("b", "old"))
     compacted.put(("a", "committed"), **transactional(1))
@@ -305,11 +300,12 @@ def test_aborted_records_go_and_committed_ones_stay() -> None:
     assert compacted.aborted() == [5], "the marker is there, and so is its entry"
 
 
+@kafka(
+    "LogCleanerTest.testCleanWithTransactionsSpanningSegments",
+    "LogCleanerTest.testAbortedTransactionSpanningSegments",
+)
 def test_an_aborted_transaction_goes_though_its_marker_is_not_cleaned_yet() -> None:
-    """The marker lies in a later segment, and in a round of its own.
-
-    (CL.testCleanWithTransactionsSpanningSegments, CL.testAbortedTransactionSpanningSegments)
-    """
+    """The marker lies in a later segment, and in a round of its own."""
     compacted = Compacted(overrides={"segment.bytes": 300})
     compacted.put(("a", "1"))
     compacted.put(("a", "aborted"), **transactional(2))
@@ -324,12 +320,10 @@ def test_an_aborted_transaction_goes_though_its_marker_is_not_cleaned_yet() -> N
     assert compacted.aborted() == [3]
 
 
+@kafka("LogCleanerTest.testCommitMarkerRemoval", "LogCleanerTest.testAbortMarkerRemoval")
 @pytest.mark.parametrize("kind", [COMMIT, ABORT])
 def test_a_marker_goes_a_retention_after_the_last_of_its_data(kind: ControlType) -> None:
-    """It stays with data, gets its horizon without, and goes when that is reached.
-
-    (CL.testCommitMarkerRemoval, CL.testAbortMarkerRemoval)
-    """
+    """It stays with data, gets its horizon without, and goes when that is reached."""
     compacted = Compacted()
     compacted.put(("a", "1"), **transactional(1))
     marker = compacted.end_transaction(kind, 1)
@@ -345,12 +339,13 @@ def test_a_marker_goes_a_retention_after_the_last_of_its_data(kind: ControlType)
     assert rounds == [(True, kind is ABORT), (True, False), (False, False), (False, False)]
 
 
+@kafka(
+    "LogCleanerTest.testCommitMarkerRetentionWithEmptyBatch",
+    "LogCleanerTest.testAbortMarkerRetentionWithEmptyBatch",
+)
 @pytest.mark.parametrize("kind", [COMMIT, ABORT])
 def test_an_emptied_batch_keeps_its_marker(kind: ControlType) -> None:
-    """It counts as data of the transaction for as long as the producer needs it.
-
-    (CL.testCommitMarkerRetentionWithEmptyBatch, CL.testAbortMarkerRetentionWithEmptyBatch)
-    """
+    """It counts as data of the transaction for as long as the producer needs it."""
     compacted = Compacted(overrides={"delete.retention.ms": 1000})
     compacted.put(("a", "1"), **transactional(1))
     marker = compacted.end_transaction(kind, 1)
@@ -370,8 +365,9 @@ def test_an_emptied_batch_keeps_its_marker(kind: ControlType) -> None:
     assert marker not in [base for base, _, _ in compacted.batches()]
 
 
+@kafka("LogCleanerTest.testCleanEmptyControlBatch")
 def test_the_only_marker_of_a_producer_becomes_an_empty_batch() -> None:
-    """And such a batch can be cleaned again (CL.testCleanEmptyControlBatch)."""
+    """And such a batch can be cleaned again."""
     compacted = Compacted(overrides={"delete.retention.ms": 0})
     compacted.end_transaction(ABORT, 7, producer_epoch=3)
     for number in range(3):
@@ -382,11 +378,9 @@ def test_the_only_marker_of_a_producer_becomes_an_empty_batch() -> None:
     assert [entry.producer_epoch for entry in compacted.log.producers.active()] == [3]
 
 
+@kafka("LogCleanerTest.testMultiPassSegmentCleaningWithAbortedTransactions")
 def test_aborted_data_goes_in_several_rounds_of_a_small_map() -> None:
-    """Data first, then entry and horizon, then the marker.
-
-    (CL.testMultiPassSegmentCleaningWithAbortedTransactions)
-    """
+    """Data first, then entry and horizon, then the marker."""
     compacted = Compacted(overrides={"delete.retention.ms": 1000})
     compacted.cleaner = compacted.new_cleaner(dedupe_buffer_bytes=4 * SLOT_BYTES)
     compacted.put(("a", "1"), ("b", "1"), ("c", "1"))
@@ -420,6 +414,10 @@ def damaged(position: int) -> Compacted:
     return compacted
 
 
+@kafka(
+    "LogCleanerTest.testMessageLargerThanMaxMessageSizeWithCorruptHeader",
+    "LogCleanerTest.testCorruptMessageSizeLargerThanBytesAvailable",
+)
 @pytest.mark.parametrize(
     ("position", "what"),
     [
@@ -433,11 +431,7 @@ def damaged(position: int) -> Compacted:
     ids=["content", "magic", "beyond the file", "too short", "offset", "far offset"],
 )
 def test_damage_is_reported_and_nothing_is_made_of_it(position: int, what: str) -> None:
-    """The sources stay as they are; a fresh checksum must not cover wrong bytes.
-
-    (CL.testMessageLargerThanMaxMessageSizeWithCorruptHeader,
-    CL.testCorruptMessageSizeLargerThanBytesAvailable)
-    """
+    """The sources stay as they are; a fresh checksum must not cover wrong bytes."""
     compacted = damaged(position)
     before = compacted.file(0, ".log")
     with pytest.raises(StoredDataCorrupt, match=what):

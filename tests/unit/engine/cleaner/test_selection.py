@@ -6,6 +6,7 @@ from engine.cleaner.selection import due_by_dirt, first_dirty_offset, grouped
 from engine.records.control import ControlType
 from engine.types import INT64_MAX
 from tests.support.compaction import Compacted
+from tests.support.kafka import kafka
 from tests.support.logs import with_config
 from tests.support.segments import truncate
 from tests.support.time import START_MS
@@ -23,11 +24,13 @@ def of_segments(*batches: int, **overrides: object) -> Compacted:
     return compacted
 
 
+@kafka(
+    "LogCleanerManagerTest.testCleanableOffsetsForNone",
+    "LogCleanerTest.testLogToClean",
+    "LogCleanerTest.testLogToCleanWithUncleanableSection",
+)
 def test_everything_sealed_and_committed_is_cleanable() -> None:
-    """Up to the active segment; the ratio is dirty bytes to all.
-
-    (CM.testCleanableOffsetsForNone, CL.testLogToClean, CL.testLogToCleanWithUncleanableSection)
-    """
+    """Up to the active segment; the ratio is dirty bytes to all."""
     compacted = of_segments(3, 2, 1)
     batch_bytes = compacted.log.reader.segments[2].size_bytes
     dirty = compacted.dirty(first_dirty=3)
@@ -36,18 +39,17 @@ def test_everything_sealed_and_committed_is_cleanable() -> None:
     assert dirty.ratio == 2 / 5
 
 
+@kafka("LogCleanerManagerTest.testCleanableOffsetsActiveSegment")
 def test_the_active_segment_is_never_cleanable() -> None:
-    """Alone it leaves nothing to clean (CM.testCleanableOffsetsActiveSegment)."""
+    """Alone it leaves nothing to clean."""
     dirty = of_segments(3).dirty()
     assert (dirty.first_uncleanable_offset, dirty.cleanable_bytes, dirty.ratio) == (0, 0, 0)
     assert not dirty.is_due
 
 
+@kafka("LogCleanerTest.testCleaningWithUncleanableSection")
 def test_nothing_above_the_high_watermark_is_cleanable() -> None:
-    """A segment of which a part is not committed is left whole.
-
-    (CL.testCleaningWithUncleanableSection)
-    """
+    """A segment of which a part is not committed is left whole."""
     compacted = Compacted()
     compacted.put(("a", "1"))
     compacted.log.durability.commit()
@@ -61,8 +63,9 @@ def test_nothing_above_the_high_watermark_is_cleanable() -> None:
     assert compacted.dirty().first_uncleanable_offset == 2
 
 
+@kafka("LogCleanerManagerTest.testDirtyOffsetLargerThanActiveSegmentBaseOffset")
 def test_a_dirty_offset_in_the_active_segment_leaves_nothing_to_do() -> None:
-    """What is dirty cannot be cleaned (CM.testDirtyOffsetLargerThanActiveSegmentBaseOffset)."""
+    """What is dirty cannot be cleaned."""
     compacted = of_segments(2, 4)
     dirty = compacted.dirty(first_dirty=4)
     assert dirty.first_uncleanable_offset == 2
@@ -70,11 +73,9 @@ def test_a_dirty_offset_in_the_active_segment_leaves_nothing_to_do() -> None:
     assert not dirty.is_due
 
 
+@kafka("LogCleanerManagerTest.testCleanableOffsetsForTime")
 def test_young_records_stay_dirty_for_the_minimum_lag() -> None:
-    """From the first segment with a record younger than the lag.
-
-    (CM.testCleanableOffsetsForTime)
-    """
+    """From the first segment with a record younger than the lag."""
     compacted = of_segments(2, 2, 1, **{"min.compaction.lag.ms": 1500})
     clock = compacted.world.clock
     clock.set_wall(START_MS + 1499)
@@ -85,11 +86,9 @@ def test_young_records_stay_dirty_for_the_minimum_lag() -> None:
     assert compacted.dirty().first_uncleanable_offset == 4
 
 
+@kafka("LogCleanerManagerTest.testUndecidedTransactionalDataNotCleanable")
 def test_an_open_transaction_is_not_cleanable() -> None:
-    """Nothing from its first offset on, until it is decided.
-
-    (CM.testUndecidedTransactionalDataNotCleanable)
-    """
+    """Nothing from its first offset on, until it is decided."""
     compacted = Compacted()
     compacted.put(("plain", "0"))
     compacted.log.roll()
@@ -137,23 +136,22 @@ def test_an_empty_segment_has_waited_for_nothing() -> None:
     assert compacted.dirty().overdue_ms == 0
 
 
+@kafka("LogCleanerManagerTest.testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio")
 def test_the_dirtiest_log_is_chosen() -> None:
-    """By the ratio, among those that are due.
-
-    (CM.testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio)
-    """
+    """By the ratio, among those that are due."""
     compacted = of_segments(3, 3, 1)
     little, much, nothing = (compacted.dirty(offset) for offset in (3, 0, 6))
     assert due_by_dirt([little, much, nothing]) == [much, little]
     assert due_by_dirt([nothing]) == []
 
 
+@kafka(
+    "LogCleanerManagerTest.testDirtyOffsetResetIfLargerThanEndOffset",
+    "LogCleanerManagerTest.testDirtyOffsetResetIfSmallerThanStartOffset",
+)
 @pytest.mark.parametrize(("mark", "expected"), [(None, 2), (1, 2), (2, 2), (3, 3), (4, 4), (5, 2)])
 def test_a_mark_outside_the_log_is_its_start(mark: int | None, expected: int) -> None:
-    """Below the log start or beyond the end it cannot be this log's.
-
-    (CM.testDirtyOffsetResetIfLargerThanEndOffset, CM.testDirtyOffsetResetIfSmallerThanStartOffset)
-    """
+    """Below the log start or beyond the end it cannot be this log's."""
     compacted = of_segments(4)
     compacted.log.delete_records(2)
     assert first_dirty_offset(compacted.log, mark) == expected
@@ -163,11 +161,9 @@ def sizes(groups: object) -> list[list[int]]:
     return [[segment.base_offset for segment in group] for group in groups]  # type: ignore[attr-defined]  # of segments
 
 
+@kafka("LogCleanerTest.testSegmentGrouping")
 def test_groups_are_bounded_by_the_size_of_a_segment() -> None:
-    """As many segments as fit, in order; one that is too large stays alone.
-
-    (CL.testSegmentGrouping)
-    """
+    """As many segments as fit, in order; one that is too large stays alone."""
     compacted = of_segments(1, 1, 1, 1, 1)
     sealed = compacted.log.reader.segments[:-1]
     size = sealed[0].size_bytes
@@ -195,11 +191,9 @@ def test_groups_are_bounded_by_the_size_of_an_index(index_bytes: int) -> None:
     assert max(map(len, groups)) == min(per_group, 3, max(1, index_bytes // offset_bytes))
 
 
+@kafka("LogCleanerTest.testSegmentGroupingWithSparseOffsetsAndEmptySegments")
 def test_groups_are_bounded_by_31_bits_of_offsets() -> None:
-    """Empty segments are exempt, or one would stay for every 2**31 offsets.
-
-    (CL.testSegmentGroupingWithSparseOffsetsAndEmptySegments)
-    """
+    """Empty segments are exempt, or one would stay for every 2**31 offsets."""
     compacted = of_segments(1, 1, 1)
     first, second = compacted.log.reader.segments[:2]
     far = first.base_offset + 2**31

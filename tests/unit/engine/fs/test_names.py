@@ -11,6 +11,7 @@ from engine.errors import InvalidDataDirectory
 from engine.fs import names
 from engine.fs.names import DirectoryKind, ParsedDirectory
 from engine.types import INT32_MAX, INT64_MAX, TopicPartition
+from tests.support.kafka import kafka
 
 UNIQUE_ID = "0123456789abcdef0123456789abcdef"
 FORMATTERS = [
@@ -24,14 +25,12 @@ topics = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_s
 partitions = st.integers(0, INT32_MAX)
 
 
+@kafka("LocalLogTest.testOffsetFromFile", "UnifiedLogTest.testOffsetFromProducerSnapshotFile")
 @given(st.sampled_from(FORMATTERS), st.integers(0, INT64_MAX), st.sampled_from(["", ".deleted"]))
 def test_segment_names_read_back_as_their_offset(
     formatter: Callable[[int], str], offset: int, suffix: str
 ) -> None:
-    """Every name we write for a segment's file, also one with a suffix, gives the offset back.
-
-    (LO.testOffsetFromFile, UL.testOffsetFromProducerSnapshotFile)
-    """
+    """Every name we write for a segment's file, also one with a suffix, gives the offset back."""
     assert names.base_offset_of(formatter(offset) + suffix) == offset
 
 
@@ -72,24 +71,20 @@ def test_suffix_is_stripped_once() -> None:
     assert names.without_suffix("00.log.swap", names.SWAP_SUFFIX) == "00.log"
 
 
+@kafka("LocalLogTest.testParseTopicPartitionName")
 @given(topics, partitions)
 def test_partition_directories_read_back(topic: str, partition: int) -> None:
-    """A directory's name gives its topic and partition back, dots and dashes in it or not.
-
-    (LO.testParseTopicPartitionName)
-    """
+    """A directory's name gives its topic and partition back, dots and dashes in it or not."""
     log = TopicPartition(topic, partition)
     parsed = names.parse_partition_directory(names.partition_directory_name(log))
     assert parsed == ParsedDirectory(topic, partition, DirectoryKind.LIVE)
     assert parsed.topic_partition == log
 
 
+@kafka("LocalLogTest.testParseTopicPartitionNameWithPeriodForDeletedTopic")
 @given(topics, partitions, st.sampled_from(["delete", "future"]))
 def test_marked_directories_read_back(topic: str, partition: int, kind: str) -> None:
-    """A deleted or future directory keeps its partition, and what fits of its topic.
-
-    (LO.testParseTopicPartitionNameWithPeriodForDeletedTopic)
-    """
+    """A deleted or future directory keeps its partition, and what fits of its topic."""
     formatter = getattr(names, f"{kind}_directory_name")
     name = formatter(TopicPartition(topic, partition), UNIQUE_ID)
     parsed = names.parse_partition_directory(name)
@@ -105,11 +100,9 @@ def test_a_directory_that_a_broker_found_astray_is_known() -> None:
     assert parsed == ParsedDirectory("foo", 3, DirectoryKind.STRAY)
 
 
+@kafka("LocalLogTest.testLogDeleteDirName")
 def test_long_topic_is_cut_to_exactly_what_a_name_may_have() -> None:
-    """A topic of maximal length is deleted under a name of 255 characters; Kafka's pattern.
-
-    (LO.testLogDeleteDirName)
-    """
+    """A topic of maximal length is deleted under a name of 255 characters; Kafka's pattern."""
     long_name = names.delete_directory_name(TopicPartition("n" * 249, 3), UNIQUE_ID)
     assert len(long_name) == 255
     assert names.delete_directory_name(TopicPartition("foo", 3), UNIQUE_ID) == (
@@ -117,6 +110,11 @@ def test_long_topic_is_cut_to_exactly_what_a_name_may_have() -> None:
     )
 
 
+@kafka(
+    "LocalLogTest.testParseTopicPartitionNameForEmptyName",
+    "LocalLogTest.testParseTopicPartitionNameForMissingSeparator",
+    "LocalLogTest.testParseTopicPartitionNameForInvalidPartition",
+)
 @pytest.mark.parametrize(
     "name",
     [
@@ -139,11 +137,7 @@ def test_long_topic_is_cut_to_exactly_what_a_name_may_have() -> None:
     ],
 )
 def test_other_directories_stop_the_start(name: str) -> None:
-    """A name that is not a partition's is an error that tells the name, never a guess.
-
-    (LO.testParseTopicPartitionNameForEmptyName, LO.testParseTopicPartitionNameForMissingSeparator,
-    LO.testParseTopicPartitionNameForInvalidPartition)
-    """
+    """A name that is not a partition's is an error that tells the name, never a guess."""
     with pytest.raises(InvalidDataDirectory) as refused:
         names.parse_partition_directory(name)
     assert refused.value.facts() == {"name": name}

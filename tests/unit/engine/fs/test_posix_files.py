@@ -2,11 +2,13 @@
 
 import pytest
 
+from tests.support.kafka import kafka
 from tests.support.place import Place
 
 
+@kafka("FileRecordsTest.testFileSize")
 def test_append_returns_where_it_wrote_and_moves_the_end(place: Place) -> None:
-    """Each append starts where the one before ended, and the size follows (FR.testFileSize)."""
+    """Each append starts where the one before ended, and the size follows."""
     with place.fs.open(place / "f", create=True) as file:
         assert [file.append(b"abc"), file.append(bytearray(b"de")), file.size_bytes] == [0, 3, 5]
         assert file.append(memoryview(b"f")) == 5
@@ -23,12 +25,10 @@ def test_append_many_writes_all_buffers_in_order(place: Place) -> None:
         assert file.size_bytes == 6 + len(b"".join(buffers))
 
 
+@kafka("FileRecordsTest.testRead", "FileRecordsTest.testOutOfRangeSlice")
 @pytest.mark.parametrize("read", ["read_at", "read_cached"])
 def test_reads_are_short_only_where_the_file_ends(place: Place, read: str) -> None:
-    """A read inside the file is whole, across its end it stops there, behind it is empty.
-
-    (FR.testRead, FR.testOutOfRangeSlice)
-    """
+    """A read inside the file is whole, across its end it stops there, behind it is empty."""
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"0123456789")
         reads = [getattr(file, read)(*span) for span in [(2, 3), (8, 5), (10, 5), (99, 1), (3, 0)]]
@@ -77,11 +77,9 @@ def test_read_only_file_refuses_appends(place: Place) -> None:
         file.append(b"x")
 
 
+@kafka("FileRecordsTest.testPreallocateTrue")
 def test_preallocated_file_is_long_on_disk_and_empty_inside(place: Place) -> None:
-    """A new preallocated file counts as empty, its appends fill the reserved bytes.
-
-    (FR.testPreallocateTrue)
-    """
+    """A new preallocated file counts as empty, its appends fill the reserved bytes."""
     with place.fs.open(place / "f", create=True, preallocate_bytes=100) as file:
         assert (file.size_bytes, place.fs.size_bytes(place / "f")) == (0, 100)
         file.append(b"abc")
@@ -98,11 +96,9 @@ def test_preallocation_leaves_an_existing_file_alone(place: Place) -> None:
         assert file.read_at(0, 100) == bytes(10)
 
 
+@kafka("FileRecordsTest.testTruncateIfSizeIsDifferentToTargetSize")
 def test_truncate_cuts_the_end_for_good(place: Place) -> None:
-    """What is cut off is gone, and the next append takes its place.
-
-    (FR.testTruncateIfSizeIsDifferentToTargetSize)
-    """
+    """What is cut off is gone, and the next append takes its place."""
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"abcdef")
         file.truncate(2)
@@ -111,12 +107,10 @@ def test_truncate_cuts_the_end_for_good(place: Place) -> None:
     assert place.fs.read_bytes(place / "f") == b"abZ"
 
 
+@kafka("FileRecordsTest.testTruncateNotCalledIfSizeIsBiggerThanTargetSize")
 @pytest.mark.parametrize("size_bytes", [-1, 4])
 def test_truncate_never_makes_a_file_longer(place: Place, size_bytes: int) -> None:
-    """A size that the file does not have is refused and changes nothing.
-
-    (FR.testTruncateNotCalledIfSizeIsBiggerThanTargetSize)
-    """
+    """A size that the file does not have is refused and changes nothing."""
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"abc")
         with pytest.raises(ValueError, match="cannot cut"):
@@ -124,11 +118,9 @@ def test_truncate_never_makes_a_file_longer(place: Place, size_bytes: int) -> No
         assert file.read_at(0, 10) == b"abc"
 
 
+@kafka("FileRecordsTest.testTruncateNotCalledIfSizeIsSameAsTargetSize")
 def test_truncate_to_its_own_size_does_not_touch_the_file(place: Place) -> None:
-    """The time of modification, which dates segments without timestamps, survives an empty cut.
-
-    (FR.testTruncateNotCalledIfSizeIsSameAsTargetSize)
-    """
+    """The time of modification, which dates segments without timestamps, survives an empty cut."""
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"abc")
         place.fs.set_modified_ms(place / "f", 1_000)

@@ -8,6 +8,7 @@ from engine.errors import CorruptIndex, IndexFull, OffsetsOutOfOrder, SegmentOve
 from engine.index.offset import ENTRY, OffsetIndex
 from engine.types import INT32_MAX, OffsetPosition
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.kafka import kafka
 
 BASE = 45
 ENTRIES = [OffsetPosition(BASE + delta, delta * 10) for delta in (1, 4, 9, 20)]
@@ -34,21 +35,17 @@ def test_entries_are_eight_bytes(disk: ForgetfulDisk, path: Path) -> None:
     assert disk.read_bytes(path) == bytes.fromhex("00000002 0000008a 00000004 00000114")
 
 
+@kafka("OffsetIndexTest.randomLookupTest", "OffsetIndexTest.lookupExtremeCases")
 def test_empty_index_leads_to_the_first_byte(index: OffsetIndex) -> None:
-    """Without entries every look-up answers the start of the segment, by offset and by position.
-
-    (OI.randomLookupTest, OI.lookupExtremeCases)
-    """
+    """Without entries every look-up answers the start of the segment, by offset and by position."""
     assert index.lookup(BASE) == index.lookup(BASE + 1_000) == OffsetPosition(BASE, 0)
     assert index.floor_by_position(1_000) == OffsetPosition(BASE, 0)
     assert (index.last_offset, index.count, list(index.entries())) == (BASE, 0, [])
 
 
+@kafka("OffsetIndexTest.lookupExtremeCases")
 def test_lookup_finds_the_last_entry_at_or_before(filled: OffsetIndex) -> None:
-    """Between entries the lower one answers, on an entry that one, behind the last the last.
-
-    (OI.lookupExtremeCases)
-    """
+    """Between entries the lower one answers, on an entry that one, behind the last the last."""
     found = [filled.lookup(BASE + delta) for delta in (-9, 0, 1, 3, 4, 19, 20, 10_000)]
     first = OffsetPosition(BASE, 0)
     one, four, nine, twenty = ENTRIES
@@ -80,22 +77,18 @@ def test_lookup_beyond_the_warm_tail(disk: ForgetfulDisk, path: Path) -> None:
         assert index.lookup(BASE + slot * 3 + 1) == OffsetPosition(BASE + slot * 3, slot)
 
 
+@kafka("OffsetIndexTest.testEntry", "OffsetIndexTest.testEntryOverflow")
 def test_entries_are_read_by_slot(filled: OffsetIndex) -> None:
-    """Every slot gives its entry; a slot without one is an error.
-
-    (OI.testEntry, OI.testEntryOverflow)
-    """
+    """Every slot gives its entry; a slot without one is an error."""
     assert [filled.entry(slot) for slot in range(4)] == ENTRIES == list(filled.entries())
     for slot in (-1, 4):
         with pytest.raises(IndexError):
             filled.entry(slot)
 
 
+@kafka("OffsetIndexTest.appendTooMany")
 def test_full_index_takes_no_more(disk: ForgetfulDisk, path: Path) -> None:
-    """The room is what fits in whole entries; then an append is refused and changes nothing.
-
-    (OI.appendTooMany)
-    """
+    """The room is what fits in whole entries; then an append is refused and changes nothing."""
     index = OffsetIndex(disk, path, BASE, 2 * 8 + 7)
     assert not index.is_full
     index.append(BASE, 0)
@@ -105,9 +98,10 @@ def test_full_index_takes_no_more(disk: ForgetfulDisk, path: Path) -> None:
     assert (index.is_full, index.count, index.last_offset) == (True, 2, BASE + 1)
 
 
+@kafka("OffsetIndexTest.appendOutOfOrder")
 @pytest.mark.parametrize("offset", [BASE + 20, BASE + 19])
 def test_offsets_must_ascend(filled: OffsetIndex, offset: int) -> None:
-    """An equal or smaller offset is refused and changes nothing (OI.appendOutOfOrder)."""
+    """An equal or smaller offset is refused and changes nothing."""
     with pytest.raises(OffsetsOutOfOrder):
         filled.append(offset, 300)
     assert list(filled.entries()) == ENTRIES
@@ -128,13 +122,14 @@ def test_last_offset_in_reach_is_stored(index: OffsetIndex) -> None:
     assert index.lookup(BASE + INT32_MAX) == (BASE + INT32_MAX, 7)
 
 
+@kafka("OffsetIndexTest.truncate")
 @pytest.mark.parametrize(
     ("delta", "kept"), [(21, 4), (20, 3), (10, 3), (9, 2), (1, 0), (0, 0), (-5, 0)]
 )
 def test_truncation_keeps_what_lies_below(
     disk: ForgetfulDisk, path: Path, filled: OffsetIndex, delta: int, kept: int
 ) -> None:
-    """An entry on the offset goes, one below stays, the file keeps its length (OI.truncate)."""
+    """An entry on the offset goes, one below stays, the file keeps its length."""
     filled.truncate_to_offset(BASE + delta)
     assert list(filled.entries()) == ENTRIES[:kept]
     assert filled.last_offset == (ENTRIES[kept - 1].offset if kept else BASE)
@@ -143,13 +138,11 @@ def test_truncation_keeps_what_lies_below(
     assert filled.lookup(BASE + 500) == (BASE + 500, 500)
 
 
+@kafka("OffsetIndexTest.testReopen")
 def test_closed_index_is_trimmed_and_reopens_full(
     disk: ForgetfulDisk, path: Path, filled: OffsetIndex
 ) -> None:
-    """After a clean close the file is its entries; reopened they are there, and no room is left.
-
-    (OI.testReopen)
-    """
+    """After a clean close the file is its entries; reopened they are there, and no room is left."""
     filled.close()
     assert disk.size_bytes(path) == 32
     reopened = OffsetIndex(disk, path, BASE, 240)
@@ -218,11 +211,9 @@ def test_read_only_index_is_left_as_it_is(
     assert disk.size_bytes(path) == 240
 
 
+@kafka("OffsetIndexTest.forceUnmapTest")
 def test_closed_index_says_so(filled: OffsetIndex) -> None:
-    """Whoever uses a closed index gets an error that names the cause, never foreign memory.
-
-    (OI.forceUnmapTest)
-    """
+    """Whoever uses a closed index gets an error that names the cause, never foreign memory."""
     filled.close_handles()
     filled.close()
     uses = [
@@ -281,11 +272,9 @@ def test_full_disk_refuses_an_entry_instead_of_killing_the_process(
     assert index.count == 0
 
 
+@kafka("OffsetIndexTest.testSanityLastOffsetEqualToBaseOffset")
 def test_sane_index_passes(filled: OffsetIndex, disk: ForgetfulDisk, path: Path) -> None:
-    """Entries at or behind the base offset are sane, also one that equals it; so is no entry.
-
-    (OI.testSanityLastOffsetEqualToBaseOffset)
-    """
+    """Entries at or behind the base offset are sane, also one that equals it; so is no entry."""
     filled.sanity_check()
     equal = OffsetIndex(disk, path.with_name("equal"), BASE, 240)
     equal.sanity_check()

@@ -9,6 +9,7 @@ from engine.errors import CorruptIndex, IndexFull, OffsetsOutOfOrder, SegmentOve
 from engine.index.time import ENTRY, TimeIndex
 from engine.types import INT32_MAX, TimestampOffset
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.kafka import kafka
 
 BASE = 45
 ENTRIES = [TimestampOffset(time, BASE + time // 10) for time in (10, 40, 90, 200)]
@@ -26,22 +27,18 @@ def filled(index: TimeIndex) -> TimeIndex:
     return index
 
 
+@kafka("TimeIndexTest.testEntrySize", "TimeIndexTest.testParseEntry")
 def test_entries_are_twelve_bytes(disk: ForgetfulDisk, path: Path) -> None:
-    """The worked example of the format page comes out byte for byte.
-
-    (TI.testEntrySize, TI.testParseEntry)
-    """
+    """The worked example of the format page comes out byte for byte."""
     index = TimeIndex(disk, path, 0, 100)
     index.maybe_append(1_700_000_000_000, 2)
     index.close()
     assert disk.read_bytes(path) == bytes.fromhex("0000018bcfe56800 00000002")
 
 
+@kafka("TimeIndexTest.testResize")
 def test_resize_keeps_the_entries(disk: ForgetfulDisk, path: Path, filled: TimeIndex) -> None:
-    """The same whole entries are no change, others are, and the last one stays known.
-
-    (TI.testResize)
-    """
+    """The same whole entries are no change, others are, and the last one stays known."""
     assert not filled.resize(6 * 12 + 11)
     assert filled.resize(4 * 12)
     assert (disk.size_bytes(path), filled.is_full) == (4 * 12, True)
@@ -52,11 +49,9 @@ def test_resize_keeps_the_entries(disk: ForgetfulDisk, path: Path, filled: TimeI
     assert filled.lookup(1_000) == (300, BASE + 30)
 
 
+@kafka("TimeIndexTest.testLookUp", "TimeIndexTest.testLastEntry")
 def test_empty_index_knows_no_time(index: TimeIndex) -> None:
-    """Without entries every look-up answers "no timestamp, from the base offset on".
-
-    (TI.testLookUp, TI.testLastEntry)
-    """
+    """Without entries every look-up answers "no timestamp, from the base offset on"."""
     assert index.lookup(-1) == index.lookup(1_000) == index.last_entry == (-1, BASE)
     assert (index.count, list(index.entries()), index.is_full) == (0, [], False)
 
@@ -76,11 +71,9 @@ def test_an_entry_without_a_time_is_nobodys(
         index.entry(0)
 
 
+@kafka("TimeIndexTest.testLookUp")
 def test_lookup_finds_the_last_entry_at_or_before(filled: TimeIndex) -> None:
-    """Between entries the lower one answers, before the first none, behind the last the last.
-
-    (TI.testLookUp)
-    """
+    """Between entries the lower one answers, before the first none, behind the last the last."""
     found = [filled.lookup(time) for time in (9, 10, 39, 40, 199, 200, 10_000)]
     ten, forty, ninety, two_hundred = ENTRIES
     assert found == [(-1, BASE), ten, ten, forty, ninety, two_hundred, two_hundred]
@@ -95,11 +88,9 @@ def test_lookup_beyond_the_warm_tail(disk: ForgetfulDisk, path: Path) -> None:
         assert index.lookup(slot * 3 + 1) == TimestampOffset(slot * 3, BASE + slot)
 
 
+@kafka("TimeIndexTest.testEntry", "TimeIndexTest.testEntryOverflow")
 def test_entries_are_read_by_slot(filled: TimeIndex) -> None:
-    """Every slot gives its entry; a slot without one is an error.
-
-    (TI.testEntry, TI.testEntryOverflow)
-    """
+    """Every slot gives its entry; a slot without one is an error."""
     assert [filled.entry(slot) for slot in range(4)] == ENTRIES == list(filled.entries())
     with pytest.raises(IndexError):
         filled.entry(4)
@@ -118,11 +109,9 @@ def test_no_timestamp_is_never_stored(index: TimeIndex) -> None:
     assert index.count == 0
 
 
+@kafka("TimeIndexTest.testAppend", "TimeIndexTest.testIsFull", "TimeIndexTest.testLastEntry")
 def test_last_slot_is_kept_for_the_sealing_entry(filled: TimeIndex) -> None:
-    """The index counts as full one entry early; sealing may use that entry, once.
-
-    (TI.testAppend, TI.testIsFull, TI.testLastEntry)
-    """
+    """The index counts as full one entry early; sealing may use that entry, once."""
     filled.maybe_append(300, BASE + 30)
     assert filled.is_full
     with pytest.raises(IndexFull):
@@ -135,8 +124,9 @@ def test_last_slot_is_kept_for_the_sealing_entry(filled: TimeIndex) -> None:
     assert filled.count == 6
 
 
+@kafka("TimeIndexTest.testAppend")
 def test_offsets_and_times_do_not_go_back(filled: TimeIndex) -> None:
-    """A smaller offset or an earlier time is refused and changes nothing (TI.testAppend)."""
+    """A smaller offset or an earlier time is refused and changes nothing."""
     with pytest.raises(OffsetsOutOfOrder):
         filled.maybe_append(300, BASE + 19, skip_full=True)
     with pytest.raises(ValueError, match="time 199 is before 200"):
@@ -152,11 +142,12 @@ def test_offset_out_of_reach_is_refused(index: TimeIndex, offset: int) -> None:
     assert (index.count, index.last_entry) == (0, (-1, BASE))
 
 
+@kafka("TimeIndexTest.testTruncate")
 @pytest.mark.parametrize(("delta", "kept"), [(21, 4), (20, 3), (10, 3), (9, 2), (1, 0), (0, 0)])
 def test_truncation_keeps_what_lies_below(
     disk: ForgetfulDisk, path: Path, filled: TimeIndex, delta: int, kept: int
 ) -> None:
-    """An entry on the offset goes, one below stays, the file keeps its length (TI.testTruncate)."""
+    """An entry on the offset goes, one below stays, the file keeps its length."""
     filled.truncate_to_offset(BASE + delta)
     assert list(filled.entries()) == ENTRIES[:kept]
     assert filled.last_entry == (ENTRIES[kept - 1] if kept else (-1, BASE))
@@ -198,6 +189,7 @@ def test_sane_index_passes(index: TimeIndex) -> None:
     index.sanity_check()
 
 
+@kafka("TimeIndexTest.testSanityCheck")
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
@@ -209,10 +201,7 @@ def test_sane_index_passes(index: TimeIndex) -> None:
 def test_impossible_index_is_corrupt(
     disk: ForgetfulDisk, path: Path, content: str, complaint: str
 ) -> None:
-    """A time that went back, an offset below the base or half an entry cannot be an index.
-
-    (TI.testSanityCheck)
-    """
+    """A time that went back, an offset below the base or half an entry cannot be an index."""
     with disk.open(path, create=True) as file:
         file.append(bytes.fromhex(content))
     with pytest.raises(CorruptIndex, match=complaint):

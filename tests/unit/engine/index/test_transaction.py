@@ -9,6 +9,7 @@ from engine.errors import CorruptIndex
 from engine.index.transaction import TransactionIndex
 from engine.types import AbortedTransaction
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.kafka import kafka
 
 ABORTED = [
     AbortedTransaction(0, 0, 10, 11),
@@ -30,10 +31,11 @@ def filled(index: TransactionIndex) -> TransactionIndex:
     return index
 
 
+@kafka("TransactionIndexTest.testAbortedTxnSerde")
 def test_entries_are_thirty_four_bytes(
     disk: ForgetfulDisk, path: Path, index: TransactionIndex
 ) -> None:
-    """The worked example of the format page comes out byte for byte (TX.testAbortedTxnSerde)."""
+    """The worked example of the format page comes out byte for byte."""
     index.append(AbortedTransaction(1, 0, 29, 8))
     index.append(AbortedTransaction(2, 8, 74, 36))
     assert disk.read_bytes(path) == bytes.fromhex(
@@ -42,13 +44,11 @@ def test_entries_are_thirty_four_bytes(
     )
 
 
+@kafka("TransactionIndexTest.testFlush", "TransactionIndexTest.testUpdateParentDir")
 def test_nothing_is_on_disk_before_the_first_entry(
     disk: ForgetfulDisk, path: Path, index: TransactionIndex
 ) -> None:
-    """A segment without an aborted transaction has no such file, whatever is asked of its index.
-
-    (TX.testFlush, TX.testUpdateParentDir)
-    """
+    """A segment without an aborted transaction has no such file, whatever is asked of its index."""
     index.sync()
     index.reset()
     index.truncate_to_offset(0)
@@ -61,11 +61,9 @@ def test_nothing_is_on_disk_before_the_first_entry(
     index.close()
 
 
+@kafka("TransactionIndexTest.testPositionSetCorrectlyWhenOpened")
 def test_reopened_index_goes_on(disk: ForgetfulDisk, path: Path, filled: TransactionIndex) -> None:
-    """Entries written before and after a reopening are all there, in order.
-
-    (TX.testPositionSetCorrectlyWhenOpened)
-    """
+    """Entries written before and after a reopening are all there, in order."""
     filled.close()
     reopened = TransactionIndex(disk, path, 0)
     reopened.append(AbortedTransaction(4, 51, 60, 61))
@@ -73,17 +71,19 @@ def test_reopened_index_goes_on(disk: ForgetfulDisk, path: Path, filled: Transac
     assert reopened.size_bytes == 5 * 34
 
 
+@kafka(
+    "TransactionIndexTest.testLastOffsetMustIncrease",
+    "TransactionIndexTest.testLastOffsetCannotDecrease",
+)
 @pytest.mark.parametrize("last_offset", [50, 49])
 def test_markers_must_ascend(filled: TransactionIndex, last_offset: int) -> None:
-    """An equal or smaller marker is refused and changes nothing.
-
-    (TX.testLastOffsetMustIncrease, TX.testLastOffsetCannotDecrease)
-    """
+    """An equal or smaller marker is refused and changes nothing."""
     with pytest.raises(ValueError, match="does not follow"):
         filled.append(AbortedTransaction(4, 0, last_offset, 99))
     assert list(filled.entries()) == ABORTED
 
 
+@kafka("TransactionIndexTest.testCollectAbortedTransactions")
 @pytest.mark.parametrize(
     ("fetch_offset", "upper_bound", "found", "is_complete"),
     [
@@ -103,19 +103,14 @@ def test_search_finds_what_touches_a_range(
     *,
     is_complete: bool,
 ) -> None:
-    """Kafka's table: which transactions a reader must know of, and whether later ones matter.
-
-    (TX.testCollectAbortedTransactions)
-    """
+    """Kafka's table: which transactions a reader must know of, and whether later ones matter."""
     assert filled.collect(fetch_offset, upper_bound) == (found, is_complete)
 
 
+@kafka("TransactionIndexTest.testTruncate")
 @pytest.mark.parametrize(("offset", "kept"), [(51, 4), (50, 3), (36, 3), (35, 2), (0, 0)])
 def test_truncation_keeps_markers_below(filled: TransactionIndex, offset: int, kept: int) -> None:
-    """The first marker at or behind the offset goes with all after it; then appends go on.
-
-    (TX.testTruncate)
-    """
+    """The first marker at or behind the offset goes with all after it; then appends go on."""
     filled.truncate_to_offset(offset)
     assert list(filled.entries()) == ABORTED[:kept]
     filled.append(AbortedTransaction(9, 100, 101, 102))
@@ -141,10 +136,11 @@ def test_torn_entry_is_ignored_and_then_cut_away(disk: ForgetfulDisk, path: Path
     assert index.size_bytes == 68
 
 
+@kafka("TransactionIndexTest.testSanityCheck")
 def test_marker_below_the_segment_is_corrupt(
     disk: ForgetfulDisk, path: Path, filled: TransactionIndex
 ) -> None:
-    """An entry that cannot belong to the segment makes the index worthless (TX.testSanityCheck)."""
+    """An entry that cannot belong to the segment makes the index worthless."""
     filled.sanity_check()
     with pytest.raises(CorruptIndex, match="before its base offset"):
         TransactionIndex(disk, path, 11).sanity_check()
@@ -158,11 +154,9 @@ def test_unknown_version_is_corrupt(disk: ForgetfulDisk, path: Path) -> None:
         list(TransactionIndex(disk, path, 0).entries())
 
 
+@kafka("TransactionIndexTest.testRenameIndex", "TransactionIndexTest.testDeleteIfExists")
 def test_renamed_index_goes_on(disk: ForgetfulDisk, path: Path, filled: TransactionIndex) -> None:
-    """A rename moves the file under an open index, and a deletion finds it there.
-
-    (TX.testRenameIndex, TX.testDeleteIfExists)
-    """
+    """A rename moves the file under an open index, and a deletion finds it there."""
     filled.rename(path.with_name("renamed"))
     filled.append(AbortedTransaction(4, 51, 60, 61))
     assert len(list(filled.entries())) == 5

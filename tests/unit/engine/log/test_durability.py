@@ -9,6 +9,7 @@ from engine.fs import names
 from engine.log.results import RollResult
 from engine.types import INT32_MAX, AppendOrigin, OffsetMetadata
 from tests.support.builders import World, new_batch
+from tests.support.kafka import kafka
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -32,8 +33,9 @@ def names_in(world: World, suffix: str) -> list[str]:
     return [name for name in world.disk.list_directory(DIRECTORY) if name.endswith(suffix)]
 
 
+@kafka("LocalLogTest.testNewSegmentsAfterRoll")
 def test_a_roll_goes_on_in_a_new_segment() -> None:
-    """Its base is the log end, which stays (LO.testNewSegmentsAfterRoll)."""
+    """Its base is the log end, which stays."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
     assert log.roll() == RollResult(rolled=True, old_base_offset=0, new_base_offset=3)
@@ -53,8 +55,9 @@ def test_an_empty_active_segment_stays() -> None:
     assert segment_bases(log) == [0, 1]
 
 
+@kafka("UnifiedLogTest.testLogRolls")
 def test_many_rolls_lose_nothing() -> None:
-    """A hundred records over many segments are all read (UL.testLogRolls)."""
+    """A hundred records over many segments are all read."""
     world = World()
     log = world.open_log(with_config(segment_bytes=300))
     values = fill(log, batches=100)
@@ -65,8 +68,9 @@ def test_many_rolls_lose_nothing() -> None:
     assert log.durability.recovery_point >= segment_bases(log)[-1]
 
 
+@kafka("UnifiedLogTest.testSizeBasedLogRoll")
 def test_an_append_that_does_not_fit_rolls_first() -> None:
-    """A segment is filled to segment.bytes and not over it (UL.testSizeBasedLogRoll)."""
+    """A segment is filled to segment.bytes and not over it."""
     size = len(new_batch())
     log = World().open_log(with_config(segment_bytes=3 * size))
     for _ in range(7):
@@ -79,11 +83,9 @@ def test_an_append_that_does_not_fit_rolls_first() -> None:
     ]
 
 
+@kafka("UnifiedLogTest.testTimeBasedLogRollDuringAppend")
 def test_record_time_rolls() -> None:
-    """A span over segment.ms needs a new segment, whatever the clock says.
-
-    (UL.testTimeBasedLogRollDuringAppend)
-    """
+    """A span over segment.ms needs a new segment, whatever the clock says."""
     world = World()
     log = world.open_log(with_config(segment_ms=HOUR_MS))
     append_values(log, b"a", timestamp=START_MS - 5 * HOUR_MS)
@@ -104,12 +106,13 @@ def test_jitter_is_drawn_per_segment() -> None:
     assert 2 < third - second < 5
 
 
+@kafka(
+    "UnifiedLogTest.testRollSegmentThatAlreadyExists",
+    "LocalLogTest.testRollSegmentThatAlreadyExists",
+    "LocalLogTest.testRollEmptyActiveSegment",
+)
 def test_a_full_index_on_an_empty_segment_is_emptied() -> None:
-    """The segment stays and takes the append; none of its files loses its name.
-
-    (UL.testRollSegmentThatAlreadyExists, LO.testRollSegmentThatAlreadyExists,
-    LO.testRollEmptyActiveSegment)
-    """
+    """The segment stays and takes the append; none of its files loses its name."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=2)
@@ -127,11 +130,9 @@ def test_a_full_index_on_an_empty_segment_is_emptied() -> None:
     assert read_values(log)[-1] == b"x"
 
 
+@kafka("LocalLogTest.testRollSegmentErrorWhenNextOffsetIsIllegal")
 def test_rolling_below_the_active_segment_is_refused() -> None:
-    """Neither below its base nor at it while it has content.
-
-    (LO.testRollSegmentErrorWhenNextOffsetIsIllegal)
-    """
+    """Neither below its base nor at it while it has content."""
     log = World().open_log(CONFIG)
     fill_segments(log, 3, 2)
     local = log._core.state.local  # noqa: SLF001 - a log never asks for it
@@ -154,12 +155,12 @@ def test_files_in_the_way_of_a_new_segment_are_not_adopted() -> None:
     assert [header.base_offset for header in read_headers(log)] == [0, 1, 2]
 
 
+@kafka(
+    "UnifiedLogTest.testProducerSnapshotAfterSegmentRollOnAppend",
+    "UnifiedLogTest.testTakeSnapshotOnRollAndDeleteSnapshotOnRecoveryPointCheckpoint",
+)
 def test_a_roll_notes_the_producers_below_it() -> None:
-    """The snapshot excludes the append that rolled.
-
-    (UL.testProducerSnapshotAfterSegmentRollOnAppend,
-    UL.testTakeSnapshotOnRollAndDeleteSnapshotOnRecoveryPointCheckpoint)
-    """
+    """The snapshot excludes the append that rolled."""
     world = World()
     size = len(new_batch())
     log = world.open_log(with_config(segment_bytes=2 * size))
@@ -227,8 +228,9 @@ def test_the_flush_of_a_closed_log_does_nothing() -> None:
     assert failing.durability.recovery_point == 0
 
 
+@kafka("LocalLogTest.testLogFlush")
 def test_a_flush_moves_the_recovery_point() -> None:
-    """To the end as it was (LO.testLogFlush)."""
+    """To the end as it was."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
     assert (log.durability.recovery_point, log.watermarks.log_end_offset) == (0, 3)
@@ -243,11 +245,9 @@ def test_a_commit_leaves_the_recovery_point() -> None:
     assert (log.watermarks.high_watermark, log.durability.recovery_point) == (3, 0)
 
 
+@kafka("UnifiedLogTest.testRecoveryPointNotIncrementedOnProducerStateSnapshotFlushFailure")
 def test_a_snapshot_that_cannot_be_synced_holds_the_point_back() -> None:
-    """The recovery point stays if one file below it may be lost.
-
-    (UL.testRecoveryPointNotIncrementedOnProducerStateSnapshotFlushFailure)
-    """
+    """The recovery point stays if one file below it may be lost."""
     world = World()
     log = world.open_log(CONFIG)
     log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
@@ -274,11 +274,9 @@ def test_indexes_below_the_recovery_point_survive_a_power_cut() -> None:
     assert found.path.index_offset > 0
 
 
+@kafka("UnifiedLogTest.testFlushingEmptyActiveSegments")
 def test_a_flush_makes_the_files_of_an_empty_segment() -> None:
-    """Indexes are made when first used, at the latest by a flush.
-
-    (UL.testFlushingEmptyActiveSegments)
-    """
+    """Indexes are made when first used, at the latest by a flush."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=1)
@@ -288,11 +286,12 @@ def test_a_flush_makes_the_files_of_an_empty_segment() -> None:
     assert len(names_in(world, ".index")) == len(names_in(world, ".timeindex")) == 2
 
 
+@kafka(
+    "LogLoaderTest.testOverCompactedLogRecovery",
+    "LogLoaderTest.testOverCompactedLogRecoveryMultiRecord",
+)
 def test_offsets_too_far_away_begin_a_segment_of_their_own() -> None:
-    """A jump of over 31 bits names the new segment, and its neighbours stay in it.
-
-    (LL.testOverCompactedLogRecovery, LL.testOverCompactedLogRecoveryMultiRecord)
-    """
+    """A jump of over 31 bits names the new segment, and its neighbours stay in it."""
     world = World()
     log = world.open_log(CONFIG)
     far = INT32_MAX + 2

@@ -24,6 +24,7 @@ from engine.records.builder import build_batch
 from engine.records.header import HEADER, HEADER_BYTES, BatchHeader, Codec
 from engine.types import AppendOrigin
 from tests.support.builders import World, new_batch, values_of
+from tests.support.kafka import kafka
 from tests.support.legacy import legacy_message
 from tests.support.logs import (
     CONFIG,
@@ -44,8 +45,9 @@ def opened(**settings: object) -> Log:
     return World().open_log(with_config(**settings) if settings else CONFIG)
 
 
+@kafka("UnifiedLogTest.testAppendInfoFirstOffset")
 def test_offsets_are_assigned_from_the_end() -> None:
-    """Base and last offset are the log end's, across a roll too (UL.testAppendInfoFirstOffset)."""
+    """Base and last offset are the log end's, across a roll too."""
     log = opened(segment_bytes=300)
     answers = [log.append(new_batch(3)) for _ in range(4)]
     assert [answer.base_offset for answer in answers] == [0, 3, 6, 9]
@@ -56,19 +58,18 @@ def test_offsets_are_assigned_from_the_end() -> None:
     assert log.watermarks.log_end_offset == 12
 
 
+@kafka("LocalLogTest.testLogAppend", "UnifiedLogTest.testHighWatermarkMaintenance")
 def test_an_append_moves_the_end_and_nothing_else() -> None:
-    """The others stay (LO.testLogAppend, UL.testHighWatermarkMaintenance)."""
+    """The log end follows the append; the high watermark waits for the flush."""
     log = opened()
     log.append(new_batch(2))
     assert (log.watermarks.high_watermark, log.watermarks.log_end_offset) == (0, 2)
     assert (log.durability.recovery_point, log.watermarks.log_end_offset) == (0, 2)
 
 
+@kafka("UnifiedLogTest.shouldApplyEpochToMessageOnAppendIfLeader")
 def test_offset_and_epoch_are_stamped_in_place() -> None:
-    """The caller's buffer carries them, and the checksum still holds.
-
-    (UL.shouldApplyEpochToMessageOnAppendIfLeader)
-    """
+    """The caller's buffer carries them, and the checksum still holds."""
     log = opened()
     fill(log, batches=2)
     data = new_batch(1)
@@ -91,9 +92,10 @@ def test_a_buffer_that_cannot_be_written_is_copied() -> None:
     assert [header.base_offset for header in read_headers(log)] == [0, 1, 2]
 
 
+@kafka("UnifiedLogTest.testCompressedMessages")
 @pytest.mark.parametrize("codec", list(Codec))
 def test_every_codec_is_taken_and_read_back(codec: Codec) -> None:
-    """Records come back with keys, values, headers and times (UL.testCompressedMessages)."""
+    """Records come back with keys, values, headers and times."""
     log = opened()
     records = [
         (START_MS, b"k", b"v" * 50, (("h", b"x"), ("n", None))),
@@ -107,25 +109,28 @@ def test_every_codec_is_taken_and_read_back(codec: Codec) -> None:
     assert read_headers(log)[0].codec is codec
 
 
+@kafka("UnifiedLogTest.testAppendWithNoTimestamp")
 def test_records_without_time_are_accepted() -> None:
-    """A time of -1 says that there is none (UL.testAppendWithNoTimestamp)."""
+    """A time of -1 says that there is none."""
     log = opened()
     assert log.append(new_batch(timestamp=-1)).timestamp == -1
     log.durability.commit()
     assert read_records(log)[0].timestamp == -1
 
 
+@kafka("UnifiedLogTest.testAppendMessageWithNullPayload")
 def test_a_null_value_stays_null() -> None:
-    """Nothing is made of nothing (UL.testAppendMessageWithNullPayload)."""
+    """Nothing is made of nothing."""
     log = opened()
     log.append(build_batch([(START_MS, b"k", None, ())]))
     log.durability.commit()
     assert read_records(log)[0].value is None
 
 
+@kafka("LogValidatorTest.testDifferentCodecCausesRecompression")
 @pytest.mark.parametrize("stored", ["gzip", "zstd", "uncompressed"])
 def test_the_topics_codec_is_enforced(stored: str) -> None:
-    """Another codec is recompressed, the same stays (LV.testDifferentCodecCausesRecompression)."""
+    """Another codec is recompressed, the same stays."""
     log = opened(compression_type=stored)
     codec = Codec.NONE if stored == "uncompressed" else Codec.of_label(stored)
     same = values_of([b"same" * 30], codec=codec)
@@ -166,15 +171,18 @@ REFUSED: dict[str, tuple[bytes | bytearray, type[EngineError]]] = {
 }
 
 
+@kafka(
+    "LogValidatorTest.checkInvalidSequence",
+    "LogValidatorTest.testControlRecordsNotAllowedFromClients",
+    "LogValidatorTest.testRecordBatchWithCountOverrides",
+    "LogValidatorTest.testInconsistentCountAndOffset",
+    "LogValidatorTest.testUnmatchedNumberOfRecords",
+    "LogValidatorTest.testBatchWithoutRecordsNotAllowed",
+    "LogValidatorTest.checkInvalidChecksum",
+)
 @pytest.mark.parametrize(("data", "error"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_a_client_may_not_append(data: bytes, error: type[EngineError]) -> None:
-    """Refused with its own error, and nothing was written.
-
-    (LV.checkInvalidSequence, LV.testControlRecordsNotAllowedFromClients,
-    LV.testRecordBatchWithCountOverrides, LV.testInconsistentCountAndOffset,
-    LV.testUnmatchedNumberOfRecords, LV.testBatchWithoutRecordsNotAllowed,
-    LV.checkInvalidChecksum)
-    """
+    """Refused with its own error, and nothing was written."""
     log = opened()
     fill(log, batches=1)
     before = log.watermarks, log.reader.size_bytes, log.reader.tag
@@ -183,11 +191,9 @@ def test_what_a_client_may_not_append(data: bytes, error: type[EngineError]) -> 
     assert (log.watermarks, log.reader.size_bytes, log.reader.tag) == before
 
 
+@kafka("UnifiedLogTest.testMessageSizeCheck", "UnifiedLogTest.testMessageSetSizeCheck")
 def test_batches_over_a_limit_are_refused() -> None:
-    """One batch over max.message.bytes, all of them over segment.bytes.
-
-    (UL.testMessageSizeCheck, UL.testMessageSetSizeCheck)
-    """
+    """One batch over max.message.bytes, all of them over segment.bytes."""
     batch = new_batch()
     log = opened(max_message_bytes=len(batch), segment_bytes=2 * len(batch))
     log.append(new_batch())
@@ -214,8 +220,9 @@ def test_recompression_may_not_pass_the_limit() -> None:
         log.append(data)
 
 
+@kafka("UnifiedLogTest.testMessageSizeCheckInAppendAsFollower")
 def test_a_follower_ignores_the_clients_limit() -> None:
-    """What a leader took is taken (UL.testMessageSizeCheckInAppendAsFollower)."""
+    """What a leader took is taken."""
     log = opened(max_message_bytes=10)
     log.append(batch_at(0), origin=FOLLOWER)
     assert log.watermarks.log_end_offset == 1
@@ -235,11 +242,9 @@ def test_several_batches_go_in_together_or_not_at_all() -> None:
     assert [header.base_offset for header in read_headers(log)] == [0, 2]
 
 
+@kafka("UnifiedLogTest.testCompactedTopicConstraints", "LogValidatorTest.checkNoKeyCompactedTopic")
 def test_a_compacted_log_needs_keys() -> None:
-    """Null keys are refused and listed by index.
-
-    (UL.testCompactedTopicConstraints, LV.checkNoKeyCompactedTopic)
-    """
+    """Null keys are refused and listed by index."""
     log = opened(cleanup_policy=("compact",))
     for codec in (Codec.NONE, Codec.GZIP):
         records = [(START_MS, b"k", b"v", ()), (START_MS, None, b"v", ())]
@@ -250,12 +255,13 @@ def test_a_compacted_log_needs_keys() -> None:
     assert log.watermarks.log_end_offset == 1
 
 
+@kafka(
+    "LogValidatorTest.testRecordWithPastTimestampIsRejected",
+    "LogValidatorTest.testRecordWithFutureTimestampIsRejected",
+)
 @pytest.mark.parametrize("checked", [True, False])
 def test_times_out_of_bounds_are_refused(*, checked: bool) -> None:
-    """Too old and too far ahead, each listed.
-
-    (LV.testRecordWithPastTimestampIsRejected, LV.testRecordWithFutureTimestampIsRejected)
-    """
+    """Too old and too far ahead, each listed."""
     log = opened(message_timestamp_before_max_ms=1_000, message_timestamp_after_max_ms=500)
     times = [START_MS - 1_000, START_MS + 500, START_MS - 1_001, START_MS + 501, -1]
     records = [(time, b"k", b"v", ()) for time in times]
@@ -306,11 +312,9 @@ def test_several_batches_of_our_own_are_judged_as_one_is() -> None:
     assert list(log.append(produced, checked=True).one_by_one()) == []
 
 
+@kafka("UnifiedLogTest.followerShouldSaveEpochInformationFromReplicatedMessagesToTheEpochCache")
 def test_a_follower_keeps_offsets_and_epochs() -> None:
-    """Given offsets stay, gaps are allowed, epochs are noted.
-
-    (UL.followerShouldSaveEpochInformationFromReplicatedMessagesToTheEpochCache)
-    """
+    """Given offsets stay, gaps are allowed, epochs are noted."""
     log = opened()
     first, later = batch_at(3), batch_at(10)
     later[12:16] = (4).to_bytes(4, "big")
@@ -324,8 +328,9 @@ def test_a_follower_keeps_offsets_and_epochs() -> None:
     assert read_headers(log)[-1].leader_epoch == 4
 
 
+@kafka("UnifiedLogTest.testAppendWithOutOfOrderOffsetsThrowsException")
 def test_a_followers_offsets_must_ascend() -> None:
-    """Offsets 0, 1, 3, 2 are refused (UL.testAppendWithOutOfOrderOffsetsThrowsException)."""
+    """Offsets 0, 1, 3, 2 are refused."""
     log = opened()
     data = b"".join(batch_at(offset) for offset in (0, 1, 3, 2, 4))
     with pytest.raises(OffsetsOutOfOrder):
@@ -333,12 +338,12 @@ def test_a_followers_offsets_must_ascend() -> None:
     assert log.watermarks.log_end_offset == 0
 
 
+@kafka(
+    "UnifiedLogTest.testAppendBelowExpectedOffsetThrowsException",
+    "UnifiedLogTest.testAppendEmptyLogBelowLogStartOffsetThrowsException",
+)
 def test_a_followers_offsets_may_not_lie_below_the_end() -> None:
-    """The refusal names first and last offset.
-
-    (UL.testAppendBelowExpectedOffsetThrowsException,
-    UL.testAppendEmptyLogBelowLogStartOffsetThrowsException)
-    """
+    """The refusal names first and last offset."""
     log = World().open_log(CONFIG, log_start_offset=7)
     data = batch_at(4, b"a", b"b", b"c")
     with pytest.raises(UnexpectedAppendOffset) as refusal:
@@ -388,8 +393,9 @@ def test_a_tag_tells_every_state_of_the_end() -> None:
     assert world.open_log(CONFIG, was_clean=True).reader.tag == tags[-1]
 
 
+@kafka("UnifiedLogTest.testLogRollAfterLogHandlerClosed")
 def test_a_closed_log_takes_nothing() -> None:
-    """After close every write is refused (UL.testLogRollAfterLogHandlerClosed)."""
+    """After close every write is refused."""
     log = opened()
     log.close()
     for refused in (
@@ -413,8 +419,9 @@ def test_the_first_append_begins_an_epoch() -> None:
     assert log.reader.log_id == f"{log.topic_id}.0"
 
 
+@kafka("LocalLogTest.testUpdateConfig")
 def test_a_new_configuration_is_used_from_the_next_append_on() -> None:
-    """Limits change while the log is open (LO.testUpdateConfig)."""
+    """Limits change while the log is open."""
     log = opened()
     log.append(new_batch())
     changed: LogConfig = dataclasses.replace(CONFIG, max_message_bytes=10)

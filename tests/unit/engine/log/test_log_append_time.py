@@ -11,13 +11,15 @@ from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec, TimestampType
 from engine.types import AppendOrigin, TimestampOffset
 from tests.support.builders import World, values_of
+from tests.support.kafka import kafka
 from tests.support.logs import read_headers, read_records, with_config
 from tests.support.segments import batch_at
 from tests.support.time import START_MS
 
 
+@kafka("LogValidatorTest.checkLogAppendTimeWithoutRecompression")
 def test_append_time_is_stamped() -> None:
-    """All get the log's clock, compressed too (LV.checkLogAppendTimeWithoutRecompression)."""
+    """All get the log's clock, compressed too."""
     world = World()
     log = world.open_log(with_config(message_timestamp_type="LogAppendTime"))
     for codec in (Codec.NONE, Codec.GZIP):

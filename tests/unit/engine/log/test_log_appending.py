@@ -16,6 +16,7 @@ from engine.records.header import HEADER_BYTES, RECORDS_COUNT_POSITION, Codec, p
 from engine.types import AppendOrigin
 from tests.support.builders import World, new_batch
 from tests.support.conformance_places import DENSE
+from tests.support.kafka import kafka
 from tests.support.logs import fill, read_headers, read_records, read_values, with_config
 from tests.support.time import START_MS
 
@@ -27,13 +28,14 @@ RECORDS: list[NewRecord] = [
 CODECS = pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.label)
 
 
+@kafka(
+    "LogValidatorTest.testAbsoluteOffsetAssignmentNonCompressed",
+    "LogValidatorTest.testRelativeOffsetAssignmentNonCompressedV2",
+    "LogValidatorTest.testRelativeOffsetAssignmentCompressedV2",
+)
 @CODECS
 def test_offsets_are_consecutive_under_every_codec(codec: Codec) -> None:
-    """Batch after batch, several in one append too, each record gets the next offset.
-
-    (LV.testAbsoluteOffsetAssignmentNonCompressed, LV.testRelativeOffsetAssignmentNonCompressedV2,
-    LV.testRelativeOffsetAssignmentCompressedV2)
-    """
+    """Batch after batch, several in one append too, each record gets the next offset."""
     log = World().open_log(DENSE)
     log.append(build_batch(RECORDS, codec=codec))
     log.append(build_batch(RECORDS, codec=codec) + build_batch(RECORDS[:1], codec=codec))
@@ -42,12 +44,10 @@ def test_offsets_are_consecutive_under_every_codec(codec: Codec) -> None:
     assert [header.base_offset for header in read_headers(log)] == [0, 3, 6]
 
 
+@kafka("LogValidatorTest.checkNonCompressed", "LogValidatorTest.checkCompressed")
 @CODECS
 def test_with_create_time_a_batch_is_stored_as_it_came(codec: Codec) -> None:
-    """Times stay, the maximum is the records', payload and producer are the client's.
-
-    (LV.checkNonCompressed, LV.checkCompressed)
-    """
+    """Times stay, the maximum is the records', payload and producer are the client's."""
     log = World().open_log(DENSE)
     sent = build_batch(RECORDS, codec=codec, producer_id=7, producer_epoch=1, base_sequence=4)
     appended = log.append(bytes(sent))
@@ -58,9 +58,10 @@ def test_with_create_time_a_batch_is_stored_as_it_came(codec: Codec) -> None:
     assert read_records(log) == list(BatchView(sent).records())
 
 
+@kafka("LogValidatorTest.checkRecompression")
 @pytest.mark.parametrize("wanted", ["gzip", "zstd", "lz4", "snappy"])
 def test_a_recompressed_batch_keeps_times_and_producer(wanted: str) -> None:
-    """Only codec, length and checksum are others afterwards (LV.checkRecompression)."""
+    """Only codec, length and checksum are others afterwards."""
     log = World().open_log(with_config(compression_type=wanted))
     sent = build_batch(RECORDS, producer_id=7, producer_epoch=1, base_sequence=4)
     log.append(bytes(sent))
@@ -73,11 +74,15 @@ def test_a_recompressed_batch_keeps_times_and_producer(wanted: str) -> None:
     assert read_records(log) == list(BatchView(sent).records())
 
 
+@kafka(
+    "LogValidatorTest.testDifferentLevelDoesNotCauseRecompression",
+    "LogValidatorTest.testDifferentCodecCausesRecompression",
+)
 @pytest.mark.parametrize("level", [1, 9])
 def test_another_level_of_the_same_codec_changes_nothing(level: int) -> None:
-    """The payload is the client's, whichever level the topic has; another codec is rewritten at it.
+    """The payload is the client's, whichever level the topic has; another codec is rewritten at.
 
-    (LV.testDifferentLevelDoesNotCauseRecompression, LV.testDifferentCodecCausesRecompression)
+    It.
     """
     config = with_config(compression_type="gzip", compression_gzip_level=level)
     log = World().open_log(config)
@@ -94,6 +99,11 @@ def test_another_level_of_the_same_codec_changes_nothing(level: int) -> None:
     assert second.payload == build_batch(records, codec=Codec.GZIP, level=level)[HEADER_BYTES:]
 
 
+@kafka(
+    "LogValidatorTest.checkLogAppendTimeNonCompressed",
+    "LogValidatorTest.checkLogAppendTimeWithoutRecompression",
+    "LogValidatorTest.checkLogAppendTimeWithRecompression",
+)
 @pytest.mark.parametrize(
     ("sent", "wanted", "same_payload"),
     [
@@ -106,11 +116,7 @@ def test_another_level_of_the_same_codec_changes_nothing(level: int) -> None:
 def test_with_append_time_every_record_has_the_logs_clock(
     sent: Codec, wanted: str, *, same_payload: bool
 ) -> None:
-    """The header says so; the payload is only rebuilt for another codec.
-
-    (LV.checkLogAppendTimeNonCompressed, LV.checkLogAppendTimeWithoutRecompression,
-    LV.checkLogAppendTimeWithRecompression)
-    """
+    """The header says so; the payload is only rebuilt for another codec."""
     world = World()
     log = world.open_log(
         with_config(message_timestamp_type="LogAppendTime", compression_type=wanted)
@@ -127,13 +133,15 @@ def test_with_append_time_every_record_has_the_logs_clock(
     assert stored.header.base_timestamp == parse_header(batch).base_timestamp
 
 
+@kafka(
+    "LogValidatorTest.testInvalidRecordExceptionHasBatchIndex",
+    "LogValidatorTest.testBatchWithInvalidRecordsAndInvalidTimestamp",
+    "LogValidatorTest.testInvalidCreateTimeNonCompressedV2",
+    "LogValidatorTest.testInvalidCreateTimeCompressedV2",
+)
 @CODECS
 def test_every_wrong_record_is_listed(codec: Codec) -> None:
-    """Index, field and code of each; if a time is among them, that decides the error.
-
-    (LV.testInvalidRecordExceptionHasBatchIndex, LV.testBatchWithInvalidRecordsAndInvalidTimestamp,
-    LV.testInvalidCreateTimeNonCompressedV2, LV.testInvalidCreateTimeCompressedV2)
-    """
+    """Index, field and code of each; if a time is among them, that decides the error."""
     log = World().open_log(
         with_config(cleanup_policy=("compact",), message_timestamp_before_max_ms=1_000)
     )
@@ -149,12 +157,10 @@ def test_every_wrong_record_is_listed(codec: Codec) -> None:
     assert log.watermarks.log_end_offset == 0
 
 
+@kafka("LogValidatorTest.checkOnlyOneBatch", "LogValidatorTest.checkAllowMultiBatch")
 @pytest.mark.parametrize("bad", ["checksum", "cut", "empty"])
 def test_several_batches_are_appended_together_or_not_at_all(bad: str) -> None:
-    """Kafka takes one batch of a client at a time; here a wrong one refuses those before it.
-
-    (LV.checkOnlyOneBatch, LV.checkAllowMultiBatch)
-    """
+    """Kafka takes one batch of a client at a time; here a wrong one refuses those before it."""
     log = World().open_log(DENSE)
     good = bytes(new_batch(2))
     broken = bytearray(new_batch(1))
@@ -171,12 +177,13 @@ def test_several_batches_are_appended_together_or_not_at_all(bad: str) -> None:
     assert log.append(good + good).records_count == 4
 
 
+@kafka(
+    "UnifiedLogTest.testAppendAsLeaderWithRaftLeader",
+    "UnifiedLogTest.testAppendBelowExpectedOffsetThrowsException",
+)
 @CODECS
 def test_given_offsets_at_the_end_are_kept_and_below_it_refused(codec: Codec) -> None:
-    """Base 1 where the log ends at 3 is refused with its offsets, base 3 is stored as it is.
-
-    (UL.testAppendAsLeaderWithRaftLeader, UL.testAppendBelowExpectedOffsetThrowsException)
-    """
+    """Base 1 where the log ends at 3 is refused with its offsets, base 3 is stored as it is."""
     log = World().open_log(DENSE)
     fill(log, batches=1, records=3)
     given = new_batch(2, base_offset=1, leader_epoch=5, codec=codec)
@@ -189,11 +196,9 @@ def test_given_offsets_at_the_end_are_kept_and_below_it_refused(codec: Codec) ->
     assert log.watermarks.log_end_offset == 5
 
 
+@kafka("UnifiedLogTest.testAppendToOrReadFromLogInFailedLogDir")
 def test_a_directory_that_failed_takes_no_appends_and_serves_what_was_committed() -> None:
-    """Unlike Kafka, reads below the high watermark go on until one of them fails.
-
-    (UL.testAppendToOrReadFromLogInFailedLogDir)
-    """
+    """Unlike Kafka, reads below the high watermark go on until one of them fails."""
     world = World()
     log = world.open_log(DENSE)
     values = fill(log, batches=2)
@@ -212,12 +217,15 @@ def test_a_directory_that_failed_takes_no_appends_and_serves_what_was_committed(
             log.reader.read(0, max_bytes=1)
 
 
+@kafka(
+    "LocalLogTest.testLogCloseSuccess",
+    "LocalLogTest.testLogCloseIdempotent",
+    "LocalLogTest.testLogCloseHandlers",
+    "LocalLogTest.testLogCloseHandlersIdempotent",
+    "UnifiedLogTest.testLogRollAfterLogHandlerClosed",
+)
 def test_a_closed_log_takes_nothing_and_its_files_may_be_let_go_of_again() -> None:
-    """Appends, rolls, flushes and another orderly close are refused; letting go is not.
-
-    (LO.testLogCloseSuccess, LO.testLogCloseIdempotent, LO.testLogCloseHandlers,
-    LO.testLogCloseHandlersIdempotent, UL.testLogRollAfterLogHandlerClosed)
-    """
+    """Appends, rolls, flushes and another orderly close are refused; letting go is not."""
     world = World()
     for clean in (True, False):
         log = world.open_log(LogConfig(segment_index_bytes=1200), was_clean=False)

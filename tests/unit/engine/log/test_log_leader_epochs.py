@@ -8,6 +8,7 @@ from engine.state.epochs import LeaderEpochCache
 from engine.types import AppendOrigin
 from tests.support.builders import DATA, World, new_batch
 from tests.support.conformance_places import DENSE, epochs_of
+from tests.support.kafka import kafka
 from tests.support.logs import fill, fill_segments, read_headers
 
 
@@ -16,13 +17,13 @@ def new_cache() -> LeaderEpochCache:
     return LeaderEpochCache(world.fs, DATA)
 
 
+@kafka(
+    "LeaderEpochFileCacheTest.shouldIncreaseAndTrackEpochsAsLeadersChangeManyTimes",
+    "LeaderEpochFileCacheTest.shouldIncreaseAndTrackEpochsAsFollowerReceivesManyMessages",
+)
 @pytest.mark.parametrize("seed", range(20))
 def test_the_history_stays_right_over_many_changes_of_the_leader(seed: int) -> None:
-    """Every epoch that wrote is noted where it began, and no other.
-
-    (LEC.shouldIncreaseAndTrackEpochsAsLeadersChangeManyTimes,
-    LEC.shouldIncreaseAndTrackEpochsAsFollowerReceivesManyMessages)
-    """
+    """Every epoch that wrote is noted where it began, and no other."""
     random = Random(seed)
     cache = new_cache()
     epoch, end = random.randrange(5), random.randrange(100)
@@ -37,11 +38,9 @@ def test_the_history_stays_right_over_many_changes_of_the_leader(seed: int) -> N
     assert list(cache.entries) == starts
 
 
+@kafka("UnifiedLogTest.shouldApplyEpochToMessageOnAppendIfLeader")
 def test_the_leaders_epoch_is_stamped_into_every_batch() -> None:
-    """Whatever a client wrote there, batches carry the log's epoch, which its history knows.
-
-    (UL.shouldApplyEpochToMessageOnAppendIfLeader)
-    """
+    """Whatever a client wrote there, batches carry the log's epoch, which its history knows."""
     world = World()
     log = world.open_log(DENSE)
     log.append(new_batch(leader_epoch=72, base_offset=0), origin=AppendOrigin.REPLICATION)
@@ -51,11 +50,9 @@ def test_the_leaders_epoch_is_stamped_into_every_batch() -> None:
     assert epochs_of(world)[-1] == (72, 0)
 
 
+@kafka("UnifiedLogTest.followerShouldSaveEpochInformationFromReplicatedMessagesToTheEpochCache")
 def test_given_batches_bring_their_epochs_along() -> None:
-    """The history and its file have each epoch from where its first batch begins.
-
-    (UL.followerShouldSaveEpochInformationFromReplicatedMessagesToTheEpochCache)
-    """
+    """The history and its file have each epoch from where its first batch begins."""
     world = World()
     log = world.open_log(DENSE)
     for offset, epoch in ((0, 42), (1, 42), (2, 43), (4, 44)):
@@ -77,11 +74,9 @@ def follow(world: World, *epochs: int) -> list[tuple[int, int]]:
     return epochs_of(world)
 
 
+@kafka("UnifiedLogTest.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog")
 def test_truncation_takes_epochs_from_the_end() -> None:
-    """Each cut drops the epochs that begin at the new end or later; ours begins a new one.
-
-    (UL.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog)
-    """
+    """Each cut drops the epochs that begin at the new end or later; ours begins a new one."""
     world = World()
     log = world.open_log(DENSE)
     for offset, epoch in ((0, 0), (10, 1), (11, 1), (15, 2)):
@@ -97,11 +92,9 @@ def test_truncation_takes_epochs_from_the_end() -> None:
     assert epochs_of(world) == [(5, 0)]
 
 
+@kafka("UnifiedLogTest.testTruncateToEndOffsetClearsEpochCache")
 def test_the_epoch_of_the_log_outlives_a_truncation_at_its_end() -> None:
-    """It has no record yet, and would be used a second time if a restart could not find it.
-
-    (UL.testTruncateToEndOffsetClearsEpochCache)
-    """
+    """It has no record yet, and would be used a second time if a restart could not find it."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=3)
@@ -114,12 +107,12 @@ def test_the_epoch_of_the_log_outlives_a_truncation_at_its_end() -> None:
     assert epochs_of(world) == [(0, 0), (1, 2)]
 
 
+@kafka(
+    "UnifiedLogTest.shouldTruncateLeaderEpochsWhenDeletingSegments",
+    "UnifiedLogTest.shouldUpdateOffsetForLeaderEpochsWhenDeletingSegments",
+)
 def test_deleted_segments_take_their_epochs_along() -> None:
-    """Epochs that lie wholly below the log start go, the one in force begins there.
-
-    (UL.shouldTruncateLeaderEpochsWhenDeletingSegments,
-    UL.shouldUpdateOffsetForLeaderEpochsWhenDeletingSegments)
-    """
+    """Epochs that lie wholly below the log start go, the one in force begins there."""
     world = World()
     assert follow(world, 0, 0, 0, 1, 1) == [(0, 0), (1, 3)]
     world.restart(power_cut=False)
@@ -134,11 +127,12 @@ def test_deleted_segments_take_their_epochs_along() -> None:
     assert epochs_of(world) == [(1, 4)]
 
 
+@kafka(
+    "LogLoaderTest.testLogRecoversForLeaderEpoch",
+    "LogSegmentTest.testRecoveryRebuildsEpochCache",
+)
 def test_missing_epochs_are_rebuilt_from_the_batches() -> None:
-    """Recovery notes every epoch where its first batch lies.
-
-    (LL.testLogRecoversForLeaderEpoch, SEG.testRecoveryRebuildsEpochCache)
-    """
+    """Recovery notes every epoch where its first batch lies."""
     world = World()
     log = world.open_log(DENSE)
     for offset, epoch in ((0, 1), (1, 1), (2, 1), (4, 2), (5, 2), (7, 3)):
@@ -154,8 +148,9 @@ def test_missing_epochs_are_rebuilt_from_the_batches() -> None:
     assert epochs_of(world) == before
 
 
+@kafka("UnifiedLogTest.testDeleteOldSegments")
 def test_expiring_every_segment_leaves_the_latest_epoch_at_the_end() -> None:
-    """When nothing is left, the epoch in force begins at the log end (UL.testDeleteOldSegments)."""
+    """When nothing is left, the epoch in force begins at the log end."""
     world = World()
     log = world.open_log(DENSE)
     fill_segments(log, 2, 3)

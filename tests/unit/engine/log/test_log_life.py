@@ -6,6 +6,7 @@ from engine.errors import StorageOffline
 from engine.log.log import Log
 from engine.log.results import SegmentInfo
 from tests.support.builders import TOPIC_ID, World
+from tests.support.kafka import kafka
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -19,8 +20,9 @@ from tests.support.time import START_MS
 MOVED = DIRECTORY.with_name("events-0.0123456789abcdef0123456789abcdef-delete")
 
 
+@kafka("LocalLogTest.testLogCloseSuccess")
 def test_a_closed_log_is_what_a_clean_stop_leaves() -> None:
-    """Trimmed files, a snapshot at the end, and nothing else (LO.testLogCloseSuccess)."""
+    """Trimmed files, a snapshot at the end, and nothing else."""
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 2, 1)
@@ -74,8 +76,9 @@ def test_a_file_that_somebody_else_closed_is_no_end_of_the_log() -> None:
         log.reader.read(0, max_bytes=1)
 
 
+@kafka("LocalLogTest.testLogCloseHandlers")
 def test_handles_close_without_a_write() -> None:
-    """A directory that went offline is left as it is (LO.testLogCloseHandlers)."""
+    """A directory that went offline is left as it is."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=3)
@@ -87,11 +90,9 @@ def test_handles_close_without_a_write() -> None:
         append_values(log, b"x")
 
 
+@kafka("LogManagerTest.testFileReferencesAfterAsyncDelete")
 def test_a_log_goes_on_in_a_renamed_directory() -> None:
-    """Appends, rolls, flushes and deletions work under the new name.
-
-    (LM.testFileReferencesAfterAsyncDelete)
-    """
+    """Appends, rolls, flushes and deletions work under the new name."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 2, 2)

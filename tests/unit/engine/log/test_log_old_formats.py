@@ -16,6 +16,7 @@ from engine.segment.split import split_overflowed
 from engine.tools.verify import DirectoryCheck
 from engine.types import INT32_MAX, AppendOrigin, EpochOffset, TimestampAndOffset
 from tests.support.builders import DATA, World
+from tests.support.kafka import kafka
 from tests.support.legacy import CODECS, legacy_message, legacy_wrapper
 from tests.support.logs import (
     CONFIG,
@@ -117,8 +118,9 @@ def test_a_read_with_an_end_returns_the_batch_that_holds_it(end_offset: int) -> 
     assert fetched.next_offset == next(end for end in (1, 4, 5, 8, 10, 12) if end >= end_offset)
 
 
+@kafka("FileRecordsTest.testSearchForTimestamp")
 def test_records_are_found_by_time() -> None:
-    """Those in wrappers of magic 1 too; magic 0 has no times (FR.testSearchForTimestamp)."""
+    """Those in wrappers of magic 1 too; magic 0 has no times."""
     log = followed(MIXED)
     for offset in range(4, 12):
         time = START_MS + offset
@@ -138,8 +140,9 @@ def test_where_no_record_has_a_time_the_newest_is_the_first_of_a_format_with_tim
     assert without.reader.max_timestamp() == TimestampAndOffset(-1, 0, None)
 
 
+@kafka("LogLoaderTest.testRebuildTimeIndexForOldMessages")
 def test_time_indexes_of_magic_0_are_rebuilt_empty() -> None:
-    """Nothing to index, and nothing in the files (LL.testRebuildTimeIndexForOldMessages)."""
+    """Nothing to index, and nothing in the files."""
     world = World()
     config = with_config(index_interval_bytes=1, segment_bytes=200)
     log = followed((legacy_message(at, magic=0) for at in range(30)), config, world=world)
@@ -156,11 +159,9 @@ def test_time_indexes_of_magic_0_are_rebuilt_empty() -> None:
     assert len(read_records(again)) == 30
 
 
+@kafka("UnifiedLogTest.testLeaderEpochCacheClearedAfterDowngradeInAppendedMessages")
 def test_an_old_format_clears_the_epochs() -> None:
-    """Its records belong to none, in memory and on disk; the log's own does not fall.
-
-    (UL.testLeaderEpochCacheClearedAfterDowngradeInAppendedMessages)
-    """
+    """Its records belong to none, in memory and on disk; the log's own does not fall."""
     world = World()
     new = bytes(build_batch([(START_MS, b"k", b"v", ())], leader_epoch=5))
     log = followed([new], world=world)
@@ -171,11 +172,9 @@ def test_an_old_format_clears_the_epochs() -> None:
     assert log.reader.leader_epoch == 5
 
 
+@kafka("LogLoaderTest.testOverCompactedLogRecoveryMultiRecordV1")
 def test_a_roll_is_named_from_the_last_offset() -> None:
-    """The first offset of magic 1 is taken as unknown; after a restart all is there.
-
-    (LL.testOverCompactedLogRecoveryMultiRecordV1)
-    """
+    """The first offset of magic 1 is taken as unknown; after a restart all is there."""
     world = World()
     log = world.open_log(CONFIG)
     firsts = [0, INT32_MAX + 2, INT32_MAX + 4, INT32_MAX + 6]
@@ -194,12 +193,10 @@ def test_a_roll_is_named_from_the_last_offset() -> None:
     assert [offset for offset, _ in content_of(again)] == expected
 
 
+@kafka("UnifiedLogTest.testAppendBelowExpectedOffsetThrowsException")
 @pytest.mark.parametrize(("magic", "codec"), [*product((0, 1), (Codec.NONE, *CODECS))])
 def test_a_follower_appends_nothing_below_the_end(magic: int, codec: Codec) -> None:
-    """For all formats and codecs, by the true first offset.
-
-    (UL.testAppendBelowExpectedOffsetThrowsException)
-    """
+    """For all formats and codecs, by the true first offset."""
     log = followed([legacy_message(at, magic=magic) for at in range(3)])
     if codec is Codec.NONE:
         below = legacy_message(2, magic=magic)

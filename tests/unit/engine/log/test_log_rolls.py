@@ -13,6 +13,7 @@ from engine.segment.segment import Segment
 from engine.segment.segments import Segments
 from tests.support.builders import World
 from tests.support.conformance_places import DENSE, offsets_of
+from tests.support.kafka import kafka
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -24,8 +25,9 @@ from tests.support.logs import (
 )
 
 
+@kafka("UnifiedLogTest.testRollSegmentThatAlreadyExists")
 def test_rolling_an_empty_segment_leaves_it() -> None:
-    """There is still one segment, which takes appends (UL.testRollSegmentThatAlreadyExists)."""
+    """There is still one segment, which takes appends."""
     log = World().open_log(DENSE)
     for _ in range(2):
         assert log.roll() == RollResult(False, 0, 0)
@@ -37,11 +39,9 @@ def test_rolling_an_empty_segment_leaves_it() -> None:
     assert log.roll() == RollResult(False, 2, 2)
 
 
+@kafka("LocalLogTest.testRollSegmentThatAlreadyExists", "LocalLogTest.testRollEmptyActiveSegment")
 def test_an_empty_segment_with_a_full_index_is_emptied() -> None:
-    """It takes the append, once; Kafka makes its files anew under the same name.
-
-    (LO.testRollSegmentThatAlreadyExists, LO.testRollEmptyActiveSegment)
-    """
+    """It takes the append, once; Kafka makes its files anew under the same name."""
     world = World()
     log = world.open_log(with_config(segment_index_bytes=12))  # room for the sealing entry only
     values = fill(log, batches=1)
@@ -55,8 +55,9 @@ def test_an_empty_segment_with_a_full_index_is_emptied() -> None:
     assert read_values(log) == values
 
 
+@kafka("LocalLogTest.testNewSegmentsAfterRoll")
 def test_new_segments_begin_at_the_log_end_which_a_roll_does_not_move() -> None:
-    """Each roll seals what there is (LO.testNewSegmentsAfterRoll)."""
+    """Each roll seals what there is."""
     log = World().open_log(DENSE)
     for number in range(1, 4):
         fill(log, batches=number)
@@ -66,8 +67,9 @@ def test_new_segments_begin_at_the_log_end_which_a_roll_does_not_move() -> None:
     assert segment_bases(log) == [0, 1, 3, 6]
 
 
+@kafka("LocalLogTest.testRollSegmentErrorWhenNextOffsetIsIllegal")
 def test_a_segment_cannot_begin_below_the_active_one() -> None:
-    """Nor at its base if it has batches (LO.testRollSegmentErrorWhenNextOffsetIsIllegal)."""
+    """Nor at its base if it has batches."""
     world = World()
     world.fs.make_directory(DIRECTORY)
     local = LocalLog(world.context(), DIRECTORY, CONFIG, Segments())
@@ -80,8 +82,9 @@ def test_a_segment_cannot_begin_below_the_active_one() -> None:
     assert offsets_of(world, ".log") == [5]
 
 
+@kafka("LocalLogTest.testLogFlush")
 def test_a_flush_moves_the_recovery_point_to_the_end_of_then() -> None:
-    """To the end as it was; what comes after waits for the next one (LO.testLogFlush)."""
+    """To the end as it was; what comes after waits for the next one."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=3)
@@ -91,10 +94,11 @@ def test_a_flush_moves_the_recovery_point_to_the_end_of_then() -> None:
     assert (log.durability.recovery_point, log.watermarks.log_end_offset) == (3, 4)
 
 
+@kafka("LogSegmentTest.testDeleteIfExistsWithGetParentIsNull")
 def test_a_segment_in_a_relative_directory_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A path without a parent is as good as any (SEG.testDeleteIfExistsWithGetParentIsNull)."""
+    """A path without a parent is as good as any."""
     monkeypatch.chdir(tmp_path)
     segment = Segment(PosixFileSystem(), Path(), 0, CONFIG, now_ms=0, is_new=True)
     segment.indexes.offset.sync()
@@ -104,6 +108,7 @@ def test_a_segment_in_a_relative_directory_is_removed(
     assert list(tmp_path.iterdir()) == []
 
 
+@kafka("UnifiedLogTest.testLogSegmentsCallCorrect", "LocalLogTest.testNonActiveSegmentsFrom")
 @pytest.mark.parametrize(
     ("start", "end", "bases"),
     [
@@ -119,10 +124,7 @@ def test_a_segment_in_a_relative_directory_is_removed(
 def test_a_range_of_offsets_lies_in_the_segments_from_its_floor_on(
     start: int, end: int, bases: list[int]
 ) -> None:
-    """On a log of four segments; without the active one if the range ends where that begins.
-
-    (UL.testLogSegmentsCallCorrect, LO.testNonActiveSegmentsFrom)
-    """
+    """On a log of four segments; without the active one if the range ends where that begins."""
     log = World().open_log(DENSE)
     fill_segments(log, 3, 3, 3, 3)
     segments = log._core.state.local.segments  # noqa: SLF001 - the ranges of a log are its own

@@ -11,6 +11,7 @@ from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AbortedTransaction, AppendOrigin, FetchIsolation, TopicPartition
 from tests.support.builders import World, values_of
+from tests.support.kafka import kafka
 from tests.support.logs import CONFIG, append_values, read_records, read_values
 from tests.support.time import START_MS
 
@@ -66,18 +67,20 @@ def aborted(log: Log) -> list[AbortedTransaction]:
     ]
 
 
+@kafka("UnifiedLogTest.testFirstUnstableOffsetNoTransactionalData")
 def test_without_transactions_everything_committed_is_stable(log: Log) -> None:
-    """The stable end is the high watermark (UL.testFirstUnstableOffsetNoTransactionalData)."""
+    """The stable end is the high watermark."""
     append_values(log, b"a", b"b")
     log.durability.commit()
     assert log.watermarks.last_stable_offset == 2
 
 
+@kafka(
+    "UnifiedLogTest.testFirstUnstableOffsetWithTransactionalData",
+    "UnifiedLogTest.testFetchUpToLastStableOffset",
+)
 def test_an_open_transaction_holds_the_stable_end_back(log: Log) -> None:
-    """Until its marker is committed.
-
-    (UL.testFirstUnstableOffsetWithTransactionalData, UL.testFetchUpToLastStableOffset)
-    """
+    """Until its marker is committed."""
     append_values(log, b"plain")
     producer = Producer(log, 7)
     producer.write(b"t1")
@@ -93,8 +96,9 @@ def test_an_open_transaction_holds_the_stable_end_back(log: Log) -> None:
     assert read_values(log, isolation=COMMITTED) == [b"plain", b"t1", b"later"]
 
 
+@kafka("UnifiedLogTest.testLastStableOffsetWithMixedProducerData")
 def test_the_next_open_transaction_takes_over(log: Log) -> None:
-    """The earliest undecided one counts (UL.testLastStableOffsetWithMixedProducerData)."""
+    """The earliest undecided one counts."""
     one, two = Producer(log, 1), Producer(log, 2)
     one.write(b"1a")
     two.write(b"2a")
@@ -110,8 +114,9 @@ def test_the_next_open_transaction_takes_over(log: Log) -> None:
     assert read_values(log, isolation=COMMITTED) == [b"1a", b"1b"]
 
 
+@kafka("UnifiedLogTest.testTransactionIndexUpdated")
 def test_aborts_are_noted_with_the_stable_end_of_their_moment(log: Log) -> None:
-    """Producer, first and last offset, last stable offset (UL.testTransactionIndexUpdated)."""
+    """Producer, first and last offset, last stable offset."""
     one, two = Producer(log, 1), Producer(log, 2)
     one.write(b"1", b"1")
     two.write(b"2")
@@ -123,11 +128,9 @@ def test_aborts_are_noted_with_the_stable_end_of_their_moment(log: Log) -> None:
     assert read_values(log, isolation=COMMITTED) == []
 
 
+@kafka("UnifiedLogTest.testAbortedTransactionSpanningMultipleSegments")
 def test_an_abort_over_several_segments_is_found_from_the_first(log: Log) -> None:
-    """A read of the first segment leaves out what a marker in a later one aborted.
-
-    (UL.testAbortedTransactionSpanningMultipleSegments)
-    """
+    """A read of the first segment leaves out what a marker in a later one aborted."""
     producer = Producer(log, 1)
     producer.write(b"gone")
     append_values(log, b"stays")
@@ -142,13 +145,14 @@ def test_an_abort_over_several_segments_is_found_from_the_first(log: Log) -> Non
     assert (bytes(fetched.data), fetched.next_offset) == (b"", 1)
 
 
+@kafka(
+    "UnifiedLogTest.testRebuildTransactionalState",
+    "LogLoaderTest.testFullTransactionIndexRecovery",
+    "LogLoaderTest.testRecoverOnlyLastSegment",
+)
 @pytest.mark.parametrize("power_cut", [True, False])
 def test_decided_transactions_stay_decided_after_a_crash(world: World, *, power_cut: bool) -> None:
-    """Recovery finds aborts and open transactions again.
-
-    (UL.testRebuildTransactionalState, LL.testFullTransactionIndexRecovery,
-    LL.testRecoverOnlyLastSegment)
-    """
+    """Recovery finds aborts and open transactions again."""
     log = world.open_log(CONFIG)
     one, two = Producer(log, 1), Producer(log, 2)
     one.write(b"aborted")
@@ -168,12 +172,12 @@ def test_decided_transactions_stay_decided_after_a_crash(world: World, *, power_
     assert read_values(again, isolation=COMMITTED) == [b"open", b"plain"]
 
 
+@kafka(
+    "UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetMidSegment",
+    "UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion",
+)
 def test_a_deletion_raises_the_unstable_offset(log: Log) -> None:
-    """It never lies below the log start.
-
-    (UL.testLastStableOffsetDoesNotExceedLogStartOffsetMidSegment,
-    UL.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion)
-    """
+    """It never lies below the log start."""
     Producer(log, 1).write(b"a", b"b", b"c")
     log.roll()
     append_values(log, b"d", b"e")
@@ -188,12 +192,12 @@ def test_a_deletion_raises_the_unstable_offset(log: Log) -> None:
     log.maintenance.check_invariants()
 
 
+@kafka(
+    "UnifiedLogTest.testTruncateBelowFirstUnstableOffset",
+    "UnifiedLogTest.testTruncateFullyAndStartBelowFirstUnstableOffset",
+)
 def test_truncation_below_a_transaction_forgets_it(log: Log) -> None:
-    """Nothing is undecided any more.
-
-    (UL.testTruncateBelowFirstUnstableOffset,
-    UL.testTruncateFullyAndStartBelowFirstUnstableOffset)
-    """
+    """Nothing is undecided any more."""
     append_values(log, b"plain")
     Producer(log, 1).write(b"undecided")
     log.durability.commit()
@@ -208,12 +212,13 @@ def test_truncation_below_a_transaction_forgets_it(log: Log) -> None:
     assert unstable[1:] == [None, None]
 
 
+@kafka(
+    "UnifiedLogTest.testZombieCoordinatorFenced",
+    "UnifiedLogTest.testZombieCoordinatorFencedEmptyTransaction",
+    "UnifiedLogTest.testEndTxnWithFencedProducerEpoch",
+)
 def test_an_older_coordinator_or_producer_is_fenced(log: Log) -> None:
-    """Markers of an older epoch are refused, for an empty transaction too.
-
-    (UL.testZombieCoordinatorFenced, UL.testZombieCoordinatorFencedEmptyTransaction,
-    UL.testEndTxnWithFencedProducerEpoch)
-    """
+    """Markers of an older epoch are refused, for an empty transaction too."""
     producer = Producer(log, 1)
     producer.write(b"a")
     producer.end(ABORT, epoch=1, coordinator_epoch=5)
@@ -223,8 +228,9 @@ def test_an_older_coordinator_or_producer_is_fenced(log: Log) -> None:
         producer.end(COMMIT, epoch=0, coordinator_epoch=5)
 
 
+@kafka("LogLoaderTest.testRecoverAfterNonMonotonicCoordinatorEpochWrite")
 def test_recovery_accepts_an_older_coordinator(world: World, log: Log) -> None:
-    """What is in the log stays (LL.testRecoverAfterNonMonotonicCoordinatorEpochWrite)."""
+    """What is in the log stays."""
     producer = Producer(log, 1)
     producer.write(b"a")
     producer.end(ABORT, coordinator_epoch=5)
@@ -242,11 +248,9 @@ def test_recovery_accepts_an_older_coordinator(world: World, log: Log) -> None:
     assert world.open_log(CONFIG).watermarks.log_end_offset == 3
 
 
+@kafka("UnifiedLogTest.testAppendToTransactionIndexFailure")
 def test_an_index_that_cannot_be_written_takes_the_log_offline(world: World, log: Log) -> None:
-    """The marker is not in the log, and can be written after a start.
-
-    (UL.testAppendToTransactionIndexFailure)
-    """
+    """The marker is not in the log, and can be written after a start."""
     producer = Producer(log, 1)
     producer.write(b"a")
     log.durability.commit()

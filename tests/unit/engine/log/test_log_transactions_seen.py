@@ -17,6 +17,7 @@ from tests.support.conformance_places import (
     snapshots_of,
     transaction_of,
 )
+from tests.support.kafka import kafka
 from tests.support.logs import batches_in, fill, log_path, read_records, segment_bases
 
 COMMITTED = FetchIsolation.TXN_COMMITTED
@@ -66,8 +67,9 @@ def read_all(log: Log) -> bytes:
 # -- the last stable offset --------------------------------------------------------------------
 
 
+@kafka("UnifiedLogTest.testFirstUnstableOffsetNoTransactionalData")
 def test_without_transactions_everything_committed_is_stable() -> None:
-    """Plain records hold nothing back (UL.testFirstUnstableOffsetNoTransactionalData)."""
+    """Plain records hold nothing back."""
     log = World().open_log(DENSE)
     fill(log, batches=3)
     Producer(log).send()
@@ -76,12 +78,10 @@ def test_without_transactions_everything_committed_is_stable() -> None:
     assert log.watermarks.last_stable_offset == 4
 
 
+@kafka("UnifiedLogTest.testFirstUnstableOffsetWithTransactionalData")
 @pytest.mark.parametrize("end", [ControlType.COMMIT, ControlType.ABORT])
 def test_a_transaction_is_unstable_until_its_marker_is_committed(end: ControlType) -> None:
-    """While it is open, and after its marker until the high watermark passes that.
-
-    (UL.testFirstUnstableOffsetWithTransactionalData)
-    """
+    """While it is open, and after its marker until the high watermark passes that."""
     log = World().open_log(DENSE)
     producer = transaction_of(log, 137)
     producer.send(3)
@@ -97,11 +97,9 @@ def test_a_transaction_is_unstable_until_its_marker_is_committed(end: ControlTyp
     assert log.watermarks.last_stable_offset == 6
 
 
+@kafka("UnifiedLogTest.testLastStableOffsetWithMixedProducerData")
 def test_the_last_stable_offset_moves_to_the_next_open_transaction() -> None:
-    """First that of one producer, then of the other, then none.
-
-    (UL.testLastStableOffsetWithMixedProducerData)
-    """
+    """First that of one producer, then of the other, then none."""
     log = World().open_log(DENSE)
     one, two = transaction_of(log, 137), transaction_of(log, 983)
     one.send(3)
@@ -118,13 +116,13 @@ def test_the_last_stable_offset_moves_to_the_next_open_transaction() -> None:
     assert log.watermarks.last_stable_offset == log.watermarks.high_watermark == 8
 
 
+@kafka(
+    "UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetMidSegment",
+    "UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion",
+)
 @pytest.mark.parametrize("removes_segment", [False, True])
 def test_the_last_stable_offset_is_not_below_the_log_start(*, removes_segment: bool) -> None:
-    """A deletion amid an open transaction raises the first unstable offset to the log start.
-
-    (UL.testLastStableOffsetDoesNotExceedLogStartOffsetMidSegment,
-    UL.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion)
-    """
+    """A deletion amid an open transaction raises the first unstable offset to the log start."""
     log = World().open_log(DENSE)
     producer = transaction_of(log, 1)
     producer.send(5)
@@ -141,12 +139,13 @@ def test_the_last_stable_offset_is_not_below_the_log_start(*, removes_segment: b
     log.maintenance.check_invariants()
 
 
+@kafka(
+    "UnifiedLogTest.testTruncateBelowFirstUnstableOffset",
+    "UnifiedLogTest.testTruncateFullyAndStartBelowFirstUnstableOffset",
+)
 @pytest.mark.parametrize("start", [0, 20])
 def test_a_truncation_takes_the_open_transaction_along(start: int) -> None:
-    """Below its first record nothing is unstable any more, and the producer is unknown.
-
-    (UL.testTruncateBelowFirstUnstableOffset, UL.testTruncateFullyAndStartBelowFirstUnstableOffset)
-    """
+    """Below its first record nothing is unstable any more, and the producer is unknown."""
     log = World().open_log(DENSE, log_start_offset=start)
     fill(log, batches=10)
     transaction_of(log, 17).send(3)
@@ -164,11 +163,9 @@ def test_a_truncation_takes_the_open_transaction_along(start: int) -> None:
 # -- aborted transactions ----------------------------------------------------------------------
 
 
+@kafka("UnifiedLogTest.testTransactionIndexUpdated")
 def test_interleaved_aborts_are_noted_with_their_last_stable_offsets() -> None:
-    """The worked example: (1, 0 to 29, 8) and (2, 8 to 74, 36), whenever they are committed.
-
-    (UL.testTransactionIndexUpdated)
-    """
+    """The worked example: (1, 0 to 29, 8) and (2, 8 to 74, 36), whenever they are committed."""
     world = World()
     log = world.open_log(DENSE)
     interleave(log)
@@ -178,11 +175,9 @@ def test_interleaved_aborts_are_noted_with_their_last_stable_offsets() -> None:
     assert log.watermarks.last_stable_offset == 90
 
 
+@kafka("UnifiedLogTest.testTransactionIndexUpdatedThroughReplication")
 def test_replicated_aborts_are_noted_alike() -> None:
-    """A log that is given the batches one by one has the same index.
-
-    (UL.testTransactionIndexUpdatedThroughReplication)
-    """
+    """A log that is given the batches one by one has the same index."""
     leader, follower = World(), World()
     original = leader.open_log(DENSE)
     interleave(original)
@@ -193,6 +188,10 @@ def test_replicated_aborts_are_noted_alike() -> None:
     assert read_all(copy) == read_all(original)
 
 
+@kafka(
+    "LogLoaderTest.testFullTransactionIndexRecovery",
+    "LogLoaderTest.testRecoverLastSegmentWithNoSnapshots",
+)
 @pytest.mark.parametrize(
     ("removed", "recovery_point"),
     [
@@ -205,10 +204,7 @@ def test_replicated_aborts_are_noted_alike() -> None:
 def test_missing_transaction_indexes_are_rebuilt(
     removed: tuple[str, ...], recovery_point: int
 ) -> None:
-    """From the batches alone the same entries come back, snapshots or not.
-
-    (LL.testFullTransactionIndexRecovery, LL.testRecoverLastSegmentWithNoSnapshots)
-    """
+    """From the batches alone the same entries come back, snapshots or not."""
     world = World()
     log = world.open_log(DENSE)
     interleave(log)
@@ -220,12 +216,10 @@ def test_missing_transaction_indexes_are_rebuilt(
     assert log.watermarks.last_stable_offset == 90
 
 
+@kafka("LogLoaderTest.testRecoverOnlyLastSegment", "LogSegmentTest.testRecoverTransactionIndex")
 @pytest.mark.parametrize("with_snapshots", [True, False])
 def test_the_last_segment_is_recovered_with_what_the_others_know(*, with_snapshots: bool) -> None:
-    """An abort whose transaction began in an earlier segment is found by scanning the last one.
-
-    (LL.testRecoverOnlyLastSegment, SEG.testRecoverTransactionIndex)
-    """
+    """An abort whose transaction began in an earlier segment is found by scanning the last one."""
     world = World()
     log = world.open_log(DENSE)
     producer = transaction_of(log, 1)
@@ -247,11 +241,9 @@ def test_the_last_segment_is_recovered_with_what_the_others_know(*, with_snapsho
     assert snapshots_of(world) == [5, 11]
 
 
+@kafka("UnifiedLogTest.testAbortedTransactionSpanningMultipleSegments")
 def test_a_reader_of_the_first_segment_knows_an_abort_that_came_later() -> None:
-    """What was aborted two segments on is left out from the first record on.
-
-    (UL.testAbortedTransactionSpanningMultipleSegments)
-    """
+    """What was aborted two segments on is left out from the first record on."""
     log = World().open_log(DENSE)
     producer = transaction_of(log, 1)
     producer.send(2, value=b"aborted")
@@ -269,12 +261,13 @@ def test_a_reader_of_the_first_segment_knows_an_abort_that_came_later() -> None:
     assert [record.offset for record in uncommitted] == [0, 1, 2, 3, 4]
 
 
+@kafka(
+    "ReplicaManagerTest.testReadCommittedFetchLimitedAtLSO",
+    "ReplicaManagerTest.testDelayedFetchIncludesAbortedTransactions",
+    "UnifiedLogTest.testFetchUpToLastStableOffset",
+)
 def test_a_committed_reader_stops_at_the_last_stable_offset() -> None:
-    """Open transactions hide all behind them, and what was aborted before is left out.
-
-    (RM.testReadCommittedFetchLimitedAtLSO, RM.testDelayedFetchIncludesAbortedTransactions,
-    UL.testFetchUpToLastStableOffset)
-    """
+    """Open transactions hide all behind them, and what was aborted before is left out."""
     log = World().open_log(DENSE)
     aborts, opens = transaction_of(log, 1), transaction_of(log, 2)
     aborts.send(2)
@@ -298,12 +291,13 @@ def test_a_committed_reader_stops_at_the_last_stable_offset() -> None:
 # -- who may end a transaction -----------------------------------------------------------------
 
 
+@kafka(
+    "UnifiedLogTest.testZombieCoordinatorFenced",
+    "UnifiedLogTest.testZombieCoordinatorFencedEmptyTransaction",
+)
 @pytest.mark.parametrize("empty", [False, True])
 def test_an_older_coordinator_is_fenced(*, empty: bool) -> None:
-    """A marker of coordinator epoch 0 after one of 1 is refused, empty transaction or not.
-
-    (UL.testZombieCoordinatorFenced, UL.testZombieCoordinatorFencedEmptyTransaction)
-    """
+    """A marker of coordinator epoch 0 after one of 1 is refused, empty transaction or not."""
     log = World().open_log(DENSE)
     producer = transaction_of(log, 1)
     if not empty:
@@ -318,11 +312,9 @@ def test_an_older_coordinator_is_fenced(*, empty: bool) -> None:
     producer.end(ControlType.COMMIT, coordinator_epoch=1)
 
 
+@kafka("UnifiedLogTest.testEndTxnWithFencedProducerEpoch")
 def test_a_marker_of_an_older_producer_epoch_is_fenced() -> None:
-    """The instance that was replaced cannot end its successor's transaction.
-
-    (UL.testEndTxnWithFencedProducerEpoch)
-    """
+    """The instance that was replaced cannot end its successor's transaction."""
     log = World().open_log(DENSE)
     transaction_of(log, 1).end(ControlType.ABORT, coordinator_epoch=1)
     newer = Producer(log, 1, epoch=5, transactional=True)
@@ -332,10 +324,11 @@ def test_a_marker_of_an_older_producer_epoch_is_fenced() -> None:
     assert entry_of(log).transaction_first_offset == 1
 
 
+@kafka("UnifiedLogTest.testAppendToTransactionIndexFailure")
 def test_a_transaction_index_that_cannot_be_written_stops_the_log() -> None:
-    """The marker is not in the log, nothing becomes stable, and appends are refused until a start.
+    """The marker is not in the log, nothing becomes stable.
 
-    (UL.testAppendToTransactionIndexFailure)
+    And appends are refused until a start.
     """
     world = World()
     log = world.open_log(DENSE)
@@ -361,11 +354,9 @@ def test_a_transaction_index_that_cannot_be_written_stops_the_log() -> None:
     assert aborted_of(world) == [AbortedTransaction(1, 0, 10, 11)]
 
 
+@kafka("UnifiedLogTest.testFirstUnstableOffsetWithTransactionalData")
 def test_a_reload_finds_the_transaction_open_where_it_was() -> None:
-    """After a clean stop the open transaction holds the last stable offset as before.
-
-    (UL.testFirstUnstableOffsetWithTransactionalData)
-    """
+    """After a clean stop the open transaction holds the last stable offset as before."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=2)

@@ -10,6 +10,7 @@ from engine.records.control import ControlType, build_end_marker
 from engine.state.verification import VerificationGuard
 from engine.types import AppendOrigin
 from tests.support.builders import SMALL_CONFIG, World, new_batch
+from tests.support.kafka import kafka
 from tests.support.logs import CONFIG
 from tests.support.time import START_MS
 
@@ -55,11 +56,9 @@ def verify(log: Log, sequence: int = 0, *, epoch: int = 0) -> VerificationGuard 
     return log.producers.start_verification(PRODUCER, sequence=sequence, producer_epoch=epoch)
 
 
+@kafka("UnifiedLogTest.testTransactionIsOngoingAndVerificationGuard")
 def test_only_the_first_batch_of_a_transaction_needs_its_guard(log: Log) -> None:
-    """Nothing is written without it; while the transaction is open there is none to ask for.
-
-    (UL.testTransactionIsOngoingAndVerificationGuard)
-    """
+    """Nothing is written without it; while the transaction is open there is none to ask for."""
     with pytest.raises(InvalidTransactionState, match="not verified"):
         append(log, 0)
     assert log.watermarks.log_end_offset == 0
@@ -83,11 +82,9 @@ def test_a_guard_serves_one_transaction(log: Log) -> None:
     assert append(log, 1, second) == 2
 
 
+@kafka("UnifiedLogTest.testEmptyTransactionStillClearsVerificationGuard")
 def test_a_marker_that_came_in_between_clears_the_guard(log: Log) -> None:
-    """The transaction was ended before its first batch came: the batch hangs in no other.
-
-    (UL.testEmptyTransactionStillClearsVerificationGuard)
-    """
+    """The transaction was ended before its first batch came: the batch hangs in no other."""
     guard = verify(log)
     end(log, ControlType.ABORT)
     with pytest.raises(InvalidTransactionState):

@@ -8,6 +8,7 @@ from engine.errors import ProducerFenced, SequenceGap
 from engine.log.log import Log
 from engine.types import INT32_MAX, AppendOrigin
 from tests.support.builders import World, new_batch
+from tests.support.kafka import kafka
 from tests.support.logs import CONFIG, read_headers, read_values, with_config
 from tests.support.time import START_MS
 
@@ -33,8 +34,9 @@ def log(world: World) -> Log:
     return world.open_log(CONFIG)
 
 
+@kafka("UnifiedLogTest.testDuplicateAppends")
 def test_a_repeated_batch_gets_the_first_answer(log: Log) -> None:
-    """Each of the last five is recognised, and nothing is written (UL.testDuplicateAppends)."""
+    """Each of the last five is recognised, and nothing is written."""
     for sequence in range(0, 12, 2):
         log.append(numbered(sequence, 2))
     size = log.reader.size_bytes
@@ -47,11 +49,12 @@ def test_a_repeated_batch_gets_the_first_answer(log: Log) -> None:
     assert log.watermarks.log_end_offset == 12
 
 
+@kafka("UnifiedLogTest.testDuplicateAppends")
 @pytest.mark.parametrize(
     ("sequence", "count"), [(0, 2), (10, 1), (11, 1), (9, 3), (10, 3)], ids=str
 )
 def test_what_only_overlaps_is_no_duplicate(log: Log, sequence: int, count: int) -> None:
-    """Older than five batches, a part, or more of it is refused (UL.testDuplicateAppends)."""
+    """Older than five batches, a part, or more of it is refused."""
     for first in range(0, 12, 2):
         log.append(numbered(first, 2))
     with pytest.raises(SequenceGap):
@@ -59,8 +62,9 @@ def test_what_only_overlaps_is_no_duplicate(log: Log, sequence: int, count: int)
     assert log.watermarks.log_end_offset == 12
 
 
+@kafka("UnifiedLogTest.testNonSequentialAppend")
 def test_a_gap_is_refused_with_what_was_expected(log: Log) -> None:
-    """Sequence 0 then 2 (UL.testNonSequentialAppend)."""
+    """Sequence 0 then 2."""
     log.append(numbered(0))
     with pytest.raises(SequenceGap) as refusal:
         log.append(numbered(2))
@@ -69,8 +73,9 @@ def test_a_gap_is_refused_with_what_was_expected(log: Log) -> None:
     assert log.append(numbered(1)).base_offset == 1
 
 
+@kafka("UnifiedLogTest.testOldProducerEpoch")
 def test_an_older_epoch_is_fenced(log: Log) -> None:
-    """A newer epoch begins at 0; then the older one may not write (UL.testOldProducerEpoch)."""
+    """A newer epoch begins at 0; then the older one may not write."""
     log.append(numbered(0, epoch=1))
     log.append(numbered(0, epoch=2))
     with pytest.raises(ProducerFenced) as refusal:
@@ -80,8 +85,9 @@ def test_an_older_epoch_is_fenced(log: Log) -> None:
         log.append(numbered(5, epoch=3))
 
 
+@kafka("UnifiedLogTest.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch")
 def test_an_unknown_producer_may_begin_anywhere(log: Log) -> None:
-    """The log may have forgotten it (UL.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch)."""
+    """The log may have forgotten it."""
     assert log.append(numbered(42, epoch=3)).base_offset == 0
     assert log.append(numbered(43, epoch=3)).base_offset == 1
 
@@ -110,16 +116,18 @@ def test_several_batches_are_judged_one_after_the_other(log: Log) -> None:
     assert log.append(numbered(5, 1)).base_offset == 6
 
 
+@kafka("UnifiedLogTest.testDuplicateAppendToFollower")
 def test_followers_accept_what_is_in_the_leaders_log(log: Log) -> None:
-    """Repeated sequences at new offsets are taken (UL.testDuplicateAppendToFollower)."""
+    """Repeated sequences at new offsets are taken."""
     for offset in (0, 1):
         log.append(numbered(0, base_offset=offset), origin=AppendOrigin.REPLICATION)
     log.durability.commit()
     assert [header.base_sequence for header in read_headers(log)] == [0, 0]
 
 
+@kafka("UnifiedLogTest.testMultipleProducerIdsPerMemoryRecord")
 def test_a_set_of_many_producers_is_stored_unchanged(log: Log) -> None:
-    """One body may hold batches of several (UL.testMultipleProducerIdsPerMemoryRecord)."""
+    """One body may hold batches of several."""
     log.append(
         b"".join(numbered(0, producer_id=number) for number in (5, 9, 2)) + bytes(new_batch())
     )
@@ -188,16 +196,18 @@ def test_old_record_times_do_not_lose_the_producer(world: World, log: Log) -> No
     assert again.append(numbered(5, **old)).base_offset == 1
 
 
+@kafka("UnifiedLogTest.testActiveProducers")
 def test_active_producers_tell_their_state(log: Log) -> None:
-    """Id, epoch and last sequence of each, by id (UL.testActiveProducers)."""
+    """Id, epoch and last sequence of each, by id."""
     log.append(numbered(0, 3, producer_id=9, epoch=4))
     log.append(numbered(5, 1, producer_id=2))
     told = [(p.producer_id, p.producer_epoch, p.last_sequence) for p in log.producers.active()]
     assert told == [(2, 0, 5), (9, 4, 2)]
 
 
+@kafka("UnifiedLogTest.testProducerIdExpirationOnSegmentDeletion")
 def test_deleting_segments_forgets_no_producer(world: World) -> None:
-    """Only their records go (UL.testProducerIdExpirationOnSegmentDeletion)."""
+    """Only their records go."""
     log = world.open_log(with_config(retention_bytes=0))
     log.append(numbered(0))
     log.roll()

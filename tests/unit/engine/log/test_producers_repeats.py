@@ -11,15 +11,14 @@ from tests.support.conformance_places import (
     entry_of,
     transaction_of,
 )
+from tests.support.kafka import kafka
 
 REPLICATION = AppendOrigin.REPLICATION
 
 
+@kafka("UnifiedLogTest.testDuplicateAppends")
 def test_a_retry_of_the_last_five_batches_is_answered_and_not_written() -> None:
-    """The original offsets come back; a partial overlap and an older batch are gaps.
-
-    (UL.testDuplicateAppends)
-    """
+    """The original offsets come back; a partial overlap and an older batch are gaps."""
     log = World().open_log(DENSE)
     producer = Producer(log)
     sent = []
@@ -38,12 +37,13 @@ def test_a_retry_of_the_last_five_batches_is_answered_and_not_written() -> None:
     assert log.watermarks.log_end_offset == end
 
 
+@kafka(
+    "UnifiedLogTest.testDuplicateAppendToFollower",
+    "UnifiedLogTest.testMultipleProducersWithDuplicatesInSingleAppend",
+    "UnifiedLogTest.testMultipleProducerIdsPerMemoryRecord",
+)
 def test_batches_with_given_offsets_may_repeat_sequences() -> None:
-    """What comes from another log is stored as it is, duplicates and several producers included.
-
-    (UL.testDuplicateAppendToFollower, UL.testMultipleProducersWithDuplicatesInSingleAppend,
-    UL.testMultipleProducerIdsPerMemoryRecord)
-    """
+    """What comes from another log is stored as it is, duplicates and several producers included."""
     log = World().open_log(DENSE)
     data = b"".join(
         new_batch(base_offset=offset, producer_id=producer, producer_epoch=0, base_sequence=0)
@@ -57,8 +57,9 @@ def test_batches_with_given_offsets_may_repeat_sequences() -> None:
     assert [entry.producer_id for entry in log.producers.active()] == [1, 2, 3]
 
 
+@kafka("UnifiedLogTest.testOldProducerEpoch")
 def test_an_older_epoch_is_fenced() -> None:
-    """Once epoch 1 has written, epoch 0 writes nothing more (UL.testOldProducerEpoch)."""
+    """Once epoch 1 has written, epoch 0 writes nothing more."""
     log = World().open_log(DENSE)
     Producer(log, epoch=1).send()
     with pytest.raises(ProducerFenced):
@@ -66,8 +67,9 @@ def test_an_older_epoch_is_fenced() -> None:
     assert log.watermarks.log_end_offset == 1
 
 
+@kafka("UnifiedLogTest.testNonSequentialAppend")
 def test_a_gap_in_the_sequences_is_refused() -> None:
-    """After sequence 0 comes 1 and not 2, and nothing is written (UL.testNonSequentialAppend)."""
+    """After sequence 0 comes 1 and not 2, and nothing is written."""
     log = World().open_log(DENSE)
     Producer(log).send()
     with pytest.raises(SequenceGap):
@@ -75,11 +77,9 @@ def test_a_gap_in_the_sequences_is_refused() -> None:
     assert log.watermarks.log_end_offset == 1
 
 
+@kafka("UnifiedLogTest.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch")
 def test_an_unknown_producer_may_start_anywhere() -> None:
-    """Any epoch and sequence begin a producer, and the next one follows.
-
-    (UL.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch)
-    """
+    """Any epoch and sequence begin a producer, and the next one follows."""
     log = World().open_log(DENSE)
     producer = Producer(log, epoch=5, sequence=3)
     producer.send()
@@ -87,11 +87,9 @@ def test_an_unknown_producer_may_start_anywhere() -> None:
     assert entry_of(log).last_sequence == 4
 
 
+@kafka("UnifiedLogTest.testActiveProducers")
 def test_producers_are_described() -> None:
-    """Idempotent, in a transaction, and after one: epoch, last sequence, start, coordinator.
-
-    (UL.testActiveProducers)
-    """
+    """Idempotent, in a transaction, and after one: epoch, last sequence, start, coordinator."""
     log = World().open_log(DENSE)
     Producer(log, 10, epoch=15).send()
     begun = transaction_of(log, 20)

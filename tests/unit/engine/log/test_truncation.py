@@ -21,6 +21,7 @@ from engine.metrics import NullRecorder
 from engine.types import AppendOrigin, TopicPartition
 from tests.support.builders import World, new_batch
 from tests.support.filesystem import PowerCut
+from tests.support.kafka import kafka
 from tests.support.logs import (
     CONFIG,
     append_values,
@@ -39,11 +40,9 @@ def epochs_of(log: Log) -> list[tuple[int, int]]:
     return [(entry.epoch, entry.start_offset) for entry in entries]
 
 
+@kafka("UnifiedLogTest.testTruncateTo", "LocalLogTest.testTruncateTo")
 def test_the_log_ends_where_it_was_cut() -> None:
-    """Beyond the end nothing happens; in the middle and to 0 it is usable again.
-
-    (UL.testTruncateTo, LO.testTruncateTo)
-    """
+    """Beyond the end nothing happens; in the middle and to 0 it is usable again."""
     log = World().open_log(CONFIG)
     values = fill_segments(log, 4, 4, 4)
     log.durability.commit()
@@ -94,8 +93,9 @@ def test_a_log_that_starts_anew_has_a_new_epoch_whenever_the_power_fails(offset:
     raise AssertionError("starting anew takes more steps than anybody expected")
 
 
+@kafka("UnifiedLogTest.testHighWatermarkMaintenance")
 def test_the_high_watermark_follows_the_end_down() -> None:
-    """It never lies above the end (UL.testHighWatermarkMaintenance)."""
+    """It never lies above the end."""
     log = World().open_log(CONFIG)
     fill(log, batches=5)
     log.durability.flush()
@@ -128,12 +128,12 @@ def test_a_cut_begins_an_epoch() -> None:
     assert [header.leader_epoch for header in read_headers(log)] == [0, 0, 0, 1]
 
 
+@kafka(
+    "UnifiedLogTest.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog",
+    "UnifiedLogTest.testTruncateToEndOffsetClearsEpochCache",
+)
 def test_epochs_are_cut_with_the_log() -> None:
-    """Entries above the end go, and the epoch of the log begins there.
-
-    (UL.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog,
-    UL.testTruncateToEndOffsetClearsEpochCache)
-    """
+    """Entries above the end go, and the epoch of the log begins there."""
     log = World().open_log(CONFIG)
     for offset, epoch in ((0, 0), (1, 0), (2, 1), (3, 2)):
         batch = batch_at(offset)
@@ -146,8 +146,9 @@ def test_epochs_are_cut_with_the_log() -> None:
     assert epochs_of(log) == [(0, 0), (1, 2), (3, 3)]
 
 
+@kafka("UnifiedLogTest.testTruncateTo")
 def test_below_the_first_segment_everything_goes() -> None:
-    """The log restarts at the offset (UL.testTruncateTo, after a full truncation)."""
+    """The log restarts at the offset (after a full truncation)."""
     log = World().open_log(CONFIG, log_start_offset=20)
     fill(log, batches=3)
     assert log.truncate_to(10) == 10
@@ -155,12 +156,14 @@ def test_below_the_first_segment_everything_goes() -> None:
     assert append_values(log, b"x") == 10
 
 
+@kafka(
+    "UnifiedLogTest.testTruncateFullyAndStart",
+    "LocalLogTest.testTruncateFullyAndStartAt",
+    "LocalLogTest.testCreateAndDeleteSegment",
+)
 @pytest.mark.parametrize("offset", [0, 3, 8, 30])
 def test_a_log_may_start_anew_anywhere(offset: int) -> None:
-    """One empty segment, no producers.
-
-    (UL.testTruncateFullyAndStart, LO.testTruncateFullyAndStartAt, LO.testCreateAndDeleteSegment)
-    """
+    """One empty segment, no producers."""
     world = World()
     log = world.open_log(CONFIG, log_start_offset=40)
     fill_segments(log, 3, 3)
@@ -182,11 +185,12 @@ def test_a_log_may_start_anew_anywhere(offset: int) -> None:
     assert read_values(world.open_log(CONFIG, log_start_offset=offset)) == [b"x"]
 
 
+@kafka(
+    "UnifiedLogTest.testProducerIdMapTruncateTo",
+    "UnifiedLogTest.testProducerIdMapTruncateToWithNoSnapshots",
+)
 def test_producers_follow_the_end() -> None:
-    """What they wrote above it is forgotten, below it is known.
-
-    (UL.testProducerIdMapTruncateTo, UL.testProducerIdMapTruncateToWithNoSnapshots)
-    """
+    """What they wrote above it is forgotten, below it is known."""
     log = World().open_log(CONFIG)
     for sequence in range(6):
         log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))

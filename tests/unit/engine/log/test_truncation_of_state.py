@@ -5,11 +5,13 @@ import pytest
 from engine.errors import InvalidRequestValue
 from tests.support.builders import World
 from tests.support.conformance_places import DENSE, offsets_of
+from tests.support.kafka import kafka
 from tests.support.logs import DIRECTORY, fill, fill_segments, read_values, segment_bases
 
 
+@kafka("UnifiedLogTest.testTruncateTo")
 def test_a_truncation_beyond_the_end_changes_nothing() -> None:
-    """Neither at the end nor behind it is anything cut (UL.testTruncateTo)."""
+    """Neither at the end nor behind it is anything cut."""
     log = World().open_log(DENSE)
     values = fill(log, batches=10)
     log.durability.commit()
@@ -19,12 +21,10 @@ def test_a_truncation_beyond_the_end_changes_nothing() -> None:
     assert read_values(log) == values
 
 
+@kafka("UnifiedLogTest.testTruncateTo")
 @pytest.mark.parametrize("target", [9, 5, 1, 0])
 def test_a_truncation_leaves_what_lies_below(target: int) -> None:
-    """The log ends at the target, is smaller, and takes the next record there.
-
-    (UL.testTruncateTo)
-    """
+    """The log ends at the target, is smaller, and takes the next record there."""
     log = World().open_log(DENSE)
     values = fill(log, batches=10)
     log.durability.commit()
@@ -38,8 +38,9 @@ def test_a_truncation_leaves_what_lies_below(target: int) -> None:
     log.maintenance.check_invariants()
 
 
+@kafka("UnifiedLogTest.testTruncateTo")
 def test_a_truncation_below_the_first_segment_restarts_there() -> None:
-    """Of a log that begins at 50, one to 20 leaves an empty log at 20 (UL.testTruncateTo)."""
+    """Of a log that begins at 50, one to 20 leaves an empty log at 20."""
     log = World().open_log(DENSE, log_start_offset=50)
     fill(log, batches=3)
     log.truncate_to(20)
@@ -50,11 +51,9 @@ def test_a_truncation_below_the_first_segment_restarts_there() -> None:
         log.truncate_to(-1)
 
 
+@kafka("LocalLogTest.testTruncateTo")
 def test_later_segments_go_with_a_truncation() -> None:
-    """The segment that holds the target is active again, and appends go on at the target.
-
-    (LO.testTruncateTo)
-    """
+    """The segment that holds the target is active again, and appends go on at the target."""
     world = World()
     log = world.open_log(DENSE)
     values = fill_segments(log, 3, 3, 3, 3)
@@ -69,12 +68,10 @@ def test_later_segments_go_with_a_truncation() -> None:
     assert offsets_of(world, ".log") == [0, 3, 6]
 
 
+@kafka("UnifiedLogTest.testTruncateFullyAndStart", "LocalLogTest.testTruncateFullyAndStartAt")
 @pytest.mark.parametrize("offset", [0, 4, 7, 100])
 def test_a_truncation_below_the_first_segment_leaves_an_empty_one(offset: int) -> None:
-    """Start, high watermark and end are the new offset, and appends begin there.
-
-    (UL.testTruncateFullyAndStart, LO.testTruncateFullyAndStartAt)
-    """
+    """Start, high watermark and end are the new offset, and appends begin there."""
     log = World().open_log(DENSE, log_start_offset=200)
     fill_segments(log, 4, 3)
     log.durability.commit()
@@ -92,11 +89,9 @@ def test_a_truncation_below_the_first_segment_leaves_an_empty_one(offset: int) -
     log.maintenance.check_invariants()
 
 
+@kafka("LocalLogTest.testCreateAndDeleteSegment")
 def test_what_a_new_segment_replaces_waits_as_deleted() -> None:
-    """Its files are renamed at once, and removed after the delay.
-
-    (LO.testCreateAndDeleteSegment)
-    """
+    """Its files are renamed at once, and removed after the delay."""
     world = World()
     log = world.open_log(DENSE, log_start_offset=5)
     fill(log, batches=2)

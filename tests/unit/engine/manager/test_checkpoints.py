@@ -12,18 +12,20 @@ from engine.tools.entries import render
 from engine.types import FetchIsolation
 from tests.support.builders import DATA, EVENTS, World
 from tests.support.conformance_places import DENSE
+from tests.support.kafka import kafka
 from tests.support.logs import DIRECTORY, fill, fill_segments, read_values, segment_bases
 
 
+@kafka(
+    "LogManagerTest.testCheckpointRecoveryPoints",
+    "LogManagerTest.testRecoveryDirectoryMappingWithTrailingSlash",
+    "LogManagerTest.testRecoveryDirectoryMappingWithRelativeDirectory",
+)
 @pytest.mark.parametrize("spelling", ["data", "./data/", "other/../data"])
 def test_recovery_points_are_found_however_the_directory_is_spelt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
 ) -> None:
-    """Written under a relative path, the checkpoint is believed under the absolute one.
-
-    (LM.testCheckpointRecoveryPoints, LM.testRecoveryDirectoryMappingWithTrailingSlash,
-    LM.testRecoveryDirectoryMappingWithRelativeDirectory)
-    """
+    """Written under a relative path, the checkpoint is believed under the absolute one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").mkdir()
     world = World(fs=PosixFileSystem(), directory=Path(spelling))
@@ -42,11 +44,9 @@ def test_recovery_points_are_found_however_the_directory_is_spelt(
     again.close()
 
 
+@kafka("LogManagerTest.testCheckpointLogStartOffsetForNormalTopic")
 def test_a_log_start_is_written_only_above_the_first_segment() -> None:
-    """Once the segments below are gone, the first base says it all.
-
-    (LM.testCheckpointLogStartOffsetForNormalTopic)
-    """
+    """Once the segments below are gone, the first base says it all."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -68,11 +68,9 @@ def test_a_log_start_is_written_only_above_the_first_segment() -> None:
     assert checkpoint.read() == {}
 
 
+@kafka("LogLoaderTest.testCleanShutdownFile")
 def test_after_a_clean_stop_nothing_is_scanned_whatever_the_recovery_point() -> None:
-    """With a recovery point of 0 every record is there, and no segment was recovered.
-
-    (LL.testCleanShutdownFile)
-    """
+    """With a recovery point of 0 every record is there, and no segment was recovered."""
     world = World()
     log = world.open_log(DENSE)
     values = fill_segments(log, 3, 3, 3)
@@ -88,12 +86,10 @@ def test_after_a_clean_stop_nothing_is_scanned_whatever_the_recovery_point() -> 
     assert read_values(log) == values
 
 
+@kafka("LogSegmentTest.testReadWhenNoMaxPosition", "UnifiedLogTest.testOffsetSnapshot")
 @pytest.mark.parametrize("one_at_least", [True, False])
 def test_a_bound_without_a_place_shows_nothing(*, one_at_least: bool) -> None:
-    """After an unclean start, before the first commit, nothing is visible; then all of it is.
-
-    (SEG.testReadWhenNoMaxPosition, UL.testOffsetSnapshot)
-    """
+    """After an unclean start, before the first commit, nothing is visible; then all of it is."""
     world = World()
     values = fill(world.open_log(DENSE), batches=3)
     world.restart(power_cut=False)
@@ -110,8 +106,9 @@ def test_a_bound_without_a_place_shows_nothing(*, one_at_least: bool) -> None:
     assert read_values(log) == values
 
 
+@kafka("DumpLogSegmentsTest.testDumpEmptyIndex")
 def test_an_index_of_no_entries_is_dumped_as_empty() -> None:
-    """A segment of one batch has no offset entry, and the dump says so (DL.testDumpEmptyIndex)."""
+    """A segment of one batch has no offset entry, and the dump says so."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=1)

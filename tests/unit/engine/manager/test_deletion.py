@@ -22,6 +22,7 @@ from engine.state.watermarks import Watermarks
 from engine.types import OffsetMetadata
 from tests.support.builders import DATA, EVENTS, SMALL_INDEXES, World
 from tests.support.conformance_places import DENSE, offsets_of
+from tests.support.kafka import kafka
 from tests.support.logs import (
     DIRECTORY,
     append_values,
@@ -65,11 +66,12 @@ def removed_of(segments: list[Plain], config: LogConfig, *, high_watermark: int)
     return [segment.base_offset for segment in removed]
 
 
+@kafka(
+    "UnifiedLogTest.testDeletableSegmentsFilter",
+    "UnifiedLogTest.testDeletableSegmentsIteration",
+)
 def test_segments_are_judged_in_order_up_to_the_first_that_stays() -> None:
-    """An expired segment behind one that is not stays; an empty last one is never taken.
-
-    (UL.testDeletableSegmentsFilter, UL.testDeletableSegmentsIteration)
-    """
+    """An expired segment behind one that is not stays; an empty last one is never taken."""
     config = LogConfig(retention_ms=10)
     old, new = {"largest_timestamp": 0}, {"largest_timestamp": 995}
     mixed = [Plain(0, **old), Plain(10, **old), Plain(20, **new), Plain(30, **old)]
@@ -81,13 +83,14 @@ def test_segments_are_judged_in_order_up_to_the_first_that_stays() -> None:
     assert removed_of([Plain(0, **new), *expired[1:]], config, high_watermark=100) == []
 
 
+@kafka(
+    "UnifiedLogTest.testSegmentDeletionWithHighWatermarkInitialization",
+    "UnifiedLogTest.testCannotDeleteSegmentsAtOrAboveHighWatermark",
+    "UnifiedLogTest.testDeleteOldSegments",
+)
 @pytest.mark.parametrize("committed", range(0, 101, 10))
 def test_retention_never_takes_the_log_start_past_the_high_watermark(committed: int) -> None:
-    """Everything is expired: whole segments below the high watermark go, at the end all of them.
-
-    (UL.testSegmentDeletionWithHighWatermarkInitialization,
-    UL.testCannotDeleteSegmentsAtOrAboveHighWatermark, UL.testDeleteOldSegments)
-    """
+    """Everything is expired: whole segments below the high watermark go, at the end all of them."""
     world = World()
     log = world.open_log(with_config(retention_ms=HOUR_MS, segment_bytes=400))
     fill(log, batches=committed)
@@ -107,14 +110,15 @@ def test_retention_never_takes_the_log_start_past_the_high_watermark(committed: 
     log.maintenance.check_invariants()
 
 
+@kafka(
+    "UnifiedLogTest.shouldDeleteSizeBasedSegments",
+    "UnifiedLogTest.shouldNotDeleteSizeBasedSegmentsWhenUnderRetentionSize",
+)
 @pytest.mark.parametrize(("kept", "bases"), [(10, [5, 10]), (15, [0, 5, 10]), (14, [0, 5, 10])])
 def test_retention_by_size_removes_whole_segments_that_are_too_much(
     kept: int, bases: list[int]
 ) -> None:
-    """Of three segments of five records, a limit of ten leaves two, a larger one all.
-
-    (UL.shouldDeleteSizeBasedSegments, UL.shouldNotDeleteSizeBasedSegmentsWhenUnderRetentionSize)
-    """
+    """Of three segments of five records, a limit of ten leaves two, a larger one all."""
     world = World()
     record_bytes = of_segments(World(), DENSE, 1).reader.size_bytes
     log = of_segments(world, with_config(retention_bytes=kept * record_bytes), 5, 5, 5)
@@ -123,13 +127,13 @@ def test_retention_by_size_removes_whole_segments_that_are_too_much(
     assert log.watermarks.log_start_offset == bases[0]
 
 
+@kafka(
+    "UnifiedLogTest.shouldDeleteTimeBasedSegmentsReadyToBeDeleted",
+    "UnifiedLogTest.shouldNotDeleteTimeBasedSegmentsWhenNoneReadyToBeDeleted",
+)
 @pytest.mark.parametrize(("waits_ms", "bases"), [(HOUR_MS, [0, 5, 10]), (HOUR_MS + 1, [15])])
 def test_retention_by_time_removes_what_is_older(waits_ms: int, bases: list[int]) -> None:
-    """Exactly an hour is not older than an hour; all expired leaves one empty segment.
-
-    (UL.shouldDeleteTimeBasedSegmentsReadyToBeDeleted,
-    UL.shouldNotDeleteTimeBasedSegmentsWhenNoneReadyToBeDeleted)
-    """
+    """Exactly an hour is not older than an hour; all expired leaves one empty segment."""
     world = World()
     log = of_segments(world, KEEPS_AN_HOUR, 5, 5, 5)
     world.clock.advance(waits_ms)
@@ -137,17 +141,17 @@ def test_retention_by_time_removes_what_is_older(waits_ms: int, bases: list[int]
     assert segment_bases(log) == bases
 
 
+@kafka(
+    "UnifiedLogTest.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete",
+    "UnifiedLogTest.shouldDeleteSegmentsReadyToBeDeletedWhenCleanupPolicyIsCompactAndDelete",
+)
 @pytest.mark.parametrize(
     ("policy", "bases"), [(("compact",), [0, 5]), (("compact", "delete"), [10])]
 )
 def test_compaction_alone_has_no_retention_by_time(
     policy: tuple[str, ...], bases: list[int]
 ) -> None:
-    """With delete in its policy a compacted log loses what expired, without it nothing.
-
-    (UL.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete,
-    UL.shouldDeleteSegmentsReadyToBeDeletedWhenCleanupPolicyIsCompactAndDelete)
-    """
+    """With delete in its policy a compacted log loses what expired, without it nothing."""
     world = World()
     log = of_segments(world, KEEPS_AN_HOUR, 5, 5)
     log.maintenance.update_config(with_config(retention_ms=HOUR_MS, cleanup_policy=policy))
@@ -156,6 +160,11 @@ def test_compaction_alone_has_no_retention_by_time(
     assert segment_bases(log) == bases
 
 
+@kafka(
+    "UnifiedLogTest.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete",
+    "UnifiedLogTest.testLogDeletionAfterDeleteRecords",
+    "UnifiedLogTest.testNoOpWhenRemoteLogStorageIsDisabled",
+)
 @pytest.mark.parametrize("policy", [("delete",), ("compact",)])
 @pytest.mark.parametrize(
     ("before", "bases"), [(4, [0, 5, 10]), (5, [5, 10]), (8, [5, 10]), (15, [10])]
@@ -163,11 +172,7 @@ def test_compaction_alone_has_no_retention_by_time(
 def test_segments_below_the_log_start_go_under_any_policy(
     policy: tuple[str, ...], before: int, bases: list[int]
 ) -> None:
-    """One that holds the log start stays, and what lies below is not read any more.
-
-    (UL.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete,
-    UL.testLogDeletionAfterDeleteRecords, UL.testNoOpWhenRemoteLogStorageIsDisabled)
-    """
+    """One that holds the log start stays, and what lies below is not read any more."""
     log = of_segments(World(), DENSE, 5, 5, 5)
     log.maintenance.update_config(with_config(cleanup_policy=policy))
     assert log.delete_records(before) == before
@@ -179,11 +184,9 @@ def test_segments_below_the_log_start_go_under_any_policy(
         log.reader.read(before - 1, max_bytes=1)
 
 
+@kafka("UnifiedLogTest.testRetentionIdempotency")
 def test_one_pass_removes_all_there_is_to_remove() -> None:
-    """What the log start gives up uncovers what expired; the next pass finds nothing.
-
-    (UL.testRetentionIdempotency)
-    """
+    """What the log start gives up uncovers what expired; the next pass finds nothing."""
     world = World()
     log = world.open_log(KEEPS_AN_HOUR)
     append_values(log, b"1", timestamp=START_MS + HOUR_MS // 2)
@@ -199,11 +202,9 @@ def test_one_pass_removes_all_there_is_to_remove() -> None:
     assert log.maintenance.run_retention() == []
 
 
+@kafka("UnifiedLogTest.testThatGarbageCollectingSegmentsDoesntChangeOffset")
 def test_retention_leaves_the_log_end_where_it_was() -> None:
-    """After everything expired an append gets the next offset and is read.
-
-    (UL.testThatGarbageCollectingSegmentsDoesntChangeOffset)
-    """
+    """After everything expired an append gets the next offset and is read."""
     world = World()
     log = of_segments(world, KEEPS_AN_HOUR, 7, 3)
     world.clock.advance(2 * HOUR_MS)
@@ -215,12 +216,14 @@ def test_retention_leaves_the_log_end_where_it_was() -> None:
     assert read_values(log) == [b"new"]
 
 
+@kafka(
+    "UnifiedLogTest.testAsyncDelete",
+    "LocalLogTest.testRemoveAndDeleteSegmentsAsync",
+    "LocalLogTest.testDeleteSegmentFilesAsync",
+)
 @pytest.mark.parametrize("delay_ms", [0, 1_000])
 def test_files_are_renamed_at_once_and_removed_after_the_delay(delay_ms: int) -> None:
-    """Log, indexes and snapshot of a removed segment wait under another name.
-
-    (UL.testAsyncDelete, LO.testRemoveAndDeleteSegmentsAsync, LO.testDeleteSegmentFilesAsync)
-    """
+    """Log, indexes and snapshot of a removed segment wait under another name."""
     world = World()
     log = of_segments(world, with_config(retention_bytes=0, file_delete_delay_ms=delay_ms), 2, 2)
     names_before = {n for n in world.fs.list_directory(DIRECTORY) if n.startswith("0" * 20)}
@@ -247,11 +250,9 @@ def test_a_delay_of_zero_removes_a_topic_with_the_next_turn() -> None:
     assert world.open_manager().topics() == {}
 
 
+@kafka("LogManagerTest.testShutdownWithZeroFileDeleteDelayMs")
 def test_a_stop_beside_deletions_without_delay_does_not_hang(tmp_path: Path) -> None:
-    """The thread that removes files neither waits for ever nor keeps the stop waiting.
-
-    (LM.testShutdownWithZeroFileDeleteDelayMs)
-    """
+    """The thread that removes files neither waits for ever nor keeps the stop waiting."""
     no_delay = {**SMALL_INDEXES, "file.delete.delay.ms": "0"}
     clock = SystemClock()
     scheduler = ThreadScheduler(clock)
@@ -280,12 +281,13 @@ def test_a_stop_beside_deletions_without_delay_does_not_hang(tmp_path: Path) -> 
     assert CleanShutdownMarker(PosixFileSystem(), tmp_path).exists()
 
 
+@kafka(
+    "UnifiedLogTest.testLogDeletionAfterClose",
+    "LocalLogTest.testLogDeleteSegmentsSuccess",
+    "LocalLogTest.testLogDeleteDirSuccessWhenEmptyAndFailureWhenNonEmpty",
+)
 def test_a_closed_log_is_deleted_with_its_directory() -> None:
-    """A directory is only removed whole; while files are in it, removing it fails.
-
-    (UL.testLogDeletionAfterClose, LO.testLogDeleteSegmentsSuccess,
-    LO.testLogDeleteDirSuccessWhenEmptyAndFailureWhenNonEmpty)
-    """
+    """A directory is only removed whole; while files are in it, removing it fails."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -299,11 +301,12 @@ def test_a_closed_log_is_deleted_with_its_directory() -> None:
     assert [name for name in world.fs.list_directory(DATA) if name.startswith("events")] == []
 
 
+@kafka(
+    "LogManagerTest.testCleanupExpiredSegments",
+    "LogManagerTest.testCleanupSegmentsToMaintainSize",
+)
 def test_background_retention_by_time_and_size_leaves_a_log_that_works() -> None:
-    """Older offsets are out of range, every segment left has its files, appends go on.
-
-    (LM.testCleanupExpiredSegments, LM.testCleanupSegmentsToMaintainSize)
-    """
+    """Older offsets are out of range, every segment left has its files, appends go on."""
     world = World()
     manager = world.open_manager()
     manager.create_topic(

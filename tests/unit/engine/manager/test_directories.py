@@ -27,6 +27,7 @@ from engine.manager.manager import LogManager
 from engine.manager.opening import RecoveryProgress
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
+from tests.support.kafka import kafka
 
 A, B, C = Path("/a"), Path("/b"), Path("/c")
 OTHER = TopicPartition("events", 1)
@@ -86,11 +87,9 @@ def assert_serves(log: Log, *, records: int = 3) -> None:
     assert log.durability.commit() == records + 1
 
 
+@kafka("LogManagerTest.testLeastLoadedAssignment")
 def test_new_logs_go_where_the_fewest_are() -> None:
-    """The counts of the directories differ by one at most, whatever was there before.
-
-    (LM.testLeastLoadedAssignment)
-    """
+    """The counts of the directories differ by one at most, whatever was there before."""
     world = World()
     manager = opened(world, A, B, C)
     for number in range(7):
@@ -103,11 +102,9 @@ def test_new_logs_go_where_the_fewest_are() -> None:
     assert sorted(Counter(lying_in(manager).values()).values()) == [3, 3, 3]
 
 
+@kafka("LogManagerTest.testCheckpointForOnlyAffectedLogs")
 def test_each_directory_has_its_own_checkpoints_and_marker() -> None:
-    """A line is in the directory where its log lies, and nowhere else.
-
-    (LM.testCheckpointForOnlyAffectedLogs)
-    """
+    """A line is in the directory where its log lies, and nowhere else."""
     world, manager = spread()
     manager.close()
     lines = [
@@ -135,11 +132,9 @@ def test_a_directory_that_fails_takes_only_its_logs_with_it() -> None:
     assert {lying_in(manager)[f"new-{number}"] for number in range(2)} == {A}
 
 
+@kafka("LogManagerTest.testHandlingExceptionsDuringShutdown")
 def test_a_directory_that_failed_gets_no_marker() -> None:
-    """The next start recovers its logs and believes the others.
-
-    (LM.testHandlingExceptionsDuringShutdown)
-    """
+    """The next start recovers its logs and believes the others."""
     world, manager = spread()
     manager.directories[1].fail(OSError(errno.EIO, "broken"))
     manager.close()
@@ -151,11 +146,12 @@ def test_a_directory_that_failed_gets_no_marker() -> None:
     assert_serves(manager.log(OTHER))
 
 
+@kafka(
+    "LogManagerTest.testCreateLogWithInvalidLogDir",
+    "LogManagerTest.testInvalidLogDirNotFailLogManager",
+)
 def test_a_start_goes_on_without_a_directory_that_fails() -> None:
-    """Its partitions are offline, not missing, and nothing is made in their place.
-
-    (LM.testCreateLogWithInvalidLogDir, LM.testInvalidLogDirNotFailLogManager)
-    """
+    """Its partitions are offline, not missing, and nothing is made in their place."""
     world, manager = spread()
     manager.close()
     manager = restarted_without(B, world)
@@ -172,12 +168,10 @@ def test_a_start_goes_on_without_a_directory_that_fails() -> None:
     assert_serves(manager.log(OTHER))
 
 
+@kafka("LogLoaderTest.testLogRecoveryIsCalledUponBrokerCrash")
 @pytest.mark.parametrize("lost", [A, B])
 def test_a_log_that_cannot_be_read_takes_its_directory_offline(lost: Path) -> None:
-    """An error of the disk while a log is opened ends nothing but its directory.
-
-    (LL.testLogRecoveryIsCalledUponBrokerCrash)
-    """
+    """An error of the disk while a log is opened ends nothing but its directory."""
     world, manager = spread()
     manager.close()
     world.restart(power_cut=True)
@@ -201,11 +195,9 @@ def test_with_all_directories_offline_there_is_no_start() -> None:
     assert_serves(opened(world).log(EVENTS))
 
 
+@kafka("LogManagerTest.testCreateLogWithLogDirFallback")
 def test_a_partition_is_made_elsewhere_if_its_disk_fails() -> None:
-    """One failed try takes the directory offline; the topic is whole all the same.
-
-    (LM.testCreateLogWithLogDirFallback)
-    """
+    """One failed try takes the directory offline; the topic is whole all the same."""
     world = World()
     manager = opened(world)
     world.disk.fail("create", path_end="/a/events-0/00000000000000000000.log")

@@ -8,6 +8,7 @@ from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import DirectoryKind, parse_partition_directory
 from engine.types import AppendOrigin, EpochOffset, TopicPartition
 from tests.support.builders import DATA, EVENTS, World, new_batch
+from tests.support.kafka import kafka
 from tests.support.logs import CONFIG, DIRECTORY, fill, read_values
 
 
@@ -22,11 +23,9 @@ def deleted_directory(world: World) -> Path:
     return DATA / found
 
 
+@kafka("LogManagerTest.testCreateAndDeleteOverlyLongTopic")
 def test_the_topic_with_the_longest_name_is_made_and_deleted() -> None:
-    """249 characters fit, and the directory of the deleted topic too (cut to 255).
-
-    (LM.testCreateAndDeleteOverlyLongTopic)
-    """
+    """249 characters fit, and the directory of the deleted topic too (cut to 255)."""
     world = World()
     name = "n" * names.MAX_TOPIC_LENGTH
     manager = world.open_manager({name: 1})
@@ -37,11 +36,12 @@ def test_the_topic_with_the_longest_name_is_made_and_deleted() -> None:
     assert [entry for entry in world.fs.list_directory(DATA) if entry.startswith("n")] == []
 
 
+@kafka(
+    "UnifiedLogTest.testLogFlushesPartitionMetadataOnClose",
+    "UnifiedLogTest.testLogRecoversTopicId",
+)
 def test_a_closed_log_has_its_topic_id_on_disk() -> None:
-    """After a stop without a single append the id is found, and a start takes it from there.
-
-    (UL.testLogFlushesPartitionMetadataOnClose, UL.testLogRecoversTopicId)
-    """
+    """After a stop without a single append the id is found, and a start takes it from there."""
     world = World()
     manager = world.open_manager({"events": 1})
     topic_id = manager.topic("events").topic_id
@@ -52,11 +52,12 @@ def test_a_closed_log_has_its_topic_id_on_disk() -> None:
     assert world.open_manager().log(EVENTS).topic_id == topic_id
 
 
+@kafka(
+    "UnifiedLogTest.testTopicIdTransfersAfterDirectoryRename",
+    "UnifiedLogTest.testTopicIdFlushesBeforeDirectoryRename",
+)
 def test_a_topic_id_moves_with_its_directory() -> None:
-    """What is renamed for its removal can still be told from a topic of the same name.
-
-    (UL.testTopicIdTransfersAfterDirectoryRename, UL.testTopicIdFlushesBeforeDirectoryRename)
-    """
+    """What is renamed for its removal can still be told from a topic of the same name."""
     world = World()
     manager = world.open_manager({"events": 1})
     log, topic_id = manager.log(EVENTS), manager.topic("events").topic_id
@@ -65,11 +66,12 @@ def test_a_topic_id_moves_with_its_directory() -> None:
     assert content.decode().split()[-1] == topic_id == log.topic_id
 
 
+@kafka(
+    "UnifiedLogTest.testWriteLeaderEpochCheckpointAfterDirectoryRename",
+    "LocalLogTest.testLogDirRenameToNewDir",
+)
 def test_after_a_rename_epochs_are_written_where_the_log_lies() -> None:
-    """The new directory has the epochs from before and after it, the old one nothing.
-
-    (UL.testWriteLeaderEpochCheckpointAfterDirectoryRename, LO.testLogDirRenameToNewDir)
-    """
+    """The new directory has the epochs from before and after it, the old one nothing."""
     world = World()
     log = world.open_log(CONFIG)
     log.append(new_batch(leader_epoch=1), origin=AppendOrigin.REPLICATION)
@@ -85,11 +87,12 @@ def test_after_a_rename_epochs_are_written_where_the_log_lies() -> None:
     assert names.log_name(2) in world.fs.list_directory(renamed)
 
 
+@kafka(
+    "UnifiedLogTest.testRenamingDirWithoutReinitialization",
+    "LogManagerTest.testFileReferencesAfterAsyncDelete",
+)
 def test_a_log_that_waits_for_removal_works_until_it_is_removed() -> None:
-    """Appends, reads and rolls go on in the renamed directory; then it is gone as a whole.
-
-    (UL.testRenamingDirWithoutReinitialization, LM.testFileReferencesAfterAsyncDelete)
-    """
+    """Appends, reads and rolls go on in the renamed directory; then it is gone as a whole."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -106,11 +109,12 @@ def test_a_log_that_waits_for_removal_works_until_it_is_removed() -> None:
     assert not world.fs.exists(directory)
 
 
+@kafka(
+    "LocalLogTest.testFlushingNonExistentDir",
+    "UnifiedLogTest.testProducerExpireCheckAfterDelete",
+)
 def test_a_flush_of_a_log_whose_directory_went_is_no_failure() -> None:
-    """A flush that was scheduled before the deletion finds nothing to do.
-
-    (LO.testFlushingNonExistentDir, UL.testProducerExpireCheckAfterDelete)
-    """
+    """A flush that was scheduled before the deletion finds nothing to do."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -122,11 +126,9 @@ def test_a_flush_of_a_log_whose_directory_went_is_no_failure() -> None:
     assert [name for name in world.scheduler.names if "events" in name] == []
 
 
+@kafka("LocalLogTest.testLogDirRenameToExistingDir")
 def test_a_rename_to_the_same_name_changes_nothing(tmp_path: Path) -> None:
-    """The log lies where it lay, with the files it had, and goes on.
-
-    (LO.testLogDirRenameToExistingDir)
-    """
+    """The log lies where it lay, with the files it had, and goes on."""
     log = World(fs=PosixFileSystem(), directory=tmp_path).open_log(CONFIG)
     values = fill(log, batches=2)
     directory, before = log.directory, sorted(log.directory.iterdir())

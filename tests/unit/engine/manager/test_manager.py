@@ -24,6 +24,7 @@ from engine.manager.opening import RecoveryProgress
 from engine.types import TopicPartition
 from tests.support.builders import DATA, EVENTS, World, new_batch
 from tests.support.golden import golden_archive, golden_expected, golden_partitions
+from tests.support.kafka import kafka
 
 
 def append(manager: LogManager, count: int, *, log: TopicPartition = EVENTS) -> None:
@@ -58,11 +59,9 @@ def test_a_directory_that_is_missing_is_made() -> None:
     assert world.fs.is_directory(world.directory)
 
 
+@kafka("LogManagerTest.testTwoLogManagersUsingSameDirFails", "LogManagerTest.testLock")
 def test_a_data_directory_has_one_owner() -> None:
-    """A second manager is refused while the first is open, and let in after it.
-
-    (LM.testTwoLogManagersUsingSameDirFails, LM.testLock)
-    """
+    """A second manager is refused while the first is open, and let in after it."""
     world = World()
     first = world.open_manager()
     with pytest.raises(DirectoryLocked):
@@ -71,11 +70,9 @@ def test_a_data_directory_has_one_owner() -> None:
     world.open_manager().close()
 
 
+@kafka("LogLoaderTest.testCleanShutdownFile")
 def test_a_clean_stop_is_believed() -> None:
-    """After a close the marker is there, the next start takes it and recovers nothing.
-
-    (LL.testCleanShutdownFile)
-    """
+    """After a close the marker is there, the next start takes it and recovers nothing."""
     world = World()
     manager = world.open_manager({"events": 1})
     append(manager, 3)
@@ -89,11 +86,12 @@ def test_a_clean_stop_is_believed() -> None:
     assert log.watermarks.high_watermark == log.durability.recovery_point == 3
 
 
+@kafka(
+    "LogManagerTest.testCheckpointRecoveryPoints",
+    "LogManagerTest.testCheckpointLogStartOffsetForNormalTopic",
+)
 def test_a_close_writes_all_checkpoints() -> None:
-    """Recovery points and high watermarks of all logs, log starts only where they differ.
-
-    (LM.testCheckpointRecoveryPoints, LM.testCheckpointLogStartOffsetForNormalTopic)
-    """
+    """Recovery points and high watermarks of all logs, log starts only where they differ."""
     world = World()
     manager = world.open_manager({"events": 2})
     append(manager, 3)
@@ -144,11 +142,9 @@ def test_after_a_power_cut_everything_committed_is_there() -> None:
     assert world.open_manager().log(EVENTS).watermarks.high_watermark == 3
 
 
+@kafka("LogLoaderTest.testLogRecoveryIsCalledUponBrokerCrash")
 def test_a_crash_while_opening_counts_as_unclean() -> None:
-    """The marker is gone, durably, before the first log is opened.
-
-    (LL.testLogRecoveryIsCalledUponBrokerCrash)
-    """
+    """The marker is gone, durably, before the first log is opened."""
     world = World()
     world.open_manager({"events": 1}).close()
     world.open_manager()
@@ -187,11 +183,9 @@ def test_an_unclean_broker_is_recovered() -> None:
     assert ends == {"codec-lz4-0": 250, "epochs-0": 20, "segments-0": 9000, "txn-0": 223}
 
 
+@kafka("LogManagerTest.testLoadLogsSkipRemoteIndexCache")
 def test_what_is_not_ours_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Unknown files, strays, moves, a broker's metadata and caches are neither served nor gone.
-
-    (LM.testLoadLogsSkipRemoteIndexCache)
-    """
+    """Unknown files, strays, moves, a broker's metadata and caches are neither served nor gone."""
     world = World()
     aside = [
         "__cluster_metadata-0",
@@ -209,14 +203,12 @@ def test_what_is_not_ours_is_left_alone(caplog: pytest.LogCaptureFixture) -> Non
     assert "-stray is set aside" in caplog.text
 
 
+@kafka("LocalLogTest.testParseTopicPartitionNameForExistingInvalidDir")
 @pytest.mark.parametrize("name", ["lost+found", "events", "events-x", "events-0-delete"])
 def test_a_directory_that_cannot_be_named_stops_the_start(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The start says which directory is in the way; once it is moved, the start succeeds.
-
-    (LO.testParseTopicPartitionNameForExistingInvalidDir)
-    """
+    """The start says which directory is in the way; once it is moved, the start succeeds."""
     world = World()
     make_directory(world, name)
     with pytest.raises(InvalidDataDirectory, match="move it out"):
@@ -301,11 +293,9 @@ def test_partitions_of_ours_without_a_directory_start_empty() -> None:
     assert manager.log(EVENTS).topic_id == entry.id
 
 
+@kafka("LogManagerTest.testLock")
 def test_a_start_that_fails_lets_go_of_everything() -> None:
-    """A disk that fails while a log is opened stops the start; the next owner is let in.
-
-    (LM.testLock)
-    """
+    """A disk that fails while a log is opened stops the start; the next owner is let in."""
     world = World()
     append(world.open_manager({"events": 2}), 3)
     world.restart(power_cut=False)
@@ -329,11 +319,9 @@ def test_a_start_that_fails_after_opening_lets_go_too() -> None:
     world.open_manager()
 
 
+@kafka("LogManagerTest.testLogRecoveryMetrics")
 def test_progress_is_told_while_logs_are_opened() -> None:
-    """The listener sees every log begin and end, and the manager keeps the last word.
-
-    (LM.testLogRecoveryMetrics)
-    """
+    """The listener sees every log begin and end, and the manager keeps the last word."""
     world = World()
     world.open_manager({"events": 3}).close()
     seen: list[RecoveryProgress] = []
@@ -343,11 +331,9 @@ def test_progress_is_told_while_logs_are_opened() -> None:
     assert manager.recovery_progress == seen[-1] == RecoveryProgress(3, 3)
 
 
+@kafka("LogManagerTest.testCleanShutdownFileWhenShutdownCalledBeforeStartupComplete")
 def test_a_start_can_be_given_up() -> None:
-    """An interrupted start raises, leaves no marker, and lets the next owner in.
-
-    (LM.testCleanShutdownFileWhenShutdownCalledBeforeStartupComplete)
-    """
+    """An interrupted start raises, leaves no marker, and lets the next owner in."""
     world = World()
     world.open_manager({"events": 6}).close()
     manager = world.new_manager()
@@ -371,11 +357,9 @@ def test_a_start_can_be_given_up() -> None:
     assert len(world.open_manager().logs()) == 6
 
 
+@kafka("LogManagerTest.testHandlingExceptionsDuringShutdown")
 def test_a_log_that_cannot_be_closed_leaves_no_marker(caplog: pytest.LogCaptureFixture) -> None:
-    """If one log fails to flush, the next start recovers, whatever the others did.
-
-    (LM.testHandlingExceptionsDuringShutdown)
-    """
+    """If one log fails to flush, the next start recovers, whatever the others did."""
     world = World()
     manager = world.open_manager({"events": 2})
     manager.log(EVENTS).append(new_batch())
@@ -397,8 +381,9 @@ def test_a_marker_that_cannot_be_written_is_no_error(caplog: pytest.LogCaptureFi
     assert not world.open_manager().log(EVENTS).durability.recovery.was_clean
 
 
+@kafka("LogManagerTest.testCheckpointRecoveryPoints")
 def test_the_periodic_checkpoint_is_what_a_recovery_starts_from() -> None:
-    """A checkpoint holds the recovery point of the moment (LM.testCheckpointRecoveryPoints)."""
+    """A checkpoint holds the recovery point of the moment."""
     world = World()
     manager = world.open_manager({"events": 1})
     append(manager, 3)

@@ -23,6 +23,7 @@ from engine.fs import names
 from engine.fs.names import DirectoryKind, parse_partition_directory
 from engine.types import TopicPartition
 from tests.support.builders import DATA, EVENTS, SMALL_INDEXES, World, new_batch
+from tests.support.kafka import kafka
 from tests.support.time import ManualScheduler, ScheduledTask
 
 
@@ -40,11 +41,13 @@ def directories(world: World, kind: DirectoryKind = DirectoryKind.LIVE) -> list[
 # -- create ------------------------------------------------------------------------------------
 
 
+@kafka(
+    "LogManagerTest.testCreateLog",
+    "UnifiedLogTest.testLogRecoversTopicId",
+    "UnifiedLogTest.testLogFlushesPartitionMetadataOnAppend",
+)
 def test_a_new_topic_has_its_logs_its_id_and_its_configuration() -> None:
-    """What create returns is what is found afterwards, on disk and after a power cut.
-
-    (LM.testCreateLog, UL.testLogRecoversTopicId, UL.testLogFlushesPartitionMetadataOnAppend)
-    """
+    """What create returns is what is found afterwards, on disk and after a power cut."""
     world = World()
     manager = world.open_manager()
     topic, created = manager.create_topic("events", 2, {"retention.ms": 5, "preallocate": "False"})
@@ -174,11 +177,9 @@ def test_nothing_is_made_in_a_directory_that_is_not_open() -> None:
 # -- look up -----------------------------------------------------------------------------------
 
 
+@kafka("LogManagerTest.testGetNonExistentLog")
 def test_what_does_not_exist_is_not_found() -> None:
-    """An unknown topic and an unknown partition are two errors, and neither is made.
-
-    (LM.testGetNonExistentLog)
-    """
+    """An unknown topic and an unknown partition are two errors, and neither is made."""
     manager = World().open_manager({"events": 1})
     with pytest.raises(TopicNotFound) as topic:
         manager.log(TopicPartition("other", 0))
@@ -191,11 +192,9 @@ def test_what_does_not_exist_is_not_found() -> None:
 # -- update ------------------------------------------------------------------------------------
 
 
+@kafka("LogManagerTest.testTopicConfigChangeUpdatesLogConfig")
 def test_a_change_is_in_force_at_once_and_after_a_restart() -> None:
-    """Every log of the topic works with the new configuration, which survives a power cut.
-
-    (LM.testTopicConfigChangeUpdatesLogConfig)
-    """
+    """Every log of the topic works with the new configuration, which survives a power cut."""
     world = World()
     manager = world.open_manager({"events": 2, "other": 1})
     topic = manager.update_topic("events", {"retention.ms": "7"})
@@ -290,11 +289,9 @@ def test_internal_topics_are_made_and_configured_by_whoever_means_them() -> None
 # -- delete ------------------------------------------------------------------------------------
 
 
+@kafka("LogManagerTest.testFileReferencesAfterAsyncDelete")
 def test_a_deleted_topic_is_gone_at_once_and_its_files_later() -> None:
-    """Look-ups fail at once, directories are renamed, and after the delay they are removed.
-
-    (LM.testFileReferencesAfterAsyncDelete)
-    """
+    """Look-ups fail at once, directories are renamed, and after the delay they are removed."""
     world = World()
     manager = world.open_manager({"events": 2, "other": 1})
     manager.delete_topic("events")
@@ -324,11 +321,9 @@ def test_a_removal_without_delay_comes_after_the_directory_has_its_new_name() ->
     assert not any("events" in name for name in world.disk.list_directory(DATA))
 
 
+@kafka("UnifiedLogTest.testRenamingDirWithoutReinitialization")
 def test_who_holds_a_deleted_log_can_finish_reading() -> None:
-    """Open files outlive their names: until the removal a reader goes on, then it is told.
-
-    (UL.testRenamingDirWithoutReinitialization)
-    """
+    """Open files outlive their names: until the removal a reader goes on, then it is told."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -345,11 +340,9 @@ def test_who_holds_a_deleted_log_can_finish_reading() -> None:
         log.reader.read(0, max_bytes=1_000)
 
 
+@kafka("LocalLogTest.testLogDirRenameToNewDir")
 def test_a_roll_after_the_deletion_stays_in_the_renamed_directory() -> None:
-    """New files of a held log appear where it lies now, and not in a topic made again.
-
-    (LO.testLogDirRenameToNewDir)
-    """
+    """New files of a held log appear where it lies now, and not in a topic made again."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)

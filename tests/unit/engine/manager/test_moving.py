@@ -25,6 +25,7 @@ from engine.topic_values import ConfigValue
 from engine.types import Buffer, TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.filesystem import PowerCut
+from tests.support.kafka import kafka
 from tests.support.logs import append_values, fill, fill_segments, read_pieces, read_values
 from tests.unit.engine.manager.test_directories import A, B, opened, restarted
 
@@ -66,11 +67,9 @@ def joined(log: Log) -> bytes:
     return b"".join(map(bytes, read_pieces(log)))
 
 
+@kafka("LogManagerTest.testMetricsAreRemovedWhenMovingCurrentToFutureLog")
 def test_a_partition_moves_and_whoever_holds_the_log_goes_on() -> None:
-    """The same object, the same bytes and offsets, appends after it; the old files go later.
-
-    (LM.testMetricsAreRemovedWhenMovingCurrentToFutureLog)
-    """
+    """The same object, the same bytes and offsets, appends after it; the old files go later."""
     world, manager, values = prepared()
     log = manager.log(EVENTS)
     log_id, marks, before = log.reader.log_id, log.watermarks, joined(log)
@@ -381,11 +380,9 @@ def test_a_partition_that_is_truncated_while_it_is_copied_is_copied_again(copied
     assert len(read_values(log)) == 1
 
 
+@kafka("LogCleanerManagerTest.testAlterCheckpointDirShouldRemoveDataInSrcDirAndAddInNewDir")
 def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
-    """What was copied before it was cleaned has to be cleaned again: its mark is not believed.
-
-    (CM.testAlterCheckpointDirShouldRemoveDataInSrcDirAndAddInNewDir)
-    """
+    """What was copied before it was cleaned has to be cleaned again: its mark is not believed."""
     world = World()
     manager = opened(world)
     settings: dict[str, ConfigValue] = {

@@ -16,6 +16,7 @@ from engine.manager.opening import (
 )
 from engine.types import TopicPartition
 from tests.support.builders import World, new_batch
+from tests.support.kafka import kafka
 from tests.support.machine import Operation
 
 
@@ -94,11 +95,9 @@ def test_a_start_can_be_interrupted() -> None:
         opened[0].durability.commit()
 
 
+@kafka("LogManagerTest.testWaitForAllToComplete")
 def test_every_log_gets_its_turn_whatever_fails() -> None:
-    """Work on many logs goes on after a failure, and the failures are returned.
-
-    (LM.testWaitForAllToComplete)
-    """
+    """Work on many logs goes on after a failure, and the failures are returned."""
     world = World()
     logs = [world.open_log(log=TopicPartition("events", number)) for number in range(3)]
     logs[1].maintenance.close_handles()

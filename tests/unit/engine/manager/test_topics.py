@@ -15,6 +15,7 @@ from engine.manager.topics import (
     reconcile,
 )
 from engine.types import TopicPartition
+from tests.support.kafka import kafka
 
 ID = "S6g8ZPZuQWap3C72_08X5Q"
 OTHER_ID = "8fQeB1MbSbmXbwPeFIy0qg"
@@ -61,11 +62,9 @@ def test_missing_partitions_of_an_adopted_topic_are_not_made() -> None:
     assert plan.unmarked == ()
 
 
+@kafka("UnifiedLogTest.testLogFailsWhenInconsistentTopicIdSet")
 def test_directories_that_disagree_stop_the_start() -> None:
-    """Two topic ids under one name are two topics; nobody can say which one is meant.
-
-    (UL.testLogFailsWhenInconsistentTopicIdSet)
-    """
+    """Two topic ids under one name are two topics; nobody can say which one is meant."""
     with pytest.raises(InconsistentTopicId, match="events-0") as raised:
         reconcile({}, {partition(0): ID, partition(1): OTHER_ID})
     assert raised.value.facts()["directories"] == ["events-0", "events-1"]

@@ -22,6 +22,7 @@ from engine.records.header import (
     TimestampType,
     parse_header,
 )
+from tests.support.kafka import kafka
 from tests.unit.engine.records import examples
 
 HELLO_WORLD: list[tuple[object, ...]] = [
@@ -82,12 +83,10 @@ def test_a_view_is_exactly_its_batch_and_copies_nothing() -> None:
         batch.ensure_intact()
 
 
+@kafka("DefaultRecordBatchTest.testInvalidCrc")
 @pytest.mark.parametrize("position", range(ATTRIBUTES_POSITION, len(examples.ONE_RECORD)))
 def test_any_byte_under_the_checksum_is_guarded(position: int) -> None:
-    """Whichever byte from the attributes on changes, the batch is no longer intact.
-
-    (DB.testInvalidCrc)
-    """
+    """Whichever byte from the attributes on changes, the batch is no longer intact."""
     batch = bytearray(examples.ONE_RECORD)
     batch[position] ^= 0x01
     with pytest.raises(CorruptBatch) as refused:
@@ -117,11 +116,12 @@ def test_a_record_without_timestamp_reports_minus_one() -> None:
     assert [record.timestamp for record in BatchView(batch).records()] == [-1]
 
 
+@kafka(
+    "DefaultRecordBatchTest.testSetLastOffset",
+    "DefaultRecordBatchTest.testSetPartitionLeaderEpoch",
+)
 def test_stamping_offset_and_epoch_leaves_the_checksum_alone() -> None:
-    """What a leader assigns is outside the checksum: two fields change and nothing else.
-
-    (DB.testSetLastOffset, DB.testSetPartitionLeaderEpoch)
-    """
+    """What a leader assigns is outside the checksum: two fields change and nothing else."""
     stamped = bytearray(examples.ONE_RECORD)
     stamp_offset_and_epoch(stamped, 0, 1_234_567, 7)
     assert stamped[:8].hex() == "000000000012d687"
@@ -142,11 +142,9 @@ def test_stamps_go_to_the_batch_at_the_position() -> None:
     BatchView(both, second).ensure_intact()
 
 
+@kafka("DefaultRecordBatchTest.testSetLogAppendTime")
 def test_log_append_time_changes_type_maximum_and_checksum_only() -> None:
-    """Base timestamp and records stay as they are, and every record reports the new time.
-
-    (DB.testSetLogAppendTime)
-    """
+    """Base timestamp and records stay as they are, and every record reports the new time."""
     batch = bytearray(examples.ONE_RECORD)
     stamp_max_timestamp(batch, 0, TimestampType.LOG_APPEND_TIME, 1_700_000_005_000)
     assert batch[17:23].hex() == "6dfe40a90008"

@@ -21,6 +21,7 @@ from engine.records.header import (
 from engine.types import AppendOrigin
 from tests.support.builders import World
 from tests.support.conformance_places import transaction_of
+from tests.support.kafka import kafka
 from tests.support.logs import read_headers, read_records
 
 RECORDS: list[NewRecord] = [
@@ -31,12 +32,10 @@ RECORDS: list[NewRecord] = [
 CODECS = pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.label)
 
 
+@kafka("DefaultRecordBatchTest.testWriteEmptyHeader")
 @CODECS
 def test_an_empty_batch_is_a_header_that_knows_its_range(codec: Codec) -> None:
-    """Without records the header keeps every field, and the range follows from its delta.
-
-    (DB.testWriteEmptyHeader)
-    """
+    """Without records the header keeps every field, and the range follows from its delta."""
     header = BatchHeader(
         base_offset=37,
         length=0,
@@ -65,8 +64,9 @@ def test_an_empty_batch_is_a_header_that_knows_its_range(codec: Codec) -> None:
     assert list(view.records()) == []
 
 
+@kafka("DefaultRecordBatchTest.buildDefaultRecordBatch")
 def test_a_batch_without_producer_has_none_of_its_fields() -> None:
-    """Two records from 1234567 on: the greatest time is theirs (DB.buildDefaultRecordBatch)."""
+    """Two records from 1234567 on: the greatest time is theirs."""
     batch = build_batch(
         [(1_234_567, b"1", b"v", []), (1_234_568, b"2", b"v", [])], base_offset=1_234_567
     )
@@ -79,8 +79,9 @@ def test_a_batch_without_producer_has_none_of_its_fields() -> None:
     assert (header.base_sequence, header.last_sequence) == (-1, -1)
 
 
+@kafka("DefaultRecordBatchTest.buildDefaultRecordBatchWithProducerId")
 def test_a_producers_batch_ends_with_its_last_sequence() -> None:
-    """The last of three sequences from 10 on is 12 (DB.buildDefaultRecordBatchWithProducerId)."""
+    """The last of three sequences from 10 on is 12."""
     header = parse_header(
         build_batch(RECORDS, producer_id=9, producer_epoch=3, base_sequence=10, base_offset=7)
     )
@@ -88,23 +89,25 @@ def test_a_producers_batch_ends_with_its_last_sequence() -> None:
     assert (header.base_sequence, header.last_sequence, header.last_offset) == (10, 12, 9)
 
 
+@kafka("DefaultRecordBatchTest.testSizeInBytes")
 @CODECS
 def test_the_size_of_a_batch_is_the_number_of_its_bytes(codec: Codec) -> None:
-    """Headers, nulls and codec included, the header says how long it is (DB.testSizeInBytes)."""
+    """Headers, nulls and codec included, the header says how long it is."""
     for records in (RECORDS, RECORDS[:1], RECORDS[2:]):
         batch = build_batch(records, codec=codec)
         assert parse_header(batch).size_bytes == len(batch)
 
 
+@kafka(
+    "DefaultRecordBatchTest.testInvalidRecordCountTooManyNonCompressedV2",
+    "DefaultRecordBatchTest.testInvalidRecordCountTooManyCompressedV2",
+    "DefaultRecordBatchTest.testInvalidRecordCountTooLittleNonCompressedV2",
+    "DefaultRecordBatchTest.testInvalidRecordCountTooLittleCompressedV2",
+)
 @CODECS
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_count_that_is_wrong_is_found_under_every_codec(codec: Codec, count: int) -> None:
-    """One record fewer or more than counted is an error, be the checksum right.
-
-    (DB.testInvalidRecordCountTooManyNonCompressedV2, DB.testInvalidRecordCountTooManyCompressedV2,
-    DB.testInvalidRecordCountTooLittleNonCompressedV2,
-    DB.testInvalidRecordCountTooLittleCompressedV2)
-    """
+    """One record fewer or more than counted is an error, be the checksum right."""
     batch = build_batch(RECORDS, codec=codec)
     batch[RECORDS_COUNT_POSITION : RECORDS_COUNT_POSITION + 4] = count.to_bytes(4, "big")
     stamp_crc(batch, 0, len(batch))
@@ -114,12 +117,13 @@ def test_a_count_that_is_wrong_is_found_under_every_codec(codec: Codec, count: i
         list(view.records())
 
 
+@kafka(
+    "MemoryRecordsTest.testFilterToPreservesLogAppendTime",
+    "MemoryRecordsTest.testFilterToPreservesPartitionLeaderEpoch",
+    "MemoryRecordsTest.testFilterToPreservesProducerInfo",
+)
 def test_rewriting_survivors_keeps_what_is_not_theirs() -> None:
-    """Append time, leader epoch, producer and the range of offsets outlive the records between.
-
-    (MR.testFilterToPreservesLogAppendTime, MR.testFilterToPreservesPartitionLeaderEpoch,
-    MR.testFilterToPreservesProducerInfo)
-    """
+    """Append time, leader epoch, producer and the range of offsets outlive the records between."""
     batch = build_batch(
         RECORDS,
         base_offset=40,
@@ -142,13 +146,11 @@ def test_rewriting_survivors_keeps_what_is_not_theirs() -> None:
     assert list(rewritten.records()) == survivor
 
 
+@kafka("BrokerCompressionTest.testBrokerSideCompression")
 @CODECS
 @pytest.mark.parametrize("wanted", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_a_stored_batch_has_the_codec_of_its_topic(codec: Codec, wanted: str) -> None:
-    """Whatever codec came, the topic's is stored, or the one that came where it says `producer`.
-
-    (BrokerCompressionTest.testBrokerSideCompression)
-    """
+    """Whatever codec came, the topic's is stored, or the one that came where it says `producer`."""
     log = World().open_log(LogConfig(compression_type=wanted, segment_index_bytes=1200))
     sent = build_batch(RECORDS, codec=codec)
     log.append(bytes(sent))
@@ -169,8 +171,9 @@ def test_only_clients_batches_are_recompressed(origin: AppendOrigin) -> None:
     assert header.attributes & CODEC_MASK == Codec.NONE
 
 
+@kafka("LogValidatorTest.testControlRecordsNotCompressed")
 def test_a_marker_is_not_compressed_among_batches_that_are() -> None:
-    """A topic's codec is for records of clients (LV.testControlRecordsNotCompressed)."""
+    """A topic's codec is for records of clients."""
     log = World().open_log(LogConfig(compression_type="snappy", segment_index_bytes=1200))
     producer = transaction_of(log, 1)
     producer.send(3)

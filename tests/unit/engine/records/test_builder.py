@@ -15,6 +15,7 @@ from engine.records.header import (
 )
 from engine.records.record import Record
 from engine.types import INT32_MAX
+from tests.support.kafka import kafka
 from tests.unit.engine.records import examples
 
 RECORDS: list[NewRecord] = [
@@ -42,15 +43,13 @@ def test_a_producers_batch_needs_no_arguments() -> None:
     assert build_batch([(examples.T, None, b"a", [])]) == examples.ONE_RECORD
 
 
+@kafka("MemoryRecordsTest.testChecksum")
 @pytest.mark.parametrize(
     ("codec", "crc"),
     [(Codec.NONE, examples.TWO_RECORDS_CRC), (Codec.LZ4, examples.TWO_RECORDS_LZ4_CRC)],
 )
 def test_kafkas_own_checksums_are_reproduced(codec: Codec, crc: int) -> None:
-    """The two records of Kafka's checksum test give its numbers, compressed or not.
-
-    (MR.testChecksum)
-    """
+    """The two records of Kafka's checksum test give its numbers, compressed or not."""
     batch = build_batch(examples.TWO_RECORDS, codec=codec)
     assert parse_header(batch).crc == crc
     BatchView(batch).ensure_intact()
@@ -67,12 +66,10 @@ def test_lz4_and_snappy_examples_are_built_from_their_records() -> None:
     assert list(snappy.records()) == list(BatchView(examples.SNAPPY).records())
 
 
+@kafka("DefaultRecordTest.testBasicSerde", "MemoryRecordsBuilderTest.buildUsingCreateTime")
 @pytest.mark.parametrize("codec", Codec)
 def test_what_is_built_is_read_again(codec: Codec) -> None:
-    """Every codec keeps the records, the count and the greatest time.
-
-    (DR.testBasicSerde, MB.buildUsingCreateTime)
-    """
+    """Every codec keeps the records, the count and the greatest time."""
     batch = BatchView(build_batch(RECORDS, codec=codec, base_offset=100))
     batch.ensure_intact()
     assert [tuple(record) for record in batch.records()] == examples.TRANSACTIONAL_RECORDS
@@ -81,17 +78,16 @@ def test_what_is_built_is_read_again(codec: Codec) -> None:
     assert batch.header.max_timestamp == examples.T + 150
 
 
+@kafka("MemoryRecordsBuilderTest.testWriteEmptyRecordSet")
 @pytest.mark.parametrize("codec", Codec)
 def test_no_records_make_no_batch(codec: Codec) -> None:
-    """Nothing in, no bytes out, not even a header (MB.testWriteEmptyRecordSet)."""
+    """Nothing in, no bytes out, not even a header."""
     assert build_batch([], codec=codec) == b""
 
 
+@kafka("MemoryRecordsBuilderTest.buildUsingLogAppendTime")
 def test_log_append_time_gives_every_record_the_maximum() -> None:
-    """The type is in the header and the maximum is what readers see.
-
-    (MB.buildUsingLogAppendTime)
-    """
+    """The type is in the header and the maximum is what readers see."""
     batch = BatchView(build_batch(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME))
     batch.ensure_intact()
     assert {record.timestamp for record in batch.records()} == {examples.T + 150}
@@ -131,21 +127,20 @@ def test_other_negative_timestamps_are_refused(timestamps: list[int]) -> None:
         build_batch([(timestamp, None, None, []) for timestamp in timestamps])
 
 
+@kafka("MemoryRecordsBuilderTest.testWriteTransactionalWithInvalidPID")
 def test_a_transaction_needs_a_producer() -> None:
-    """A transactional batch without a producer id is refused.
-
-    (MB.testWriteTransactionalWithInvalidPID)
-    """
+    """A transactional batch without a producer id is refused."""
     with pytest.raises(InvalidRequestValue, match="needs a producer id"):
         build_batch(RECORDS, is_transactional=True)
 
 
+@kafka(
+    "MemoryRecordsBuilderTest.testWriteIdempotentWithInvalidEpoch",
+    "MemoryRecordsBuilderTest.testWriteIdempotentWithInvalidBaseSequence",
+)
 @pytest.mark.parametrize(("epoch", "sequence"), [(-1, 0), (0, -1)])
 def test_a_producer_id_needs_epoch_and_sequence(epoch: int, sequence: int) -> None:
-    """A producer id alone does not identify a batch.
-
-    (MB.testWriteIdempotentWithInvalidEpoch, MB.testWriteIdempotentWithInvalidBaseSequence)
-    """
+    """A producer id alone does not identify a batch."""
     with pytest.raises(InvalidRequestValue, match="needs an epoch"):
         build_batch(RECORDS, producer_id=1, producer_epoch=epoch, base_sequence=sequence)
 
@@ -169,11 +164,12 @@ def test_encoding_under_the_same_header_reproduces_the_batch(name: str) -> None:
         assert again.buffer == batch.buffer
 
 
+@kafka(
+    "MemoryRecordsTest.testBaseTimestampToDeleteHorizonConversion",
+    "MemoryRecordsBuilderTest.testRecordTimestampsWithDeleteHorizon",
+)
 def test_compaction_keeps_the_offset_range_and_sets_a_horizon() -> None:
-    """Survivors keep offsets and times when deltas count from the horizon instead.
-
-    (MR.testBaseTimestampToDeleteHorizonConversion, MB.testRecordTimestampsWithDeleteHorizon)
-    """
+    """Survivors keep offsets and times when deltas count from the horizon instead."""
     header = parse_header(examples.TRANSACTIONAL)
     _, tombstone, last = BatchView(examples.TRANSACTIONAL).records()
     horizon = header._replace(
@@ -187,12 +183,10 @@ def test_compaction_keeps_the_offset_range_and_sets_a_horizon() -> None:
     assert kept.header.has_delete_horizon
 
 
+@kafka("MemoryRecordsBuilderTest.testAppendAtInvalidOffset")
 @pytest.mark.parametrize("offsets", [[99], [103], [101, 101], [102, 101]])
 def test_offsets_outside_the_header_or_out_of_order_are_refused(offsets: list[int]) -> None:
-    """A batch cannot hold an offset twice, backwards or beyond its range.
-
-    (MB.testAppendAtInvalidOffset)
-    """
+    """A batch cannot hold an offset twice, backwards or beyond its range."""
     header = parse_header(examples.TRANSACTIONAL)
     with pytest.raises(InvalidRequestValue, match="does not ascend"):
         encode_batch(header, [Record(offset, examples.T, None, None, []) for offset in offsets])

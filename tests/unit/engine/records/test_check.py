@@ -26,6 +26,7 @@ from engine.records.header import (
 )
 from engine.records.record import encode_record
 from engine.records.varint import encode_varint
+from tests.support.kafka import kafka
 from tests.unit.engine.records import examples
 
 T = examples.T
@@ -66,12 +67,10 @@ def refused(kind: type[InvalidRecord], act: Callable[[], object]) -> list[tuple[
     return [(error["index"], error["field"], error["code"]) for error in refusal.value.errors]
 
 
+@kafka("DefaultRecordBatchTest.testSkipKeyValueIteratorCorrectness")
 @pytest.mark.parametrize("codec", Codec)
 def test_a_right_batch_passes_and_tells_its_greatest_time(codec: Codec) -> None:
-    """Count, greatest record time and uncompressed size come back, whatever the codec.
-
-    (DB.testSkipKeyValueIteratorCorrectness)
-    """
+    """Count, greatest record time and uncompressed size come back, whatever the codec."""
     batch = build_batch(
         [(T + 5, b"k", b"v", [("h", None)]), (T + 9, None, None, []), (T, b"", b"", [])],
         codec=codec,
@@ -138,11 +137,9 @@ def test_a_client_cannot_set_append_time_itself(
     ]
 
 
+@kafka("LogValidatorTest.checkNoKeyCompactedTopic")
 def test_compacted_topics_need_keys() -> None:
-    """A null key is refused where compaction could not place it, an empty key is not.
-
-    (LV.checkNoKeyCompactedTopic)
-    """
+    """A null key is refused where compaction could not place it, an empty key is not."""
     batch = build_batch([(T, b"", b"a", []), (T, None, b"b", [])])
     assert check(batch).count == 2
     assert refused(InvalidRecord, lambda: check(batch, requires_keys=True)) == [
@@ -150,11 +147,12 @@ def test_compacted_topics_need_keys() -> None:
     ]
 
 
+@kafka(
+    "LogValidatorTest.testBatchWithInvalidRecordsAndInvalidTimestamp",
+    "LogValidatorTest.testInvalidRecordExceptionHasBatchIndex",
+)
 def test_all_faults_are_listed_and_a_time_among_them_decides() -> None:
-    """The client learns of every record at once; a wrong time makes it a timestamp error.
-
-    (LV.testBatchWithInvalidRecordsAndInvalidTimestamp, LV.testInvalidRecordExceptionHasBatchIndex)
-    """
+    """The client learns of every record at once; a wrong time makes it a timestamp error."""
     batch = build_batch([(T, None, b"a", []), (1, None, b"b", []), (T, b"k", b"c", [])])
     assert refused(InvalidTimestamp, lambda: check(batch, requires_keys=True)) == [
         (0, "key", "invalid_record"),
@@ -171,36 +169,33 @@ def test_the_list_of_faults_has_an_end() -> None:
     assert errors[-1] == (MAX_REPORTED_ERRORS // 2 - 1, "timestamp", "invalid_timestamp")
 
 
+@kafka(
+    "LogValidatorTest.testRecordBatchWithCountOverrides",
+    "LogValidatorTest.testInconsistentCountAndOffset",
+)
 @pytest.mark.parametrize(("count", "delta"), [(0, -1), (-1, -2), (1, 1), (2, 0), (-5, 4)])
 def test_a_header_that_contradicts_itself_is_refused(count: int, delta: int) -> None:
-    """Offsets and count must agree on at least one record before any record is looked at.
-
-    (LV.testRecordBatchWithCountOverrides, LV.testInconsistentCountAndOffset)
-    """
+    """Offsets and count must agree on at least one record before any record is looked at."""
     batch = around(b"never looked at", count=1)
     struct.pack_into(">i", batch, LAST_OFFSET_DELTA_POSITION, delta)
     struct.pack_into(">i", batch, RECORDS_COUNT_POSITION, count)
     assert refused(InvalidRecord, lambda: check(batch)) == []
 
 
+@kafka("LogValidatorTest.testValidationOfBatchesWithNonSequentialInnerOffsets")
 @pytest.mark.parametrize("offsets", [[1], [0, 2], [0, 0], [1, 0], [0, -1]])
 def test_offsets_must_count_from_zero(offsets: list[int]) -> None:
-    """A gap, a repetition or another order would give records offsets they cannot have.
-
-    (LV.testValidationOfBatchesWithNonSequentialInnerOffsets)
-    """
+    """A gap, a repetition or another order would give records offsets they cannot have."""
     payload = b"".join(encode_record(offset, 0, None, b"a") for offset in offsets)
     wrong = [index for index, offset in enumerate(offsets) if index != offset]
     errors = refused(InvalidRecord, lambda: check(around(payload, count=len(offsets))))
     assert errors == [(index, "offset", "invalid_record") for index in wrong]
 
 
+@kafka("LogValidatorTest.testUnmatchedNumberOfRecords")
 @pytest.mark.parametrize("count", [1, 3])
 def test_more_or_fewer_records_than_counted_are_refused(count: int) -> None:
-    """Bytes after the last record and a record that is not there name the place.
-
-    (LV.testUnmatchedNumberOfRecords)
-    """
+    """Bytes after the last record and a record that is not there name the place."""
     payload = encode_record(0, 0, None, b"a") + encode_record(1, 0, None, b"b")
     errors = refused(InvalidRecord, lambda: check(around(payload, count=count)))
     assert errors == [(count - 1, "record", "invalid_record")]

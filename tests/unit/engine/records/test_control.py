@@ -15,6 +15,7 @@ from engine.records.control import (
     parse_end_marker,
 )
 from engine.records.header import CONTROL_MASK, parse_header
+from tests.support.kafka import kafka
 from tests.unit.engine.records import examples
 
 
@@ -30,11 +31,12 @@ def marker(control_type: ControlType) -> bytearray:
     )
 
 
+@kafka(
+    "MemoryRecordsTest.testBuildEndTxnMarker",
+    "MemoryRecordsBuilderTest.testWriteEndTxnMarkerNonTransactionalBatch",
+)
 def test_a_commit_marker_is_kafkas_byte_for_byte() -> None:
-    """The worked example of producer 3000 is reproduced whole.
-
-    (MR.testBuildEndTxnMarker, MB.testWriteEndTxnMarkerNonTransactionalBatch)
-    """
+    """The worked example of producer 3000 is reproduced whole."""
     assert marker(ControlType.COMMIT) == examples.COMMIT_3000
     assert len(examples.COMMIT_3000) == END_MARKER_BYTES
 
@@ -47,9 +49,10 @@ def test_an_abort_differs_in_its_key_and_checksum_only() -> None:
     assert parse_header(abort).crc == 0xCDEB90E9
 
 
+@kafka("DefaultRecordBatchTest.testReadAndWriteControlBatch")
 @pytest.mark.parametrize("control_type", [ControlType.ABORT, ControlType.COMMIT])
 def test_a_marker_tells_what_was_put_in(control_type: ControlType) -> None:
-    """Type, coordinator epoch, time and offset come back (DB.testReadAndWriteControlBatch)."""
+    """Type, coordinator epoch, time and offset come back."""
     batch = BatchView(marker(control_type))
     batch.ensure_intact()
     assert batch.header.is_control

@@ -20,6 +20,7 @@ from engine.records.header import (
     parse_header,
 )
 from engine.types import INT32_MAX
+from tests.support.kafka import kafka
 from tests.unit.engine.records import examples
 
 
@@ -116,71 +117,66 @@ def test_codecs_have_the_names_of_the_configuration() -> None:
         Codec.of_label("brotli")
 
 
+@kafka("DefaultRecordTest.testSerdeNoSequence")
 def test_a_batch_without_sequence_has_no_last_sequence() -> None:
-    """The last sequence of a batch without producer is -1, whatever its offsets.
-
-    (DR.testSerdeNoSequence)
-    """
+    """The last sequence of a batch without producer is -1, whatever its offsets."""
     header = parse_header(examples.ONE_RECORD)._replace(last_offset_delta=7)
     assert header.last_sequence == -1
     assert not header.has_producer_id
 
 
+@kafka("DefaultRecordBatchTest.buildDefaultRecordBatchWithSequenceWrapAround")
 def test_the_last_sequence_wraps() -> None:
-    """Three records from the last but one sequence end at sequence 0.
-
-    (DB.buildDefaultRecordBatchWithSequenceWrapAround)
-    """
+    """Three records from the last but one sequence end at sequence 0."""
     header = parse_header(examples.TRANSACTIONAL)._replace(base_sequence=INT32_MAX - 1)
     assert header.last_sequence == 0
 
 
+@kafka("DefaultRecordBatchTest.testIncrementSequence")
 @pytest.mark.parametrize(
     ("sequence", "by", "sum_"), [(5, 5, 10), (INT32_MAX, 1, 0), (INT32_MAX - 5, 10, 4)]
 )
 def test_sequences_are_counted_modulo_31_bits(sequence: int, by: int, sum_: int) -> None:
-    """After 2**31 - 1 comes 0, and going back is the inverse of going on.
-
-    (DB.testIncrementSequence)
-    """
+    """After 2**31 - 1 comes 0, and going back is the inverse of going on."""
     assert increment_sequence(sequence, by) == sum_
     assert decrement_sequence(sum_, by) == sequence
 
 
+@kafka("DefaultRecordBatchTest.testDecrementSequence")
 def test_the_sequence_before_zero_is_the_greatest() -> None:
-    """Kafka's own examples of counting back (DB.testDecrementSequence)."""
+    """Kafka's own examples of counting back."""
     assert decrement_sequence(5, 5) == 0
     assert decrement_sequence(0, 1) == INT32_MAX
 
 
+@kafka(
+    "MemoryRecordsTest.testNextBatchSize",
+    "ByteBufferLogInputStreamTest.iteratorRaisesOnTooSmallRecords",
+)
 @pytest.mark.parametrize("length", [-1, 0, 13])
 def test_a_length_that_no_batch_has_is_corrupt(length: int) -> None:
-    """Less than 14 bytes after the length, zeros among them, cannot be a batch of any format.
-
-    (MR.testNextBatchSize, BI.iteratorRaisesOnTooSmallRecords)
-    """
+    """Less than 14 bytes after the length, zeros among them, cannot be a batch of any format."""
     with pytest.raises(CorruptBatch, match=f"claims {length} bytes"):
         parse_header(with_length(length))
     with pytest.raises(CorruptBatch, match=f"claims {length} bytes"):
         frame_size(with_length(length))
 
 
+@kafka("DefaultRecordBatchTest.testInvalidRecordSize")
 @pytest.mark.parametrize("length", [14, 48])
 def test_a_length_below_the_header_of_magic_2_is_corrupt(length: int) -> None:
-    """A batch that claims to end inside its own header is refused before its fields count.
-
-    (DB.testInvalidRecordSize)
-    """
+    """A batch that claims to end inside its own header is refused before its fields count."""
     with pytest.raises(CorruptBatch, match="too short"):
         parse_header(with_length(length))
 
 
+@kafka(
+    "MemoryRecordsTest.testNextBatchSize",
+    "ByteBufferLogInputStreamTest.iteratorRaisesOnInvalidMagic",
+)
 @pytest.mark.parametrize("magic", [3, 127, 128, 255])
 def test_an_unknown_magic_is_corrupt(magic: int) -> None:
-    """Only 0 to 2 are formats; the byte is signed.
-
-    (MR.testNextBatchSize, BI.iteratorRaisesOnInvalidMagic)
-    """
+    """Only 0 to 2 are formats; the byte is signed."""
     with pytest.raises(CorruptBatch, match="has magic"):
         parse_header(with_magic(magic))
 
@@ -237,8 +233,9 @@ def test_fewer_bytes_than_a_header_are_corrupt(size: int) -> None:
         parse_header(examples.ONE_RECORD[:size])
 
 
+@kafka("MemoryRecordsTest.testNextBatchSize")
 def test_too_few_bytes_to_frame_are_no_error() -> None:
-    """Up to 16 bytes are a tail about which nothing can be said yet (MR.testNextBatchSize)."""
+    """Up to 16 bytes are a tail about which nothing can be said yet."""
     assert frame_size(examples.ONE_RECORD[:16]) is None
     assert frame_size(examples.ONE_RECORD, len(examples.ONE_RECORD)) is None
     assert frame_size(examples.ONE_RECORD[:17]) == len(examples.ONE_RECORD)
@@ -249,11 +246,9 @@ def test_the_attributes_come_right_after_the_checksum() -> None:
     assert ATTRIBUTES_POSITION == 21
 
 
+@kafka("DefaultRecordBatchTest.testSetNoTimestampTypeNotAllowed")
 def test_a_batch_has_the_time_of_its_creation_or_of_its_append() -> None:
-    """Whatever stands in its attributes; there is no third kind to stamp a batch with.
-
-    (DB.testSetNoTimestampTypeNotAllowed)
-    """
+    """Whatever stands in its attributes; there is no third kind to stamp a batch with."""
     found = {with_attributes(attributes).timestamp_type for attributes in range(256)}
     assert found == {TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME}
     with pytest.raises(ValueError, match="-1"):

@@ -12,6 +12,7 @@ from engine.records.compression import compress
 from engine.records.header import UNKNOWN_COUNT, Codec, TimestampType, pack_header, parse_header
 from engine.records.record import Record
 from engine.records.scan import iter_headers
+from tests.support.kafka import kafka
 from tests.support.legacy import CODECS, LOG_APPEND_TIME, legacy_message, legacy_wrapper
 from tests.unit.engine.records import examples
 
@@ -46,17 +47,19 @@ def records_of(message: bytes) -> list[Record]:
     return list(view.records())
 
 
+@kafka("MemoryRecordsTest.testChecksum")
 @pytest.mark.parametrize(("magic", "checksum"), [(0, 1_978_725_405), (1, 109_425_508)])
 def test_the_checksum_is_kafkas(magic: int, checksum: int) -> None:
-    """The numbers that Kafka's own test has for an uncompressed message (MR.testChecksum)."""
+    """The numbers that Kafka's own test has for an uncompressed message."""
     view = BatchView(kafkas_messages(magic))
     view.ensure_intact()
     assert view.header.crc == checksum
 
 
+@kafka("MemoryRecordsTest.testChecksum")
 @pytest.mark.parametrize(("magic", "checksum"), [(0, 66_944_826), (1, 1_407_303_399)])
 def test_the_checksum_of_a_wrapper_is_kafkas(magic: int, checksum: int) -> None:
-    """The same for two messages in one of LZ4, whose hash is wrong in magic 0 (MR.testChecksum)."""
+    """The same for two messages in one of LZ4, whose hash is wrong in magic 0."""
     frame = compress(Codec.LZ4, kafkas_messages(magic))
     message = legacy_message(
         1,
@@ -183,8 +186,9 @@ def test_a_damaged_message_is_found_by_its_checksum(position: int) -> None:
         BatchView(data).ensure_intact()
 
 
+@kafka("MemoryRecordsTest.testUnsupportedCompress")
 def test_zstd_is_refused() -> None:
-    """It came after these formats (MR.testUnsupportedCompress)."""
+    """It came after these formats."""
     for magic in MAGICS:
         with pytest.raises(InvalidRecord, match="zstd"):
             records_of(wrapped(legacy_message(0), magic=magic, offset=0, codec=Codec.ZSTD))

@@ -6,6 +6,7 @@ from engine.errors import InvalidRecord
 from engine.records.header import HEADER_BYTES, TIMESTAMP_TYPE_MASK, BatchHeader, parse_header
 from engine.records.record import Record, decode_record, decode_records, encode_record
 from engine.records.varint import encode_varint
+from tests.support.kafka import kafka
 from tests.unit.engine.records import examples
 
 HEADER = parse_header(examples.TRANSACTIONAL)
@@ -78,6 +79,13 @@ def test_header_names_that_are_no_utf8_are_read_with_replacements() -> None:
     assert record.headers == [("\N{REPLACEMENT CHARACTER}", None)]
 
 
+@kafka(
+    "DefaultRecordTest.testBasicSerdeInvalidHeaderCountTooHigh",
+    "DefaultRecordTest.testInvalidKeySize",
+    "DefaultRecordTest.testInvalidNumHeaders",
+    "DefaultRecordTest.testInvalidHeaderKey",
+    "DefaultRecordTest.testUnderflowReadingTimestamp",
+)
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -98,20 +106,14 @@ def test_header_names_that_are_no_utf8_are_read_with_replacements() -> None:
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(body: str, message: str) -> None:
-    """Every field that does not fit its record raises, however much follows in the batch.
-
-    (DR.testBasicSerdeInvalidHeaderCountTooHigh, DR.testInvalidKeySize, DR.testInvalidNumHeaders,
-    DR.testInvalidHeaderKey, DR.testUnderflowReadingTimestamp)
-    """
+    """Every field that does not fit its record raises, however much follows in the batch."""
     with pytest.raises(InvalidRecord, match=message):
         decode_record(framed(body) + PAYLOAD, 0)
 
 
+@kafka("DefaultRecordTest.testInvalidSizeOfBodyInBytes")
 @pytest.mark.parametrize("length", [-1, 0, 7, 2**31 - 1])
 def test_a_record_that_does_not_fit_the_payload_is_refused(length: int) -> None:
-    """A declared size that is empty, negative or larger than the rest raises before it is used.
-
-    (DR.testInvalidSizeOfBodyInBytes)
-    """
+    """A declared size that is empty, negative or larger than the rest raises before it is used."""
     with pytest.raises(InvalidRecord, match=f"claims {length} of 6"):
         decode_record(encode_varint(length) + bytes.fromhex("000000010100"), 0)

@@ -5,6 +5,7 @@ import pytest
 from engine.errors import CorruptBatch
 from engine.records.header import CRC_POSITION, LENGTH_POSITION, MAGIC_POSITION
 from engine.records.scan import Scan, Tail, iter_headers, scan_batches
+from tests.support.kafka import kafka
 from tests.support.legacy import legacy_message
 from tests.unit.engine.records import examples
 
@@ -30,12 +31,10 @@ def test_no_bytes_are_a_clean_end_without_offset() -> None:
     assert scan_batches(b"") == Scan(0, None, Tail.CLEAN, 0)
 
 
+@kafka("ByteBufferLogInputStreamTest.iteratorIgnoresIncompleteEntries")
 @pytest.mark.parametrize("size", range(GOOD + 1, len(BOTH)))
 def test_an_end_inside_a_batch_is_torn(size: int) -> None:
-    """Wherever the last batch is cut, what stands before it is valid and the tail is torn.
-
-    (BI.iteratorIgnoresIncompleteEntries)
-    """
+    """Wherever the last batch is cut, what stands before it is valid and the tail is torn."""
     scan = scan_batches(BOTH[:size])
     assert (scan.valid_bytes, scan.next_offset, scan.tail) == (GOOD, 1, Tail.TORN)
     assert scan.reason == f"{size - GOOD} bytes of an unfinished batch"
@@ -69,8 +68,9 @@ def test_offsets_that_go_back_are_damage() -> None:
     assert scan.reason == "offset 0 where 103 is next"
 
 
+@kafka("ByteBufferLogInputStreamTest.iteratorRaisesOnTooLargeRecords")
 def test_a_batch_over_the_limit_is_damage_even_if_unfinished() -> None:
-    """A length that no batch may have is not waited for (BI.iteratorRaisesOnTooLargeRecords)."""
+    """A length that no batch may have is not waited for."""
     huge = bytearray(BOTH)
     huge[GOOD + LENGTH_POSITION] = 0x10
     assert scan_batches(huge).tail is Tail.TORN
@@ -93,12 +93,10 @@ def test_headers_come_with_their_positions() -> None:
     assert found == [(0, 0), (GOOD, 100)]
 
 
+@kafka("FileRecordsTest.testIteratorWithLimits")
 @pytest.mark.parametrize(("end", "count"), [(0, 0), (GOOD - 1, 0), (GOOD, 1), (None, 2), (999, 2)])
 def test_headers_end_where_asked(end: int | None, count: int) -> None:
-    """A slice of exactly one batch yields it, one byte fewer yields none.
-
-    (FR.testIteratorWithLimits)
-    """
+    """A slice of exactly one batch yields it, one byte fewer yields none."""
     assert len(list(iter_headers(BOTH, 0, end))) == count
 
 

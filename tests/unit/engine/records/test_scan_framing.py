@@ -19,6 +19,7 @@ from engine.segment.segment import Segment
 from engine.types import INT32_MAX, INT64_MAX, AppendOrigin
 from tests.support.builders import World, new_batch, values_of
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.kafka import kafka
 from tests.support.logs import CONFIG
 
 BATCHES = [
@@ -43,11 +44,13 @@ def records() -> Iterator[FileRecords]:
     file.close()
 
 
+@kafka(
+    "FileLogInputStreamTest.testWriteTo",
+    "FileLogInputStreamTest.testSimpleBatchIteration",
+    "FileLogInputStreamTest.testBatchIterationWithMultipleRecordsPerBatch",
+)
 def test_batches_come_one_after_another_and_can_be_copied(records: FileRecords) -> None:
-    """Each is there with its offsets and its very bytes, and then there is none.
-
-    (FI.testWriteTo, FI.testSimpleBatchIteration, FI.testBatchIterationWithMultipleRecordsPerBatch)
-    """
+    """Each is there with its offsets and its very bytes, and then there is none."""
     found = list(records.batches(0, records.size_bytes))
     assert [at for at, _ in found] == STARTS
     assert [bytes(view.buffer) for _, view in found] == BATCHES
@@ -56,11 +59,9 @@ def test_batches_come_one_after_another_and_can_be_copied(records: FileRecords) 
     assert list(records.batches(records.size_bytes, records.size_bytes)) == []
 
 
+@kafka("FileLogInputStreamTest.testBatchIterationV2")
 def test_successive_headers_have_their_own_producers_and_epochs(records: FileRecords) -> None:
-    """Producer, sequence, leader epoch and count are those of each batch.
-
-    (FI.testBatchIterationV2)
-    """
+    """Producer, sequence, leader epoch and count are those of each batch."""
     headers = [header for _, header in records.headers(0, records.size_bytes)]
     producers = [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers]
     assert producers == [(1, 2, 3), (-1, -1, -1), (-1, -1, -1)]
@@ -68,34 +69,34 @@ def test_successive_headers_have_their_own_producers_and_epochs(records: FileRec
     assert [h.records_count for h in headers] == [1, 2, 5]
 
 
+@kafka(
+    "FileLogInputStreamTest.testBatchIterationIncompleteBatch",
+    "FileRecordsTest.testIterationOverPartialAndTruncation",
+    "ByteBufferLogInputStreamTest.iteratorIgnoresIncompleteEntries",
+)
 @pytest.mark.parametrize("length", [1, 11, 16, 17, HEADER_BYTES - 1, HEADER_BYTES, len(THIRD) - 1])
 def test_a_partial_batch_at_the_end_is_not_seen(length: int) -> None:
-    """What is less than a batch, or even than a header, hides nothing before it and is no error.
-
-    (FI.testBatchIterationIncompleteBatch, FR.testIterationOverPartialAndTruncation,
-    BI.iteratorIgnoresIncompleteEntries)
-    """
+    """What is less than a batch, or even than a header, hides nothing before it and is no error."""
     data = FIRST + SECOND + THIRD[:length]
     assert [position for position, _ in iter_headers(data)] == STARTS[:2]
     scan = scan_batches(data)
     assert (scan.valid_bytes, scan.next_offset, scan.tail) == (STARTS[2], 3, Tail.TORN)
 
 
+@kafka(
+    "FileLogInputStreamTest.testNextBatchSelectionWithMaxedParams",
+    "FileLogInputStreamTest.testNextBatchSelectionWithZeroedParams",
+)
 @pytest.mark.parametrize("bound", [0, SIZE, INT32_MAX, INT64_MAX])
 def test_an_empty_range_yields_nothing_however_extreme(records: FileRecords, bound: int) -> None:
-    """Start and end at one place, at 0 or at the greatest numbers there are: the walk just ends.
-
-    (FI.testNextBatchSelectionWithMaxedParams, FI.testNextBatchSelectionWithZeroedParams)
-    """
+    """Start and end at one place, at 0 or at the greatest numbers there are: the walk just ends."""
     assert list(records.headers(bound, bound)) == []
     assert list(iter_headers(b"".join(BATCHES), bound, bound)) == []
 
 
+@kafka("FileRecordsTest.testAppendProtectsFromOverflow")
 def test_a_segment_rolls_before_its_file_passes_31_bits() -> None:
-    """Bytes that would lead past 2^31-1 go into another segment.
-
-    (FR.testAppendProtectsFromOverflow)
-    """
+    """Bytes that would lead past 2^31-1 go into another segment."""
     disk = ForgetfulDisk()
     disk.make_directory(Path("/data"))
     segment = Segment(disk, Path("/data"), 0, CONFIG, now_ms=0, is_new=True)
@@ -109,8 +110,9 @@ def test_a_segment_rolls_before_its_file_passes_31_bits() -> None:
     assert must_roll(room + 1)
 
 
+@kafka("FileRecordsTest.testOpenOversizeFile")
 def test_a_file_that_is_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
-    """Positions have 31 bits, so a larger file cannot be indexed (FR.testOpenOversizeFile)."""
+    """Positions have 31 bits, so a larger file cannot be indexed."""
     path = tmp_path / "00000000000000000000.log"
     with path.open("wb") as file:
         file.truncate(INT32_MAX + 1)
@@ -118,11 +120,9 @@ def test_a_file_that_is_too_large_for_a_segment_is_refused(tmp_path: Path) -> No
         Segment(PosixFileSystem(), tmp_path, 0, LogConfig(), now_ms=0)
 
 
+@kafka("FileRecordsTest.testSliceSizeLimitWithConcurrentWrite")
 def test_a_walk_never_sees_what_is_appended_meanwhile(records: FileRecords) -> None:
-    """While a writer appends, bytes up to an end taken before stay what they were.
-
-    (FR.testSliceSizeLimitWithConcurrentWrite)
-    """
+    """While a writer appends, bytes up to an end taken before stay what they were."""
     before = b"".join(BATCHES)
     stop = threading.Event()
 
@@ -142,17 +142,16 @@ def test_a_walk_never_sees_what_is_appended_meanwhile(records: FileRecords) -> N
     assert records.size_bytes > SIZE
 
 
+@kafka("FileRecordsTest.testIterationDoesntChangePosition")
 def test_reading_does_not_move_the_end(records: FileRecords) -> None:
-    """After a walk and a search the next append follows the last one.
-
-    (FR.testIterationDoesntChangePosition)
-    """
+    """After a walk and a search the next append follows the last one."""
     assert len(list(records.headers(0, SIZE))) == 3
     assert records.batch_at_or_after(2, 0, SIZE, next_offset=0) is not None
     assert records.append(FIRST) == SIZE
     assert records.size_bytes == SIZE + len(FIRST)
 
 
+@kafka("FileRecordsTest.testSearch")
 @pytest.mark.parametrize(
     ("offset", "found"),
     [(0, 0), (1, 1), (2, 1), (3, 2), (49, 2), (50, 2), (54, 2), (55, None)],
@@ -160,10 +159,7 @@ def test_reading_does_not_move_the_end(records: FileRecords) -> None:
 def test_the_search_finds_the_first_batch_that_reaches_the_offset(
     records: FileRecords, offset: int, found: int | None
 ) -> None:
-    """An offset in a gap is answered by the batch behind it, one behind all by none.
-
-    (FR.testSearch)
-    """
+    """An offset in a gap is answered by the batch behind it, one behind all by none."""
     ends = [*STARTS[1:], SIZE]
     ranges = [(0, 0), (1, 2), (50, 54)]
     expected = None if found is None else BatchPosition(*ranges[found], STARTS[found], ends[found])
@@ -171,38 +167,36 @@ def test_the_search_finds_the_first_batch_that_reaches_the_offset(
         assert records.batch_at_or_after(offset, start, SIZE, next_offset=0) == expected
 
 
+@kafka("FileRecordsTest.testTruncate")
 def test_truncation_at_a_boundary_leaves_the_batches_before(records: FileRecords) -> None:
-    """The first two batches stay whole, and an append takes the third one's place.
-
-    (FR.testTruncate)
-    """
+    """The first two batches stay whole, and an append takes the third one's place."""
     records.truncate(STARTS[2])
     assert [bytes(view.buffer) for _, view in records.batches(0, STARTS[2])] == [FIRST, SECOND]
     assert records.append(FIRST) == STARTS[2]
 
 
+@kafka("FileRecordsTest.testBytesLengthOfWriteTo")
 @pytest.mark.parametrize(("position", "length"), [(0, 1), (5, 100), (STARTS[1], SIZE - STARTS[1])])
 def test_a_read_is_exactly_what_was_asked_for(
     records: FileRecords, position: int, length: int
 ) -> None:
-    """So many bytes from that place, and not one more (FR.testBytesLengthOfWriteTo)."""
+    """So many bytes from that place, and not one more."""
     data = b"".join(BATCHES)[position : position + length]
     assert bytes(records.read(position, length)) == data
 
 
+@kafka("FileRecordsTest.testOutOfRangeSlice")
 def test_a_read_beyond_the_end_is_refused(records: FileRecords) -> None:
-    """Bytes that are not there are damage and not a short answer (FR.testOutOfRangeSlice)."""
+    """Bytes that are not there are damage and not a short answer."""
     with pytest.raises(StoredDataCorrupt):
         records.read(SIZE + 1, 1)
     with pytest.raises(StoredDataCorrupt):
         records.read(STARTS[2], len(THIRD) + 1)
 
 
+@kafka("FileRecordsTest.testPreallocateClearShutdown")
 def test_a_preallocated_segment_is_trimmed_when_it_is_closed() -> None:
-    """Until then the file has its full length; reopened it has its batches and no more.
-
-    (FR.testPreallocateClearShutdown)
-    """
+    """Until then the file has its full length; reopened it has its batches and no more."""
     disk = ForgetfulDisk()
     directory = Path("/data")
     disk.make_directory(directory)
@@ -217,8 +211,9 @@ def test_a_preallocated_segment_is_trimmed_when_it_is_closed() -> None:
     assert (reopened.size_bytes, reopened.read_next_offset()) == (len(FIRST), 1)
 
 
+@kafka("FileRecordsTest.testPreallocateFalse")
 def test_without_preallocation_a_file_has_its_batches_length() -> None:
-    """A new segment's file is empty, and grows with each append (FR.testPreallocateFalse)."""
+    """A new segment's file is empty, and grows with each append."""
     disk = ForgetfulDisk()
     disk.make_directory(Path("/data"))
     segment = Segment(disk, Path("/data"), 0, CONFIG, now_ms=0, is_new=True)
@@ -227,6 +222,7 @@ def test_without_preallocation_a_file_has_its_batches_length() -> None:
     assert disk.size_bytes(segment.records.path) == len(FIRST)
 
 
+@kafka("FileRecordsTest.testSearchForTimestamp")
 @pytest.mark.parametrize(
     ("timestamp", "start", "found"),
     [
@@ -244,10 +240,7 @@ def test_without_preallocation_a_file_has_its_batches_length() -> None:
 def test_the_search_by_time_finds_a_record_with_its_epoch(
     timestamp: int, start: int, found: tuple[int, int, int] | None
 ) -> None:
-    """The first record of that time or later, at or behind the start, in offset order.
-
-    (FR.testSearchForTimestamp)
-    """
+    """The first record of that time or later, at or behind the start, in offset order."""
     log = World().open_log(CONFIG)
     older = build_batch([(10, None, b"", []), (20, None, b"", [])], base_offset=5, leader_epoch=0)
     newer = build_batch([(40, None, b"", []), (30, None, b"", [])], base_offset=11, leader_epoch=1)
@@ -258,11 +251,9 @@ def test_the_search_by_time_finds_a_record_with_its_epoch(
     assert log.reader.offset_for_time(timestamp) == found
 
 
+@kafka("LogValidatorTest.checkNonCompressed")
 def test_a_batch_read_from_a_log_is_the_batch_that_was_appended() -> None:
-    """Only base offset and leader epoch are the log's; all other bytes are the client's.
-
-    (LV.checkNonCompressed)
-    """
+    """Only base offset and leader epoch are the log's; all other bytes are the client's."""
     log = World().open_log(CONFIG)
     log.append(new_batch())
     sent = bytes(new_batch(3, producer_id=5, producer_epoch=0, base_sequence=0))

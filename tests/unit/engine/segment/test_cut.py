@@ -7,6 +7,7 @@ import pytest
 from engine.errors import CorruptIndex
 from engine.segment.cut import plan_cut
 from engine.types import INT32_MAX, TimestampOffset
+from tests.support.kafka import kafka
 from tests.support.logs import with_config
 from tests.support.segments import (
     Shelf,
@@ -22,8 +23,9 @@ from tests.support.time import START_MS
 HOUR_MS = 3_600_000
 
 
+@kafka("LogSegmentTest.testTruncate")
 def test_truncation_leaves_the_earlier_batches_every_time() -> None:
-    """The second of two batches is cut, again and again (SEG.testTruncate)."""
+    """The second of two batches is cut, again and again."""
     segment = Shelf().segment(40)
     append(segment, batch_at(40, b"stays"))
     for _ in range(30):
@@ -42,8 +44,9 @@ def test_a_batch_that_holds_the_offset_goes_whole() -> None:
     assert offsets_of(segment) == [0]
 
 
+@kafka("LogSegmentTest.shouldTruncateEvenIfOffsetPointsToAGapInTheLog")
 def test_an_offset_in_a_gap_cuts_from_the_next_batch() -> None:
-    """What follows a gap goes (SEG.shouldTruncateEvenIfOffsetPointsToAGapInTheLog)."""
+    """What follows a gap goes."""
     segment = Shelf().segment()
     filled(segment, [0, 1, 10, 11])
     truncate(segment, 5)
@@ -62,8 +65,9 @@ def test_above_the_last_batch_nothing_is_cut() -> None:
     assert not segment.indexes.is_full
 
 
+@kafka("LogSegmentTest.testTruncateEmptySegment")
 def test_truncating_an_empty_segment_makes_it_new() -> None:
-    """Index room and age come back; only offsets roll it then (SEG.testTruncateEmptySegment)."""
+    """Index room and age come back; only offsets roll it then."""
     shelf = Shelf()
     segment = shelf.segment()
     segment.close()
@@ -78,8 +82,9 @@ def test_truncating_an_empty_segment_makes_it_new() -> None:
     assert segment.should_roll(params._replace(max_offset=INT32_MAX + 1))
 
 
+@kafka("LogSegmentTest.testTruncateFull")
 def test_an_emptied_segment_takes_the_same_offsets_again() -> None:
-    """The age begins anew and nothing of before is left (SEG.testTruncateFull)."""
+    """The age begins anew and nothing of before is left."""
     segment = Shelf().segment()
     append(segment, batch_at(0, timestamp=-1), batch_at(1, timestamp=-1))
     later = START_MS + 5 * HOUR_MS
@@ -92,11 +97,9 @@ def test_an_emptied_segment_takes_the_same_offsets_again() -> None:
     assert segment.should_roll(params._replace(now_ms=later + HOUR_MS + 1))
 
 
+@kafka("LogSegmentTest.testReloadLargestTimestampAndNextOffsetAfterTruncation")
 def test_the_maximum_and_the_entries_are_those_of_what_is_left() -> None:
-    """Largest time, next offset and indexes follow.
-
-    (SEG.testReloadLargestTimestampAndNextOffsetAfterTruncation)
-    """
+    """Largest time, next offset and indexes follow."""
     shelf = Shelf(with_config(index_interval_bytes=150))
     segment = shelf.segment()
     filled(segment, range(60))

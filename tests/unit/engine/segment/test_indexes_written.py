@@ -6,13 +6,15 @@ from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.types import AppendOrigin, TimestampOffset
 from tests.support.builders import World, new_batch
+from tests.support.kafka import kafka
 from tests.support.logs import append_values, log_path, with_config
 
 
+@kafka("UnifiedLogTest.testBuildTimeIndexWhenNotAssigningOffsets")
 def test_appends_that_bring_their_offsets_are_indexed_by_time() -> None:
-    """Of a hundred appends with an entry each, all but the first have one, the last the last time.
+    """Of a hundred appends with an entry each, all but the first have one.
 
-    (UL.testBuildTimeIndexWhenNotAssigningOffsets)
+    The last the last time.
     """
     world = World()
     log = world.open_log(with_config(index_interval_bytes=1, segment_index_bytes=12_000))
@@ -27,16 +29,14 @@ def test_appends_that_bring_their_offsets_are_indexed_by_time() -> None:
     assert entries[-1] == TimestampOffset(1_099, 99)
 
 
+@kafka("UnifiedLogTest.testIndexResizingAtTruncation")
 @pytest.mark.parametrize(
     ("suffix", "entry_bytes", "kind"), [(".index", 8, OffsetIndex), (".timeindex", 12, TimeIndex)]
 )
 def test_indexes_have_the_size_that_their_segment_needs(
     suffix: str, entry_bytes: int, kind: type[OffsetIndex] | type[TimeIndex]
 ) -> None:
-    """Sealed, a segment's indexes end with their entries; active again, they have room again.
-
-    (UL.testIndexResizingAtTruncation)
-    """
+    """Sealed, a segment's indexes end with their entries; active again, they have room again."""
     world = World()
     config = with_config(index_interval_bytes=1, segment_index_bytes=1200)
     log = world.open_log(config)

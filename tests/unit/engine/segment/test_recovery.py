@@ -16,6 +16,7 @@ from engine.segment.recovery import SCAN_CHUNK_BYTES, recover_segment
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
 from engine.types import INT32_MAX, AbortedTransaction, EpochOffset, TimestampOffset
+from tests.support.kafka import kafka
 from tests.support.legacy import legacy_message
 from tests.support.logs import DIRECTORY
 from tests.support.segments import (
@@ -49,12 +50,13 @@ def test_an_intact_segment_keeps_every_byte() -> None:
     assert offsets_of(segment) == list(range(5, 30))
 
 
+@kafka(
+    "LogSegmentTest.testRecoveryFixesCorruptIndex",
+    "LogSegmentTest.testRecoveryFixesCorruptTimeIndex",
+)
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 def test_overwritten_indexes_are_rebuilt(kind: str) -> None:
-    """Nonsense in an index is replaced, and every offset is found again.
-
-    (SEG.testRecoveryFixesCorruptIndex, SEG.testRecoveryFixesCorruptTimeIndex)
-    """
+    """Nonsense in an index is replaced, and every offset is found again."""
     shelf = Shelf()
     segment = shelf.segment()
     positions = filled(segment, range(50))
@@ -113,8 +115,9 @@ def test_zeros_are_a_torn_tail(zeros: int) -> None:
     assert offsets_of(segment) == [0, 1, 2, 3]
 
 
+@kafka("LogSegmentTest.testRecoveryWithCorruptMessage")
 def test_a_changed_byte_is_damage_and_everything_from_there_goes() -> None:
-    """Exactly the batches before the damaged one survive (SEG.testRecoveryWithCorruptMessage)."""
+    """Exactly the batches before the damaged one survive."""
     for victim in range(6):
         shelf = Shelf()
         segment = shelf.segment()
@@ -183,8 +186,9 @@ def test_torn_bytes_that_look_like_an_old_format_are_damage() -> None:
     assert offsets_of(segment) == [0, 1, 2]
 
 
+@kafka("LogLoaderTest.testRecoveryOfSegmentWithOffsetOverflow")
 def test_offsets_too_far_away_stop_recovery() -> None:
-    """A segment to be split is left as it is (LL.testRecoveryOfSegmentWithOffsetOverflow)."""
+    """A segment to be split is left as it is."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, [0])
@@ -222,8 +226,9 @@ def test_the_disk_reads_on_while_a_piece_is_checked() -> None:
     assert reads.count("read") > 1
 
 
+@kafka("LogSegmentTest.testRecoveryRebuildsEpochCache")
 def test_epochs_are_taken_from_the_batches() -> None:
-    """Each newer epoch is noted where it begins (SEG.testRecoveryRebuildsEpochCache)."""
+    """Each newer epoch is noted where it begins."""
     shelf = Shelf()
     segment = shelf.segment()
     for offset, epoch in enumerate([0, 0, 1, 1, 0, 4]):
@@ -235,8 +240,9 @@ def test_epochs_are_taken_from_the_batches() -> None:
     assert epochs.entries == (EpochOffset(0, 0), EpochOffset(1, 2), EpochOffset(4, 5))
 
 
+@kafka("LogSegmentTest.testRecoverTransactionIndex")
 def test_aborted_transactions_are_found_again() -> None:
-    """The index of aborts is made anew from markers (SEG.testRecoverTransactionIndex)."""
+    """The index of aborts is made anew from markers."""
     shelf = Shelf()
     segment = shelf.segment(100)
     options: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}

@@ -13,13 +13,15 @@ from engine.segment.file_records import BatchPosition, NotCached
 from engine.segment.segment import Segment
 from engine.segment.times import floor_by_time
 from engine.types import INT32_MAX, OffsetPosition, TimestampOffset
+from tests.support.kafka import kafka
 from tests.support.logs import DIRECTORY, with_config
 from tests.support.segments import Shelf, append, batch_at, filled, headers_of, offsets_of
 from tests.support.time import START_MS
 
 
+@kafka("FileLogInputStreamTest.testSimpleBatchIteration")
 def test_batches_are_found_as_they_were_appended() -> None:
-    """Headers come back in order with offsets and sizes (FI.testSimpleBatchIteration)."""
+    """Headers come back in order with offsets and sizes."""
     segment = Shelf().segment(100)
     batches = [batch_at(100, b"a", b"b"), batch_at(102), batch_at(110, b"c")]
     positions = append(segment, *batches)
@@ -30,6 +32,7 @@ def test_batches_are_found_as_they_were_appended() -> None:
     assert bytes(segment.read(0, segment.size_bytes)) == b"".join(batches)
 
 
+@kafka("LogSegmentTest.testAppendForLogSegmentOffsetOverflowException")
 @pytest.mark.parametrize(
     ("base_offset", "largest_offset"),
     [(100, 99), (0, INT32_MAX + 1), (1, INT32_MAX + 2), (INT32_MAX + 5, 7)],
@@ -37,7 +40,7 @@ def test_batches_are_found_as_they_were_appended() -> None:
 def test_offsets_that_cannot_be_expressed_are_refused(
     base_offset: int, largest_offset: int
 ) -> None:
-    """Relative offsets have 31 bits (SEG.testAppendForLogSegmentOffsetOverflowException)."""
+    """Relative offsets have 31 bits."""
     segment = Shelf().segment(base_offset)
     with pytest.raises(SegmentOverflow) as refusal:
         segment.append(batch_at(largest_offset), largest_offset, START_MS, largest_offset)
@@ -52,30 +55,34 @@ def test_the_largest_relative_offset_is_accepted() -> None:
     assert segment.read_next_offset() == 8 + INT32_MAX
 
 
+@kafka("LogSegmentTest.testReadOnEmptySegment")
 def test_an_empty_segment_holds_nothing() -> None:
-    """Nothing is located and the next offset is the base (SEG.testReadOnEmptySegment)."""
+    """Nothing is located and the next offset is the base."""
     segment = Shelf().segment(40)
     assert segment.locate(40) is None
     assert segment.read_next_offset() == 40
     assert segment.maximum == TimestampOffset(-1, -1)
 
 
+@kafka("LogSegmentTest.testReadAfterLast")
 def test_what_lies_after_the_last_batch_is_not_here() -> None:
-    """The caller goes on in the next segment (SEG.testReadAfterLast)."""
+    """The caller goes on in the next segment."""
     segment = Shelf().segment(50)
     filled(segment, [50, 51])
     assert segment.locate(52) is None
 
 
+@kafka("LogSegmentTest.testReadBeforeFirstOffset")
 def test_before_the_first_offset_is_the_first_batch() -> None:
-    """An offset below answers with the first batch (SEG.testReadBeforeFirstOffset)."""
+    """An offset below answers with the first batch."""
     segment = Shelf().segment(40)
     filled(segment, [50, 51])
     assert segment.locate(41) == segment.locate(50) == BatchPosition(50, 50, 0, len(batch_at(50)))
 
 
+@kafka("LogSegmentTest.testReadFromGap", "FileRecordsTest.testSearch")
 def test_a_gap_is_answered_by_the_next_batch() -> None:
-    """What compaction took is skipped (SEG.testReadFromGap, FR.testSearch)."""
+    """What compaction took is skipped."""
     segment = Shelf().segment(40)
     positions = filled(segment, [50, 51, 60, 61])
     found = segment.locate(55)
@@ -83,8 +90,9 @@ def test_a_gap_is_answered_by_the_next_batch() -> None:
     assert (found.base_offset, found.position) == (60, positions[2])
 
 
+@kafka("UnifiedLogTest.testCompressedMessages")
 def test_an_offset_inside_a_batch_finds_the_batch() -> None:
-    """The first batch whose last offset reaches the target (UL.testCompressedMessages)."""
+    """The first batch whose last offset reaches the target."""
     segment = Shelf().segment()
     append(segment, batch_at(0, b"a", b"b", b"c"), batch_at(3, b"d"))
     for offset in (0, 1, 2):
@@ -299,9 +307,10 @@ def test_closing_an_untouched_segment_opens_nothing() -> None:
     assert shelf.names == ["00000000000000000000.log"]
 
 
+@kafka("LogSegmentTest.testCreateWithInitFileSizeAppendMessage")
 @pytest.mark.parametrize("preallocate", [True, False])
 def test_preallocated_bytes_are_no_content(*, preallocate: bool) -> None:
-    """A new file may be long and is empty (SEG.testCreateWithInitFileSizeAppendMessage)."""
+    """A new file may be long and is empty."""
     shelf = Shelf(with_config(preallocate=preallocate, segment_bytes=4_096))
     segment = shelf.segment()
     path = segment.records.path
@@ -315,8 +324,9 @@ def test_preallocated_bytes_are_no_content(*, preallocate: bool) -> None:
     assert shelf.segment(is_new=False).size_bytes == size
 
 
+@kafka("LogSegmentTest.testChangeFileSuffixes")
 def test_a_renamed_segment_is_read_and_indexed_on() -> None:
-    """Only files that exist are renamed; later access finds them (SEG.testChangeFileSuffixes)."""
+    """Only files that exist are renamed; later access finds them."""
     shelf = Shelf()
     segment = shelf.segment()
     segment.change_suffix(".swap")
@@ -330,8 +340,9 @@ def test_a_renamed_segment_is_read_and_indexed_on() -> None:
     assert segment.indexes.offset.path == segment.indexes.offset_path
 
 
+@kafka("LogSegmentsTest.testUpdateDir")
 def test_a_segment_follows_its_directory() -> None:
-    """After a rename of the folder all paths lie in the new one (SGS.testUpdateDir)."""
+    """After a rename of the folder all paths lie in the new one."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(10))
@@ -359,8 +370,9 @@ def test_a_segment_says_which_it_is() -> None:
     assert repr(segment) == "Segment(/data/events-0/00000000000000000003.log, 0 bytes)"
 
 
+@kafka("FileRecordsTest.testOpenOversizeFile")
 def test_a_file_too_long_for_its_positions_is_no_segment(tmp_path: Path) -> None:
-    """Positions have 31 bits: a longer file is refused and left alone (FR.testOpenOversizeFile)."""
+    """Positions have 31 bits: a longer file is refused and left alone."""
     path = tmp_path / "00000000000000000000.log"
     with path.open("wb") as file:
         file.truncate(INT32_MAX + 1)

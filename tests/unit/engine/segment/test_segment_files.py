@@ -7,6 +7,7 @@ import pytest
 from engine.errors import CorruptIndex, StoredDataCorrupt
 from engine.segment.file_records import FileRecords
 from engine.segment.segment import Segment
+from tests.support.kafka import kafka
 from tests.support.logs import DIRECTORY
 from tests.support.segments import Shelf, append, batch_at, filled
 
@@ -19,8 +20,9 @@ def records_with(*batches: bytes | bytearray) -> FileRecords:
     return records
 
 
+@kafka("FileRecordsTest.testIteratorWithLimits")
 def test_headers_are_walked_between_two_boundaries() -> None:
-    """From one boundary to another, whatever lies around (FR.testIteratorWithLimits)."""
+    """From one boundary to another, whatever lies around."""
     batches = [batch_at(offset) for offset in range(5)]
     records = records_with(*batches)
     size = len(batches[0])
@@ -57,15 +59,17 @@ def test_batches_are_intact_or_reported() -> None:
     assert damage.value.facts()["offset"] == 1
 
 
+@kafka("FileRecordsTest.testIterationDoesntChangePosition")
 def test_reading_leaves_the_end_where_it_was() -> None:
-    """After reads the next append still goes to the end (FR.testIterationDoesntChangePosition)."""
+    """After reads the next append still goes to the end."""
     records = records_with(batch_at(0))
     list(records.headers(0, records.size_bytes))
     assert records.append(batch_at(1)) == len(batch_at(0))
 
 
+@kafka("FileRecordsTest.testTruncate")
 def test_cutting_takes_the_file_back() -> None:
-    """The earlier batches stay; a size beyond the end is refused (FR.testTruncate)."""
+    """The earlier batches stay; a size beyond the end is refused."""
     records = records_with(batch_at(0), batch_at(1))
     records.truncate(len(batch_at(0)))
     assert [header.base_offset for _, header in records.headers(0, records.size_bytes)] == [0]

@@ -4,6 +4,7 @@ import pytest
 
 from engine.segment.segment import Segment
 from engine.types import INT32_MAX
+from tests.support.kafka import kafka
 from tests.support.logs import with_config
 from tests.support.segments import Shelf, append, batch_at, filled, roll_params
 from tests.support.time import START_MS
@@ -18,8 +19,9 @@ def segment() -> Segment:
     return segment
 
 
+@kafka("UnifiedLogTest.testSizeBasedLogRoll")
 def test_a_segment_may_be_filled_exactly(segment: Segment) -> None:
-    """Only what would exceed segment.bytes rolls (UL.testSizeBasedLogRoll)."""
+    """Only what would exceed segment.bytes rolls."""
     room = 1_000
     exact = roll_params(
         segment, max_segment_bytes=segment.size_bytes + room, size_bytes=room, max_offset=12
@@ -35,8 +37,9 @@ def test_record_time_rolls_strictly_after_the_span(segment: Segment) -> None:
     assert segment.should_roll(at_span._replace(max_timestamp=at_span.max_timestamp + 1))
 
 
+@kafka("UnifiedLogTest.testTimeBasedLogRollDuringAppend")
 def test_the_wall_clock_alone_never_rolls_dated_records(segment: Segment) -> None:
-    """However late it is, record time decides (UL.testTimeBasedLogRollDuringAppend)."""
+    """However late it is, record time decides."""
     params = roll_params(segment, max_segment_ms=HOUR_MS, now_ms=START_MS + 100 * HOUR_MS)
     assert not segment.should_roll(params)
     older = params._replace(max_timestamp=0)
@@ -60,8 +63,9 @@ def test_time_never_rolls_an_empty_segment() -> None:
     assert not segment.should_roll(late)
 
 
+@kafka("UnifiedLogTest.testTimeBasedLogRollJitter")
 def test_jitter_makes_a_segment_roll_earlier() -> None:
-    """It rolls at segment.ms less its own jitter, not before (UL.testTimeBasedLogRollJitter)."""
+    """It rolls at segment.ms less its own jitter, not before."""
     segment = Shelf().segment(jitter_ms=1_000)
     append(segment, batch_at(0, timestamp=START_MS))
     params = roll_params(segment, max_segment_ms=HOUR_MS)
@@ -70,8 +74,9 @@ def test_jitter_makes_a_segment_roll_earlier() -> None:
     assert segment.should_roll(at_limit._replace(max_timestamp=at_limit.max_timestamp + 1))
 
 
+@kafka("LogSegmentTest.testGetFirstBatchTimestamp")
 def test_the_first_time_is_found_again_after_a_restart() -> None:
-    """A reopened segment takes its first batch's time (SEG.testGetFirstBatchTimestamp)."""
+    """A reopened segment takes its first batch's time."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(3))

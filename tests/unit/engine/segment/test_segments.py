@@ -13,6 +13,7 @@ from engine.fs.names import log_name
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
 from engine.types import INT32_MAX
+from tests.support.kafka import kafka
 from tests.support.segments import Shelf, filled
 
 
@@ -25,8 +26,9 @@ def bases(segments: tuple[Segment, ...]) -> list[int]:
     return [segment.base_offset for segment in segments]
 
 
+@kafka("LogSegmentsTest.testBasicOperations")
 def test_segments_come_and_go_by_base_offset(shelf: Shelf) -> None:
-    """Add, replace, look up, remove, clear (SGS.testBasicOperations)."""
+    """Add, replace, look up, remove, clear."""
     segments = Segments()
     assert len(segments) == 0
     first, second = shelf.segment(0), shelf.segment(10)
@@ -47,20 +49,19 @@ def test_segments_come_and_go_by_base_offset(shelf: Shelf) -> None:
     assert len(segments) == 0
 
 
+@kafka("LogSegmentsTest.testSegmentAccess")
 def test_the_ends_and_the_sealed_ones_are_known(shelf: Shelf) -> None:
-    """First and active, and the offsets of all (SGS.testSegmentAccess)."""
+    """First and active, and the offsets of all."""
     segments = Segments(shelf.segment(base) for base in (5, 0, 20))
     assert segments.base_offsets == (0, 5, 20)
     assert segments.first_base_offset == segments.first.base_offset == 0
     assert segments.active.base_offset == 20
 
 
+@kafka("LogSegmentsTest.testClosestMatchOperations", "LogSegmentsTest.testHigherSegments")
 @given(st.sets(st.integers(0, 30), min_size=1, max_size=6), st.integers(-1, 32), st.integers(0, 32))
 def test_nearest_matches_agree_with_a_list(present: set[int], target: int, end: int) -> None:
-    """Floor, lower, higher, ceiling and ranges are those of the sorted base offsets.
-
-    (SGS.testClosestMatchOperations, SGS.testHigherSegments)
-    """
+    """Floor, lower, higher, ceiling and ranges are those of the sorted base offsets."""
     shelf = Shelf()
     segments = Segments(shelf.segment(base) for base in present)
     ordered = sorted(present)
@@ -113,8 +114,9 @@ def test_the_size_is_that_of_all_log_files(shelf: Shelf) -> None:
     assert segments.size_bytes == sum(segment.size_bytes for segment in segments) > 0
 
 
+@kafka("LogSegmentsTest.testSizeForLargeLogs")
 def test_a_log_may_be_larger_than_a_segment_can_be(tmp_path: Path) -> None:
-    """Two segments of the greatest size are a log of twice that (SGS.testSizeForLargeLogs)."""
+    """Two segments of the greatest size are a log of twice that."""
     fs = PosixFileSystem()
     for base in (0, 5):
         with (tmp_path / log_name(base)).open("wb") as file:

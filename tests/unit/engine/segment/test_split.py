@@ -7,6 +7,7 @@ from engine.records.scan import iter_headers
 from engine.segment.segment import Segment
 from engine.segment.split import COPY_BYTES, append_from, has_overflow, split_overflowed
 from engine.types import INT32_MAX, Buffer
+from tests.support.kafka import kafka
 from tests.support.segments import Shelf, append, batch_at, filled, offsets_of
 
 FAR = INT32_MAX + 10
@@ -25,8 +26,9 @@ def parts_of(shelf: Shelf, segment: Segment) -> list[Segment]:
     return split_overflowed(segment, lambda base: shelf.segment(base, suffix=".cleaned"))
 
 
+@kafka("UnifiedLogTest.testSplitOnOffsetOverflow")
 def test_each_part_begins_where_its_first_batch_does() -> None:
-    """Records are unchanged, bases are the first offsets (UL.testSplitOnOffsetOverflow)."""
+    """Records are unchanged, bases are the first offsets."""
     shelf = Shelf()
     segment = overflowed(shelf)
     content = bytes(segment.read(0, segment.size_bytes))
@@ -44,8 +46,9 @@ def test_the_parts_are_as_old_as_the_whole() -> None:
     assert [part.modified_ms for part in parts_of(shelf, segment)] == [123_456] * 3
 
 
+@kafka("UnifiedLogTest.testSplitOnOffsetOverflow")
 def test_a_segment_without_overflow_is_not_split() -> None:
-    """A second split of a part is refused (UL.testSplitOnOffsetOverflow)."""
+    """A second split of a part is refused."""
     shelf = Shelf()
     segment = overflowed(shelf)
     assert has_overflow(segment)
@@ -56,8 +59,9 @@ def test_a_segment_without_overflow_is_not_split() -> None:
         parts_of(shelf, part)
 
 
+@kafka("LogSegmentTest.testAppendFromFile")
 def test_copying_stops_at_what_the_target_cannot_express() -> None:
-    """What fits is copied, a megabyte at a time; larger batches too (SEG.testAppendFromFile)."""
+    """What fits is copied, a megabyte at a time; larger batches too."""
     shelf = Shelf()
     source = shelf.segment()
     append(source, batch_at(0, b"x" * (COPY_BYTES + 1)), batch_at(1), batch_at(2, b"y" * 600_000))

@@ -14,6 +14,7 @@ from engine.types import INT32_MAX, AppendOrigin
 from tests.support.builders import World, new_batch
 from tests.support.conformance_places import offsets_of, snapshots_of
 from tests.support.filesystem import ForgetfulDisk, PowerCut
+from tests.support.kafka import kafka
 from tests.support.logs import (
     DIRECTORY,
     log_path,
@@ -58,11 +59,12 @@ def ensure_split(world: World, *, log_start_offset: int = 0) -> None:
         world.restart(power_cut=False)
 
 
+@kafka(
+    "LogLoaderTest.testRecoveryOfSegmentWithOffsetOverflow",
+    "UnifiedLogTest.testSplitOnOffsetOverflow",
+)
 def test_an_overflowed_segment_is_split_by_recovery() -> None:
-    """The batches are copied unchanged into segments that begin where they begin.
-
-    (LL.testRecoveryOfSegmentWithOffsetOverflow, UL.testSplitOnOffsetOverflow)
-    """
+    """The batches are copied unchanged into segments that begin where they begin."""
     ensure_split(world_with({names.log_name(0): OVERFLOWED}))
 
 
@@ -74,6 +76,13 @@ def parts(suffixes: dict[int, str]) -> dict[str, bytes]:
 ORIGINAL = {names.log_name(0): OVERFLOWED}
 
 
+@kafka(
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase1",
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase2",
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase3",
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase4",
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase5",
+)
 @pytest.mark.parametrize(
     "files",
     [
@@ -91,20 +100,16 @@ ORIGINAL = {names.log_name(0): OVERFLOWED}
     ],
 )
 def test_a_split_that_a_crash_interrupted_is_finished(files: dict[str, bytes]) -> None:
-    """Whatever the crash left of original and parts, the start ends with the parts.
-
-    (LL.testRecoveryAfterCrashDuringSplitPhase1, LL.testRecoveryAfterCrashDuringSplitPhase2,
-    LL.testRecoveryAfterCrashDuringSplitPhase3, LL.testRecoveryAfterCrashDuringSplitPhase4,
-    LL.testRecoveryAfterCrashDuringSplitPhase5)
-    """
+    """Whatever the crash left of original and parts, the start ends with the parts."""
     ensure_split(world_with(files))
 
 
+@kafka(
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase1",
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase5",
+)
 def test_a_crash_at_any_step_of_a_split_loses_nothing() -> None:
-    """The process dies before each change of the disk in turn; the next start has every record.
-
-    (LL.testRecoveryAfterCrashDuringSplitPhase1, LL.testRecoveryAfterCrashDuringSplitPhase5)
-    """
+    """The process dies before each change of the disk in turn; the next start has every record."""
     counting = world_with(ORIGINAL)
     before = len(counting.disk.changes)
     counting.open_uncommitted(CONFIG)
@@ -118,14 +123,15 @@ def test_a_crash_at_any_step_of_a_split_loses_nothing() -> None:
         ensure_split(world)
 
 
+@kafka(
+    "UnifiedLogTest.testDegenerateSegmentSplit",
+    "UnifiedLogTest.testDegenerateSegmentSplitWithOutOfRangeBatchLastOffset",
+)
 @pytest.mark.parametrize(
     ("base_offset", "count"), [(FAR, 2), (INT32_MAX - 1, 5)], ids=["base", "last offset"]
 )
 def test_a_split_may_give_one_segment_named_by_its_batch(base_offset: int, count: int) -> None:
-    """The only batch lies too far from the name, or only its end does.
-
-    (UL.testDegenerateSegmentSplit, UL.testDegenerateSegmentSplitWithOutOfRangeBatchLastOffset)
-    """
+    """The only batch lies too far from the name, or only its end does."""
     content = bytes(new_batch(count, base_offset=base_offset))
     world = world_with({names.log_name(0): content})
     log = world.open_log(CONFIG)
@@ -136,11 +142,9 @@ def test_a_split_may_give_one_segment_named_by_its_batch(base_offset: int, count
     assert log.watermarks.log_start_offset == base_offset
 
 
+@kafka("UnifiedLogTest.testSplitOnOffsetOverflow")
 def test_a_batch_that_straddles_the_limit_begins_a_segment() -> None:
-    """Its first offset would fit, its last would not: it goes whole into the next segment.
-
-    (UL.testSplitOnOffsetOverflow)
-    """
+    """Its first offset would fit, its last would not: it goes whole into the next segment."""
     straddling = bytes(new_batch(5, base_offset=INT32_MAX - 1))
     world = world_with({names.log_name(0): NEAR_BATCHES[0] + straddling})
     log = world.open_log(CONFIG)
@@ -160,8 +164,9 @@ def disk() -> ForgetfulDisk:
     return disk
 
 
+@kafka("UnifiedLogTest.testSplitOnOffsetOverflow")
 def test_a_segment_that_needs_no_split_is_not_split(disk: ForgetfulDisk) -> None:
-    """Asking for it is an error, and no file is made (UL.testSplitOnOffsetOverflow)."""
+    """Asking for it is an error, and no file is made."""
     segment = new_segment(disk, 0)
     segment.append(NEAR_BATCHES[0], 1, 5, 1)
     before = disk.list_directory(Path("/data"))
@@ -170,11 +175,9 @@ def test_a_segment_that_needs_no_split_is_not_split(disk: ForgetfulDisk) -> None
     assert disk.list_directory(Path("/data")) == before
 
 
+@kafka("LogSegmentTest.testAppendFromFile")
 def test_copying_stops_at_the_first_batch_that_does_not_fit(disk: ForgetfulDisk) -> None:
-    """The rest goes to a second segment; batches above a mebibyte are copied whole.
-
-    (SEG.testAppendFromFile)
-    """
+    """The rest goes to a second segment; batches above a mebibyte are copied whole."""
     large = bytes(new_batch(1, base_offset=6, value=b"x" * (3 << 20)))
     source = new_segment(disk, 1)  # nobody checks the name of a source
     source.records.append(b"".join(NEAR_BATCHES) + large + b"".join(FAR_BATCHES))
@@ -187,12 +190,16 @@ def test_copying_stops_at_the_first_batch_that_does_not_fit(disk: ForgetfulDisk)
     assert far.read_next_offset() == FAR + 4
 
 
+@kafka(
+    "LogLoaderTest.testOverCompactedLogRecovery",
+    "LogLoaderTest.testOverCompactedLogRecoveryMultiRecord",
+)
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 @pytest.mark.parametrize("count", [1, 3])
 def test_offsets_that_jump_open_a_segment_and_recover(codec: Codec, count: int) -> None:
-    """Beyond 31 bits a new segment begins with the append, and has its snapshot; so after a crash.
+    """Beyond 31 bits a new segment begins with the append.
 
-    (LL.testOverCompactedLogRecovery, LL.testOverCompactedLogRecoveryMultiRecord)
+    And has its snapshot; so after a crash.
     """
     world = World()
     log = world.open_log(CONFIG)

@@ -10,6 +10,7 @@ from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import LEADER_EPOCH_CHECKPOINT
 from engine.state.epochs import LeaderEpochCache
 from engine.types import EpochOffset
+from tests.support.kafka import kafka
 
 
 class Epochs:
@@ -51,12 +52,12 @@ def test_a_new_log_has_no_epochs_and_is_in_epoch_zero(epochs: Epochs) -> None:
     assert not (epochs.directory / LEADER_EPOCH_CHECKPOINT).exists()
 
 
+@kafka(
+    "LeaderEpochFileCacheTest.shouldPersistEpochsBetweenInstances",
+    "LeaderEpochCheckpointFileTest.shouldRetainValuesEvenIfCheckpointIsRecreated",
+)
 def test_an_assignment_is_on_disk_when_it_returns(epochs: Epochs) -> None:
-    """A restart finds every epoch that was assigned.
-
-    (shouldPersistEpochsBetweenInstances,
-    CP.LeaderEpochCheckpointFile.shouldRetainValuesEvenIfCheckpointIsRecreated)
-    """
+    """A restart finds every epoch that was assigned."""
     assert epochs.cache.assign(2, 6)
     assert epochs.stored() == [(2, 6)]
     text = (epochs.directory / LEADER_EPOCH_CHECKPOINT).read_text()
@@ -72,13 +73,13 @@ def test_the_epoch_as_read_outlives_trimming(epochs: Epochs) -> None:
     assert reopened.highest_epoch_as_read == 4
 
 
+@kafka(
+    "LeaderEpochFileCacheTest.shouldNotUpdateEpochAndStartOffsetIfItDidNotChange",
+    "LeaderEpochFileCacheTest.shouldNotOverwriteLogEndOffsetForALeaderEpochOnceItHasBeenAssigned",
+    "LeaderEpochFileCacheTest.shouldNotOverwriteOffsetForALeaderEpochOnceItHasBeenAssigned",
+)
 def test_the_first_offset_of_an_epoch_stays(epochs: Epochs) -> None:
-    """Later appends change nothing.
-
-    (shouldNotUpdateEpochAndStartOffsetIfItDidNotChange,
-    LEC.shouldNotOverwriteLogEndOffsetForALeaderEpochOnceItHasBeenAssigned,
-    LEC.shouldNotOverwriteOffsetForALeaderEpochOnceItHasBeenAssigned)
-    """
+    """Later appends change nothing."""
     epochs.of((2, 6))
     before = epochs.cache.entries
     assert not epochs.cache.assign(2, 7)
@@ -86,6 +87,12 @@ def test_the_first_offset_of_an_epoch_stays(epochs: Epochs) -> None:
     assert epochs.cache.entries is before
 
 
+@kafka(
+    "LeaderEpochFileCacheTest.shouldEnforceMonotonicallyIncreasingStartOffsets",
+    "LeaderEpochFileCacheTest.shouldEnforceMonotonicallyIncreasingEpochs",
+    "LeaderEpochFileCacheTest.shouldEnforceOffsetsIncreaseMonotonically",
+    "LeaderEpochFileCacheTest.shouldTruncateIfMatchingEpochButEarlierStartingOffset",
+)
 @pytest.mark.parametrize(
     ("assigned", "expected"),
     [
@@ -100,12 +107,7 @@ def test_the_first_offset_of_an_epoch_stays(epochs: Epochs) -> None:
 def test_the_latest_assignment_wins(
     epochs: Epochs, assigned: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """What is in its way goes, in memory and on disk.
-
-    (LEC.shouldEnforceMonotonicallyIncreasingStartOffsets,
-    LEC.shouldEnforceMonotonicallyIncreasingEpochs, LEC.shouldEnforceOffsetsIncreaseMonotonically,
-    LEC.shouldTruncateIfMatchingEpochButEarlierStartingOffset)
-    """
+    """What is in its way goes, in memory and on disk."""
     epochs.of(*assigned)
     assert epochs.entries() == epochs.stored() == expected
 
@@ -119,22 +121,31 @@ def test_a_negative_assignment_is_refused(epochs: Epochs, epoch: int, start_offs
     assert epochs.stored() == []
 
 
+@kafka(
+    "LeaderEpochFileCacheTest.shouldDropEntriesOnEpochBoundaryWhenRemovingLatestEntries",
+    "LeaderEpochFileCacheTest.shouldDropEntriesBetweenEpochBoundaryWhenRemovingNewest",
+    "LeaderEpochFileCacheTest.shouldNotResetEpochHistoryTailIfUndefinedPassed",
+)
 @pytest.mark.parametrize(
     ("end_offset", "count"), [(8, 1), (9, 2), (11, 2), (12, 3), (6, 0), (0, 0), (-1, 3)]
 )
 def test_truncation_from_the_end(epochs: Epochs, end_offset: int, count: int) -> None:
-    """Epochs that begin at the new end or later go; -1 is ignored.
-
-    (LEC.shouldDropEntriesOnEpochBoundaryWhenRemovingLatestEntries,
-    LEC.shouldDropEntriesBetweenEpochBoundaryWhenRemovingNewest,
-    LEC.shouldNotResetEpochHistoryTailIfUndefinedPassed)
-    """
+    """Epochs that begin at the new end or later go; -1 is ignored."""
     epochs.of((2, 6), (3, 8), (4, 11))
     changed = epochs.cache.truncate_from_end(end_offset)
     assert changed == (count < 3)
     assert epochs.entries() == [(2, 6), (3, 8), (4, 11)][:count]
 
 
+@kafka(
+    "LeaderEpochFileCacheTest.shouldPreserveResetOffsetOnClearEarliestIfOneExists",
+    "LeaderEpochFileCacheTest.shouldUpdateSavedOffsetWhenOffsetToClearToIsBetweenEpochs",
+    "LeaderEpochFileCacheTest.shouldNotClearAnythingIfOffsetToEarly",
+    "LeaderEpochFileCacheTest.shouldNotClearAnythingIfOffsetToFirstOffset",
+    "LeaderEpochFileCacheTest.shouldNotResetEpochHistoryHeadIfUndefinedPassed",
+    "LeaderEpochFileCacheTest.shouldRetainLatestEpochOnClearAllEarliest",
+    "LeaderEpochFileCacheTest.shouldRetainLatestEpochOnClearAllEarliestAndUpdateItsOffset",
+)
 @pytest.mark.parametrize(
     ("start_offset", "expected"),
     [
@@ -151,29 +162,26 @@ def test_truncation_from_the_end(epochs: Epochs, end_offset: int, count: int) ->
 def test_truncation_from_the_start(
     epochs: Epochs, start_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """The epoch in force begins there now.
-
-    (shouldPreserveResetOffsetOnClearEarliestIfOneExists,
-    LEC.shouldUpdateSavedOffsetWhenOffsetToClearToIsBetweenEpochs,
-    LEC.shouldNotClearAnythingIfOffsetToEarly, LEC.shouldNotClearAnythingIfOffsetToFirstOffset,
-    LEC.shouldNotResetEpochHistoryHeadIfUndefinedPassed,
-    LEC.shouldRetainLatestEpochOnClearAllEarliest,
-    LEC.shouldRetainLatestEpochOnClearAllEarliestAndUpdateItsOffset)
-    """
+    """The epoch in force begins there now."""
     before = epochs.of((2, 6), (3, 8), (4, 11)).entries
     changed = epochs.cache.truncate_from_start(start_offset)
     assert changed == (epochs.cache.entries != before)
     assert epochs.entries() == expected
 
 
+@kafka(
+    "LeaderEpochFileCacheTest.shouldClearEarliestOnEmptyCache",
+    "LeaderEpochFileCacheTest.shouldClearLatestOnEmptyCache",
+)
 def test_truncating_an_empty_history_does_nothing(epochs: Epochs) -> None:
-    """There is no error (shouldClearEarliestOnEmptyCache, shouldClearLatestOnEmptyCache)."""
+    """There is no error."""
     assert not epochs.cache.truncate_from_start(7)
     assert not epochs.cache.truncate_from_end(7)
 
 
+@kafka("LeaderEpochFileCacheTest.shouldWriteCheckpointOnTruncation")
 def test_a_truncation_reaches_the_file_at_the_next_flush(epochs: Epochs) -> None:
-    """Until then the file has entries too many (shouldWriteCheckpointOnTruncation)."""
+    """Until then the file has entries too many."""
     epochs.of((2, 6), (3, 8), (4, 11))
     epochs.cache.truncate_from_end(11)
     epochs.cache.truncate_from_start(7)
@@ -191,11 +199,9 @@ def test_a_flush_without_changes_writes_nothing(epochs: Epochs) -> None:
     assert not path.exists()
 
 
+@kafka("OffsetCheckpointFileTest.testWriteIfDirExistsShouldNotThrowWhenDirNotExists")
 def test_a_flush_after_the_directory_went_does_nothing(epochs: Epochs) -> None:
-    """The partition may be renamed or deleted before its file is written.
-
-    (CP.testWriteIfDirExistsShouldNotThrowWhenDirNotExists)
-    """
+    """The partition may be renamed or deleted before its file is written."""
     epochs.of((2, 6), (3, 8))
     epochs.cache.truncate_from_end(8)
     gone = epochs.directory.rename(epochs.directory.with_name("renamed"))

@@ -5,6 +5,7 @@ import pytest
 from engine.state.producer_entry import CACHED_BATCHES, BatchMetadata, ProducerEntry
 from engine.topic_keys import DAY_MS
 from engine.types import INT32_MAX
+from tests.support.kafka import kafka
 from tests.support.producers import COMMIT, control_batch, data_batch, marker_of
 
 NOW_MS = 1_795_219_400_000
@@ -31,8 +32,9 @@ def test_the_window_holds_the_last_five_batches() -> None:
     assert (entry.first_sequence, entry.last_sequence) == (1, 5)
 
 
+@kafka("ProducerStateManagerTest.testProducerSequenceWithWrapAroundBatchRecord")
 def test_a_batch_over_the_end_of_the_sequences_keeps_both_ends() -> None:
-    """MAX-10 to 9, over 2000 to 2020 (testProducerSequenceWithWrapAroundBatchRecord)."""
+    """MAX-10 to 9, over 2000 to 2020."""
     header = data_batch(offset=2000, sequence=INT32_MAX - 10, count=21)
     (batch,) = ProducerEntry(1).with_batch(header, NOW_MS).batches
     assert (batch.first_sequence, batch.last_sequence) == (INT32_MAX - 10, 9)
@@ -88,8 +90,9 @@ def test_a_marker_ends_the_transaction_and_keeps_the_window() -> None:
     assert ended.batches == entry.batches
 
 
+@kafka("ProducerStateManagerTest.testPidExpirationTimeout")
 def test_a_producer_expires_when_it_was_idle_for_exactly_the_limit() -> None:
-    """The limit itself counts as idle for too long (testPidExpirationTimeout)."""
+    """The limit itself counts as idle for too long."""
     entry = entry_with(0)
     assert not entry.is_expired(NOW_MS + DAY_MS - 1, DAY_MS)
     assert entry.is_expired(NOW_MS + DAY_MS, DAY_MS)
@@ -111,7 +114,8 @@ def test_records_of_the_future_keep_a_producer() -> None:
     assert entry.is_expired(NOW_MS + 2 * DAY_MS, DAY_MS)
 
 
+@kafka("ProducerStateManagerTest.testProducersWithOngoingTransactionsDontExpire")
 def test_an_open_transaction_keeps_a_producer() -> None:
-    """It does not expire (testProducersWithOngoingTransactionsDontExpire)."""
+    """It does not expire."""
     entry = entry_with(0)._replace(transaction_first_offset=0)
     assert not entry.is_expired(NOW_MS + 365 * DAY_MS, DAY_MS)

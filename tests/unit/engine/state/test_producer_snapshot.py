@@ -14,6 +14,7 @@ from engine.state.producer_snapshot import (
     encode_snapshot,
     in_table_order,
 )
+from tests.support.kafka import kafka
 
 LOADED_MS = 1_795_219_400_000
 
@@ -85,14 +86,12 @@ EXAMPLES = [
 ]
 
 
+@kafka("ProducerStateManagerTest.testReadWriteSnapshot")
 @pytest.mark.parametrize(("content", "entries"), EXAMPLES, ids=["empty", "three", "open"])
 def test_the_worked_examples_read_and_write(
     content: bytes, entries: tuple[ProducerEntry, ...]
 ) -> None:
-    """The bytes of the specification are these entries, and these entries are those bytes.
-
-    (PSM.testReadWriteSnapshot)
-    """
+    """The bytes of the specification are these entries, and these entries are those bytes."""
     assert decode_snapshot(content, loaded_ms=LOADED_MS) == entries
     assert encode_snapshot(entries) == content
 

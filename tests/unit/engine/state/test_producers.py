@@ -16,6 +16,7 @@ from engine.errors import (
 from engine.state.verdict import NOTHING_TO_APPLY, Accepted, Duplicate
 from engine.topic_keys import DAY_MS
 from engine.types import INT32_MAX, AppendOrigin
+from tests.support.kafka import kafka
 from tests.support.producers import (
     ABORT,
     COMMIT,
@@ -50,8 +51,9 @@ def test_plain_batches_cost_nothing(log: ProducerLog) -> None:
     assert log.states.map_end_offset == 3
 
 
+@kafka("ProducerStateManagerTest.testBasicIdMapping")
 def test_sequences_follow_one_another(log: ProducerLog) -> None:
-    """The next is taken, a repeat a duplicate, a gap refused (testBasicIdMapping)."""
+    """The next is taken, a repeat a duplicate, a gap refused."""
     log.append(data_batch(offset=0, sequence=0))
     log.append(data_batch(offset=1, sequence=1))
     assert log.is_duplicate(data_batch(offset=2, sequence=1))
@@ -62,8 +64,9 @@ def test_sequences_follow_one_another(log: ProducerLog) -> None:
     assert caught.value.facts() == {"producer_id": 1, "current_epoch": 1, "epoch": 0}
 
 
+@kafka("UnifiedLogTest.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch")
 def test_an_unknown_producer_may_start_anywhere(log: ProducerLog) -> None:
-    """Its state may be lost (testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch)."""
+    """Its state may be lost."""
     log.append(data_batch(offset=0, sequence=17, epoch=3))
     assert refused_sequence(log, offset=1, sequence=19, epoch=3) == (18, 19)
 
@@ -76,18 +79,20 @@ def test_an_unknown_producer_is_held_to_its_own_first_batch(log: ProducerLog) ->
     assert log.states.is_empty
 
 
+@kafka("ProducerStateManagerTest.testBasicIdMapping")
 def test_a_new_epoch_starts_at_zero(log: ProducerLog) -> None:
-    """A known producer cannot carry its sequence into another epoch (PSM.testBasicIdMapping)."""
+    """A known producer cannot carry its sequence into another epoch."""
     log.append(data_batch(offset=0, sequence=0))
     assert refused_sequence(log, offset=1, sequence=1, epoch=1) == (0, 1)
     log.append(data_batch(offset=1, sequence=0, epoch=1))
 
 
+@kafka(
+    "ProducerStateManagerTest.testProducerSequenceWrapAround",
+    "ProducerStateManagerTest.testProducerSequenceInvalidWrapAround",
+)
 def test_sequences_wrap(log: ProducerLog) -> None:
-    """After 2**31 - 1 comes 0 (testProducerSequenceWrapAround, …InvalidWrapAround).
-
-    (PSM.testProducerSequenceWrapAround, PSM.testProducerSequenceInvalidWrapAround)
-    """
+    """After 2**31 - 1 comes 0 (testProducerSequenceWrapAround, …InvalidWrapAround)."""
     log.append(data_batch(offset=0, sequence=INT32_MAX))
     assert refused_sequence(log, offset=1, sequence=1) == (0, 1)
     log.append(data_batch(offset=1, sequence=0))
@@ -96,11 +101,12 @@ def test_sequences_wrap(log: ProducerLog) -> None:
     assert (entry.first_sequence, entry.last_sequence) == (INT32_MAX, 0)
 
 
+@kafka("UnifiedLogTest.testDuplicateAppends")
 @pytest.mark.parametrize("retried", range(1, 6))
 def test_a_retry_of_the_last_five_is_answered_with_the_first_offsets(
     log: ProducerLog, retried: int
 ) -> None:
-    """Nothing changes, and the answer is the original one (testDuplicateAppends)."""
+    """Nothing changes, and the answer is the original one."""
     for number in range(6):
         timestamp = START_MS + number
         log.append(data_batch(offset=number * 3, sequence=number * 3, count=3, timestamp=timestamp))
@@ -111,15 +117,17 @@ def test_a_retry_of_the_last_five_is_answered_with_the_first_offsets(
     assert log.states.map_end_offset == 18
 
 
+@kafka("UnifiedLogTest.testDuplicateAppends")
 def test_a_retry_from_before_the_window_is_a_gap(log: ProducerLog) -> None:
-    """The sixth-newest batch is no longer remembered (testDuplicateAppends)."""
+    """The sixth-newest batch is no longer remembered."""
     for number in range(6):
         log.append(data_batch(offset=number, sequence=number))
     assert refused_sequence(log, offset=6, sequence=0) == (6, 0)
 
 
+@kafka("UnifiedLogTest.testDuplicateAppends")
 def test_a_partial_overlap_is_a_gap(log: ProducerLog) -> None:
-    """A batch that repeats a part of another one is refused (testDuplicateAppends)."""
+    """A batch that repeats a part of another one is refused."""
     log.append(data_batch(offset=0, sequence=0, count=4))
     assert refused_sequence(log, offset=4, sequence=2, count=4) == (4, 2)
 
@@ -151,8 +159,9 @@ def test_known_batches_from_different_appends_are_no_duplicate(log: ProducerLog)
         log.append(first, second)
 
 
+@kafka("ProducerStateManagerTest.testPrepareUpdateDoesNotMutate")
 def test_judging_changes_nothing(log: ProducerLog) -> None:
-    """What is staged is invisible until it is applied (testPrepareUpdateDoesNotMutate)."""
+    """What is staged is invisible until it is applied."""
     verdict = log.states.judge((data_batch(offset=0, sequence=0, transactional=True),), CLIENT)
     assert isinstance(verdict, Accepted)
     assert log.states.is_empty
@@ -169,8 +178,9 @@ def test_batches_of_one_append_are_judged_one_after_the_other(log: ProducerLog) 
     assert (entry.first_sequence, entry.last_sequence) == (0, 2)
 
 
+@kafka("ProducerStateManagerTest.testSequenceNotValidatedForGroupMetadataTopic")
 def test_the_coordinator_repeats_sequences(log: ProducerLog) -> None:
-    """Its batches are no duplicates (testSequenceNotValidatedForGroupMetadataTopic)."""
+    """Its batches are no duplicates."""
     for offset in range(3):
         verdict = log.append(
             data_batch(offset=offset, sequence=-1, transactional=True),
@@ -179,9 +189,10 @@ def test_the_coordinator_repeats_sequences(log: ProducerLog) -> None:
         assert isinstance(verdict, Accepted)
 
 
+@kafka("ProducerStateManagerTest.testAcceptAppendWithSequenceGapsOnReplica")
 @pytest.mark.parametrize("sequence", [0, 5, 40])
 def test_a_replica_takes_any_sequence(log: ProducerLog, sequence: int) -> None:
-    """Gaps in the log stay there (testAcceptAppendWithSequenceGapsOnReplica)."""
+    """Gaps in the log stay there."""
     log.replicate(data_batch(offset=0, sequence=5))
     log.replicate(data_batch(offset=1, sequence=sequence))
     entry = log.states.entry(1)
@@ -202,8 +213,9 @@ def test_a_replica_takes_an_older_epoch_and_says_so(
     assert entry.producer_epoch == 1
 
 
+@kafka("ProducerStateManagerTest.testAppendTxnMarkerWithNoProducerState")
 def test_a_marker_alone_makes_a_producer_known(log: ProducerLog) -> None:
-    """Its epoch counts and its next batch is the first (testAppendTxnMarkerWithNoProducerState)."""
+    """Its epoch counts and its next batch is the first."""
     log.end_transaction(COMMIT, offset=0, epoch=5)
     with pytest.raises(ProducerFenced):
         log.append(data_batch(offset=1, sequence=0, epoch=4))
@@ -211,13 +223,13 @@ def test_a_marker_alone_makes_a_producer_known(log: ProducerLog) -> None:
     log.append(data_batch(offset=1, sequence=0, epoch=5))
 
 
+@kafka(
+    "ProducerStateManagerTest.testControlRecordBumpsProducerEpoch",
+    "ProducerStateManagerTest.testOutOfSequenceAfterControlRecordEpochBump",
+)
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_a_marker_of_a_higher_epoch_starts_the_sequences_anew(log: ProducerLog, epoch: int) -> None:
-    """The window is empty.
-
-    (testControlRecordBumpsProducerEpoch, PSM.testControlRecordBumpsProducerEpoch,
-    PSM.testOutOfSequenceAfterControlRecordEpochBump)
-    """
+    """The window is empty."""
     log.append(data_batch(offset=0, sequence=0, transactional=True))
     log.append(data_batch(offset=1, sequence=1, transactional=True))
     log.end_transaction(ABORT, offset=2, epoch=1)
@@ -229,15 +241,17 @@ def test_a_marker_of_a_higher_epoch_starts_the_sequences_anew(log: ProducerLog, 
     log.append(data_batch(offset=3, sequence=0, epoch=epoch))
 
 
+@kafka("ProducerStateManagerTest.testOldEpochForControlRecord")
 def test_a_marker_of_an_older_epoch_is_refused(log: ProducerLog) -> None:
-    """The fenced instance cannot end a transaction (testOldEpochForControlRecord)."""
+    """The fenced instance cannot end a transaction."""
     log.append(data_batch(offset=0, sequence=0, epoch=2))
     with pytest.raises(ProducerFenced):
         log.end_transaction(COMMIT, offset=1, epoch=1)
 
 
+@kafka("ProducerStateManagerTest.testCoordinatorFencing")
 def test_an_older_coordinator_is_refused(log: ProducerLog) -> None:
-    """Equal and higher epochs pass, a lower one is fenced (testCoordinatorFencing)."""
+    """Equal and higher epochs pass, a lower one is fenced."""
     log.append(data_batch(offset=0, sequence=0))
     log.end_transaction((COMMIT, 1), offset=1)
     log.end_transaction((COMMIT, 1), offset=2)
@@ -251,8 +265,9 @@ def test_an_older_coordinator_is_refused(log: ProducerLog) -> None:
     }
 
 
+@kafka("LogLoaderTest.testRecoverAfterNonMonotonicCoordinatorEpochWrite")
 def test_recovery_takes_an_older_coordinator(log: ProducerLog) -> None:
-    """What is in the log is believed (testRecoverAfterNonMonotonicCoordinatorEpochWrite)."""
+    """What is in the log is believed."""
     log.replicate(control_batch(offset=0), (ABORT, 2))
     log.replicate(control_batch(offset=1, timestamp=START_MS + 5), (ABORT, 1))
     entry = log.states.entry(1)
@@ -260,8 +275,9 @@ def test_recovery_takes_an_older_coordinator(log: ProducerLog) -> None:
     assert (entry.coordinator_epoch, entry.last_timestamp) == (1, START_MS + 5)
 
 
+@kafka("ProducerStateManagerTest.testNonTransactionalAppendWithOngoingTransaction")
 def test_a_batch_outside_the_open_transaction_is_refused(log: ProducerLog) -> None:
-    """It must end first (testNonTransactionalAppendWithOngoingTransaction)."""
+    """It must end first."""
     log.append(data_batch(offset=0, sequence=0, transactional=True))
     with pytest.raises(InvalidTransactionState) as caught:
         log.append(data_batch(offset=1, sequence=1))
@@ -279,8 +295,9 @@ def test_recovery_takes_a_batch_outside_the_open_transaction(
     assert first_undecided(log.states) == 0
 
 
+@kafka("ProducerStateManagerTest.testAppendEmptyControlBatch")
 def test_an_empty_control_batch_does_nothing(log: ProducerLog) -> None:
-    """What compaction emptied leaves the transaction open (testAppendEmptyControlBatch)."""
+    """What compaction emptied leaves the transaction open."""
     log.append(data_batch(offset=0, sequence=0, transactional=True))
     verdict = log.append(control_batch(offset=1), origin=AppendOrigin.COORDINATOR)
     assert isinstance(verdict, Accepted)
@@ -288,8 +305,9 @@ def test_an_empty_control_batch_does_nothing(log: ProducerLog) -> None:
     assert first_undecided(log.states) == 0
 
 
+@kafka("ProducerStateManagerTest.testPidExpirationTimeout")
 def test_an_idle_producer_is_forgotten_and_may_go_on(log: ProducerLog, clock: ManualClock) -> None:
-    """After a day its next sequence, or any other, is taken (testPidExpirationTimeout)."""
+    """After a day its next sequence, or any other, is taken."""
     log.append(data_batch(1, offset=0, sequence=0))
     clock.advance(1)
     log.append(data_batch(2, offset=1, sequence=0))

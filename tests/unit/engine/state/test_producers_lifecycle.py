@@ -15,6 +15,7 @@ from engine.state.producers import ProducerStates
 from engine.topic_keys import DAY_MS
 from engine.types import OffsetMetadata
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.kafka import kafka
 from tests.support.producers import (
     ABORT,
     COMMIT,
@@ -57,8 +58,9 @@ def filled(log: ProducerLog, *, snapshots: tuple[int, ...]) -> ProducerLog:
     return log
 
 
+@kafka("ProducerStateManagerTest.testTakeSnapshot")
 def test_a_snapshot_is_named_by_the_end_of_what_it_knows(log: ProducerLog, tmp_path: Path) -> None:
-    """One file for each snapshot, plain batches counted (testTakeSnapshot)."""
+    """One file for each snapshot, plain batches counted."""
     log.append(data_batch(offset=0, sequence=0))
     assert log.states.take_snapshot(sync=False) == 1
     log.append(plain_batch(offset=1, count=4))
@@ -67,16 +69,18 @@ def test_a_snapshot_is_named_by_the_end_of_what_it_knows(log: ProducerLog, tmp_p
     assert {path.name for path in tmp_path.iterdir()} == {snapshot_name(1), snapshot_name(5)}
 
 
+@kafka("ProducerStateManagerTest.testSkipSnapshotIfOffsetUnchanged")
 def test_nothing_new_needs_no_snapshot(log: ProducerLog) -> None:
-    """Nor does an empty log (testSkipSnapshotIfOffsetUnchanged)."""
+    """Nor does an empty log."""
     assert log.states.take_snapshot(sync=False) is None
     log.append(data_batch(offset=0, sequence=0))
     assert log.states.take_snapshot(sync=False) == 1
     assert log.states.take_snapshot(sync=False) is None
 
 
+@kafka("ProducerStateManagerTest.testRecoverFromSnapshotUnfinishedTransaction")
 def test_a_reload_remembers_the_last_batch_only(log: ProducerLog, reload: Reload) -> None:
-    """The window shrinks to one and refills (testRecoverFromSnapshotUnfinishedTransaction)."""
+    """The window shrinks to one and refills."""
     log.append(data_batch(offset=0, sequence=0, transactional=True))
     log.append(data_batch(offset=1, sequence=1, transactional=True))
     log.states.take_snapshot(sync=True)
@@ -89,8 +93,9 @@ def test_a_reload_remembers_the_last_batch_only(log: ProducerLog, reload: Reload
     reloaded.append(data_batch(offset=2, sequence=2, transactional=True))
 
 
+@kafka("ProducerStateManagerTest.testRecoverFromSnapshotFinishedTransaction")
 def test_an_ended_transaction_stays_ended(log: ProducerLog, reload: Reload) -> None:
-    """After the marker nothing is open (testRecoverFromSnapshotFinishedTransaction)."""
+    """After the marker nothing is open."""
     log.append(data_batch(offset=0, sequence=0, transactional=True))
     log.end_transaction(ABORT, offset=1)
     log.states.take_snapshot(sync=True)
@@ -100,8 +105,9 @@ def test_an_ended_transaction_stays_ended(log: ProducerLog, reload: Reload) -> N
     reloaded.append(data_batch(offset=2, sequence=1))
 
 
+@kafka("ProducerStateManagerTest.testRecoverFromSnapshotEmptyTransaction")
 def test_a_marker_alone_survives(log: ProducerLog, reload: Reload) -> None:
-    """Its time and epochs come back (testRecoverFromSnapshotEmptyTransaction)."""
+    """Its time and epochs come back."""
     log.end_transaction((COMMIT, 4), offset=0, epoch=2, timestamp=START_MS + 3)
     log.states.take_snapshot(sync=True)
     entry = reload(1).states.entry(1)
@@ -110,8 +116,9 @@ def test_a_marker_alone_survives(log: ProducerLog, reload: Reload) -> None:
     assert (entry.last_timestamp, entry.batches) == (START_MS + 3, ())
 
 
+@kafka("ProducerStateManagerTest.testCoordinatorFencedAfterReload")
 def test_the_coordinator_stays_fenced(log: ProducerLog, reload: Reload) -> None:
-    """Its epoch is in the snapshot (testCoordinatorFencedAfterReload)."""
+    """Its epoch is in the snapshot."""
     log.append(data_batch(offset=0, sequence=0))
     log.end_transaction((COMMIT, 99), offset=1)
     log.states.take_snapshot(sync=True)
@@ -119,10 +126,11 @@ def test_the_coordinator_stays_fenced(log: ProducerLog, reload: Reload) -> None:
         reload(2).end_transaction((COMMIT, 98), offset=2)
 
 
+@kafka("ProducerStateManagerTest.testLoadFromSnapshotRetainsNonExpiredProducers")
 def test_a_loaded_producer_lives_another_day(
     log: ProducerLog, reload: Reload, clock: ManualClock
 ) -> None:
-    """Its age counts from the load (testLoadFromSnapshotRetainsNonExpiredProducers)."""
+    """Its age counts from the load."""
     log.append(data_batch(1, offset=0, sequence=0, timestamp=1_357_016_400_000))
     log.append(data_batch(2, offset=1, sequence=0))
     log.states.take_snapshot(sync=True)
@@ -135,8 +143,9 @@ def test_a_loaded_producer_lives_another_day(
     assert states.highest_producer_id == 2
 
 
+@kafka("ProducerStateManagerTest.testTruncateAndReloadRemovesOutOfRangeSnapshots")
 def test_snapshots_beyond_the_log_are_removed(log: ProducerLog, clock: ManualClock) -> None:
-    """Start 1 and end 3 leave 2 and 3 (testTruncateAndReloadRemovesOutOfRangeSnapshots)."""
+    """Start 1 and end 3 leave 2 and 3."""
     states = filled(log, snapshots=(1, 2, 3, 4, 5)).states
     states.truncate_and_reload(1, 3, clock.now_ms())
     assert states.snapshots == (2, 3)
@@ -146,8 +155,9 @@ def test_snapshots_beyond_the_log_are_removed(log: ProducerLog, clock: ManualClo
     assert entry.last_sequence == 2
 
 
+@kafka("ProducerStateManagerTest.testReloadSnapshots")
 def test_snapshots_put_back_are_found_by_a_restart(log: ProducerLog, reload: Reload) -> None:
-    """What lies on disk counts (testReloadSnapshots)."""
+    """What lies on disk counts."""
     filled(log, snapshots=(1, 2, 4, 5))
     states = reload(5).states
     found = [states.snapshots]
@@ -190,8 +200,9 @@ def test_without_a_snapshot_the_state_begins_at_the_log_start(
     assert (states.map_end_offset, states.last_snapshot_offset) == (7, 7)
 
 
+@kafka("ProducerStateManagerTest.testFirstUnstableOffsetAfterTruncation")
 def test_truncation_reopens_a_transaction(log: ProducerLog, clock: ManualClock) -> None:
-    """Below the marker it is open again (testFirstUnstableOffsetAfterTruncation)."""
+    """Below the marker it is open again."""
     states = log.states
     log.append(data_batch(offset=0, sequence=0, transactional=True))
     states.take_snapshot(sync=False)
@@ -206,11 +217,12 @@ def test_truncation_reopens_a_transaction(log: ProducerLog, clock: ManualClock) 
     assert states.snapshots == (1,)
 
 
+@kafka(
+    "ProducerStateManagerTest.testTruncateFullyAndStartAt",
+    "ProducerStateManagerTest.testDeleteSnapshotsBefore",
+)
 def test_full_truncation_forgets_everything(log: ProducerLog) -> None:
-    """Snapshots too, and a lower one may be taken.
-
-    (PSM.testTruncateFullyAndStartAt, PSM.testDeleteSnapshotsBefore)
-    """
+    """Snapshots too, and a lower one may be taken."""
     states = filled(log, snapshots=(2, 5)).states
     states.truncate_fully(1)
     assert states.is_empty
@@ -218,14 +230,14 @@ def test_full_truncation_forgets_everything(log: ProducerLog) -> None:
     assert states.take_snapshot(sync=False) == 1
 
 
+@kafka(
+    "ProducerStateManagerTest.testHasLateTransactionInitializedAfterReload",
+    "ProducerStateManagerTest.testHasLateTransactionUpdatedAfterPartialTruncation",
+)
 def test_lateness_survives_a_reload_and_ends_with_truncation(
     log: ProducerLog, reload: Reload, clock: ManualClock
 ) -> None:
-    """The oldest open one counts (testHasLateTransactionInitializedAfterReload and two more).
-
-    (PSM.testHasLateTransactionInitializedAfterReload,
-    PSM.testHasLateTransactionUpdatedAfterPartialTruncation)
-    """
+    """The oldest open one counts (testHasLateTransactionInitializedAfterReload and two more)."""
     log.append(plain_batch(offset=0))
     log.states.take_snapshot(sync=False)
     log.append(data_batch(offset=1, sequence=0, transactional=True))
@@ -272,8 +284,9 @@ def test_a_snapshot_goes_with_its_segment(log: ProducerLog, tmp_path: Path) -> N
     assert states.snapshots == (4,)
 
 
+@kafka("LogLoaderTest.testLoadingLogKeepsLargestStrayProducerStateSnapshot")
 def test_strays_of_no_segment_are_removed(log: ProducerLog) -> None:
-    """The clean shutdown's stays (testLoadingLogKeepsLargestStrayProducerStateSnapshot)."""
+    """The clean shutdown's stays."""
     states = filled(log, snapshots=(1, 2, 3, 4)).states
     states.remove_stray_snapshots([0, 1, 2])
     assert states.snapshots == (1, 2, 4)
@@ -289,6 +302,11 @@ def test_state_follows_its_directory(log: ProducerLog, tmp_path: Path) -> None:
     assert (renamed / snapshot_name(1)).exists()
 
 
+@kafka(
+    "ProducerStateManagerTest.testLoadFromEmptySnapshotFile",
+    "ProducerStateManagerTest.testLoadFromTruncatedSnapshotFile",
+    "ProducerStateManagerTest.testLoadFromCorruptSnapshotFile",
+)
 @pytest.mark.parametrize(
     "damage",
     [
@@ -307,11 +325,7 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(
     damage: Callable[[bytes], bytes],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is reported and deleted.
-
-    (PSM.testLoadFromEmptySnapshotFile, PSM.testLoadFromTruncatedSnapshotFile,
-    PSM.testLoadFromCorruptSnapshotFile)
-    """
+    """It is reported and deleted."""
     filled(log, snapshots=(2, 4))
     newest = tmp_path / snapshot_name(4)
     newest.write_bytes(damage(newest.read_bytes()))
@@ -332,11 +346,9 @@ def test_a_snapshot_that_vanished_gives_way_to_the_one_before(
     assert (states.map_end_offset, states.snapshots) == (2, (2,))
 
 
+@kafka("ProducerStateManagerTest.testNoValidationOnFirstEntryWhenLoadingLog")
 def test_the_rebuilt_state_is_the_state(log: ProducerLog, open_states: OpenStates) -> None:
-    """Feeding the log's batches in gives the bytes that appending them gave.
-
-    (PSM.testNoValidationOnFirstEntryWhenLoadingLog)
-    """
+    """Feeding the log's batches in gives the bytes that appending them gave."""
     rebuilt = ProducerLog(open_states())
     headers = [
         data_batch(1, offset=0, sequence=0, count=3, transactional=True),

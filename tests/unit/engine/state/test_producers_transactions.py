@@ -19,6 +19,7 @@ from engine.types import (
     CompletedTransaction,
     OffsetMetadata,
 )
+from tests.support.kafka import kafka
 from tests.support.producers import (
     ABORT,
     BATCH_BYTES,
@@ -40,8 +41,9 @@ def transactional(log: ProducerLog, producer_id: int, offset: int, sequence: int
     log.append(data_batch(producer_id, offset=offset, sequence=sequence, transactional=True))
 
 
+@kafka("ProducerStateManagerTest.updateProducerTransactionState")
 def test_a_marker_completes_what_the_first_batch_opened(log: ProducerLog) -> None:
-    """First offset 16, marker 40, window untouched (PSM.updateProducerTransactionState)."""
+    """First offset 16, marker 40, window untouched."""
     log.append(data_batch(offset=16, sequence=1, count=4, transactional=True))
     log.append(data_batch(offset=20, sequence=5, count=10, transactional=True))
     assert first_undecided(log.states) == 16
@@ -53,8 +55,9 @@ def test_a_marker_completes_what_the_first_batch_opened(log: ProducerLog) -> Non
     assert entry.transaction_first_offset is None
 
 
+@kafka("ProducerStateManagerTest.testSkipEmptyTransactions")
 def test_empty_transactions_complete_nothing(log: ProducerLog) -> None:
-    """Of several markers only those of open transactions count (testSkipEmptyTransactions)."""
+    """Of several markers only those of open transactions count."""
     transactional(log, 1, 0)
     assert [txn.first_offset for txn in log.end_transaction(COMMIT, offset=1).completed] == [0]
     assert not log.end_transaction(COMMIT, offset=2).completed
@@ -72,8 +75,9 @@ def test_one_append_may_end_and_begin_transactions(log: ProducerLog) -> None:
     assert first_undecided(log.states) == 1
 
 
+@kafka("ProducerStateManagerTest.testFirstUnstableOffset")
 def test_the_first_unstable_offset_follows_the_high_watermark(log: ProducerLog) -> None:
-    """Open ones move at markers, unstable ones behind them (testFirstUnstableOffset)."""
+    """Open ones move at markers, unstable ones behind them."""
     states = log.states
     transactional(log, 1, 99)
     transactional(log, 2, 105)
@@ -99,8 +103,9 @@ def test_the_first_unstable_offset_follows_the_high_watermark(log: ProducerLog) 
     assert states.first_unstable_offset is None
 
 
+@kafka("ProducerStateManagerTest.testTxnFirstOffsetMetadataCached")
 def test_the_place_of_a_transaction_is_known_from_its_append(log: ProducerLog) -> None:
-    """Bytes of the batches before count (testTxnFirstOffsetMetadataCached)."""
+    """Bytes of the batches before count."""
     log.append(
         plain_batch(offset=50),
         data_batch(offset=51, sequence=0, transactional=True),
@@ -135,8 +140,9 @@ def test_an_append_lists_its_aborts_itself(log: ProducerLog) -> None:
     assert log.aborted == [AbortedTransaction(1, 10, 11, 12)]
 
 
+@kafka("ProducerStateManagerTest.testProducerStateAfterFencingAbortMarker")
 def test_a_fencing_abort_keeps_the_producer(log: ProducerLog) -> None:
-    """It fences the old instance (testProducerStateAfterFencingAbortMarker)."""
+    """It fences the old instance."""
     transactional(log, 1, 0)
     log.end_transaction(ABORT, offset=1, epoch=1)
     entry = log.states.entry(1)
@@ -144,10 +150,11 @@ def test_a_fencing_abort_keeps_the_producer(log: ProducerLog) -> None:
     assert (entry.producer_epoch, entry.batches, entry.transaction_first_offset) == (1, (), None)
 
 
+@kafka("ProducerStateManagerTest.testProducersWithOngoingTransactionsDontExpire")
 def test_a_producer_stays_while_its_transaction_is_open(
     log: ProducerLog, clock: ManualClock
 ) -> None:
-    """However long it takes (testProducersWithOngoingTransactionsDontExpire)."""
+    """However long it takes."""
     transactional(log, 1, 0)
     clock.advance(10 * DAY_MS)
     assert log.states.expire(clock.now_ms()) == 0
@@ -156,8 +163,9 @@ def test_a_producer_stays_while_its_transaction_is_open(
     assert log.states.expire(clock.now_ms()) == 1
 
 
+@kafka("ProducerStateManagerTest.testHasLateTransaction")
 def test_a_transaction_is_late_some_minutes_after_its_timeout(log: ProducerLog) -> None:
-    """As long as the oldest one is, the log is (testHasLateTransaction)."""
+    """As long as the oldest one is, the log is."""
     states = log.states
     assert not is_late(states, START_MS + DAY_MS, TIMEOUT_MS)
     transactional(log, 1, 0)
@@ -187,8 +195,9 @@ def verified(tmp_path: Path, clock: ManualClock) -> ProducerLog:
     return ProducerLog(states)
 
 
+@kafka("UnifiedLogTest.testTransactionIsOngoingAndVerificationGuard")
 def test_a_transaction_begins_with_its_guard_only(verified: ProducerLog) -> None:
-    """Later batches need none (testTransactionIsOngoingAndVerificationGuard)."""
+    """Later batches need none."""
     states = verified.states
     first = data_batch(offset=0, sequence=0, transactional=True)
     with pytest.raises(InvalidTransactionState):
@@ -204,10 +213,11 @@ def test_a_transaction_begins_with_its_guard_only(verified: ProducerLog) -> None
     assert again is not guard
 
 
+@kafka("UnifiedLogTest.testEmptyTransactionStillClearsVerificationGuard")
 def test_an_idempotent_append_keeps_the_guard_and_a_marker_clears_it(
     verified: ProducerLog,
 ) -> None:
-    """Even if it ends nothing (testEmptyTransactionStillClearsVerificationGuard)."""
+    """Even if it ends nothing."""
     states = verified.states
     guard = states.start_verification(1, sequence=0, producer_epoch=0)
     verified.append(data_batch(offset=0, sequence=0))
@@ -222,8 +232,9 @@ def test_recovery_needs_no_guard(verified: ProducerLog) -> None:
     assert first_undecided(verified.states) == 0
 
 
+@kafka("ProducerStateManagerTest.testThrowOutOfOrderSequenceWithVerificationSequenceCheck")
 def test_a_batch_may_not_overtake_the_verified_one(verified: ProducerLog) -> None:
-    """Even if disabled (testThrowOutOfOrderSequenceWithVerificationSequenceCheck)."""
+    """It is refused even while verification is disabled."""
     verified.states.start_verification(1, sequence=0, producer_epoch=0)
     verified.states.transaction_verification = False
     with pytest.raises(SequenceGap) as caught:

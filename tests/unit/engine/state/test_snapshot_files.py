@@ -8,6 +8,7 @@ import pytest
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import snapshot_name
 from engine.state.snapshot_files import SnapshotFiles
+from tests.support.kafka import kafka
 
 
 @pytest.fixture
@@ -86,8 +87,9 @@ def test_deleting_forgets_and_removes(found: Found, partition: Path) -> None:
     assert [path.name for path in partition.iterdir()] == [snapshot_name(5)]
 
 
+@kafka("ProducerStateManagerTest.testRemoveAndMarkSnapshotForDeletion")
 def test_retiring_renames_and_forgets(found: Found, partition: Path) -> None:
-    """The file waits for its removal under another name (testRemoveAndMarkSnapshotForDeletion)."""
+    """The file waits for its removal under another name."""
     files = found(5)
     retired = files.retire(5)
     assert retired == partition / "00000000000000000005.snapshot.deleted"
@@ -95,14 +97,19 @@ def test_retiring_renames_and_forgets(found: Found, partition: Path) -> None:
     assert files.offsets == ()
 
 
+@kafka("ProducerStateManagerTest.testRemoveAndMarkSnapshotForDeletionAlreadyDeleted")
 def test_retiring_a_missing_file_forgets_it(found: Found, partition: Path) -> None:
-    """There is nothing to remove (testRemoveAndMarkSnapshotForDeletionAlreadyDeleted)."""
+    """There is nothing to remove."""
     files = found(5)
     (partition / snapshot_name(5)).unlink()
     assert files.retire(5) is None
     assert files.offsets == ()
 
 
+@kafka(
+    "ProducerStateManagerTest.testRemoveStraySnapshotsKeepCleanShutdownSnapshot",
+    "ProducerStateManagerTest.testRemoveAllStraySnapshots",
+)
 @pytest.mark.parametrize(
     ("offsets", "bases", "kept"),
     [
@@ -117,17 +124,15 @@ def test_retiring_a_missing_file_forgets_it(found: Found, partition: Path) -> No
 def test_strays_go_but_that_of_a_clean_shutdown(
     found: Found, offsets: tuple[int, ...], bases: set[int], kept: tuple[int, ...]
 ) -> None:
-    """The rest is useless (testRemoveStraySnapshotsKeepCleanShutdownSnapshot, and All).
-
-    (PSM.testRemoveStraySnapshotsKeepCleanShutdownSnapshot, PSM.testRemoveAllStraySnapshots)
-    """
+    """The rest is useless (testRemoveStraySnapshotsKeepCleanShutdownSnapshot, and All)."""
     files = found(*offsets)
     files.delete_strays(bases)
     assert files.offsets == kept
 
 
+@kafka("ProducerStateManagerTest.testReloadSnapshots")
 def test_strays_are_looked_for_on_disk(found: Found, partition: Path) -> None:
-    """What recovery wrote meanwhile is taken into account (testReloadSnapshots)."""
+    """What recovery wrote meanwhile is taken into account."""
     files = found(5)
     (partition / snapshot_name(2)).write_bytes(b"x")
     files.rescan()

@@ -13,16 +13,15 @@ from tests.support.conformance_places import (
     remove_files,
     snapshots_of,
 )
+from tests.support.kafka import kafka
 from tests.support.logs import fill, fill_segments, log_path, segment_bases, with_config
 
 REPLICATION = AppendOrigin.REPLICATION
 
 
+@kafka("UnifiedLogTest.testProducerIdMapOffsetUpdatedForNonIdempotentData")
 def test_plain_records_move_what_a_snapshot_is_named_by() -> None:
-    """Without any producer the snapshot of a roll still names the offset it knows all below.
-
-    (UL.testProducerIdMapOffsetUpdatedForNonIdempotentData)
-    """
+    """Without any producer the snapshot of a roll still names the offset it knows all below."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=1)
@@ -30,11 +29,9 @@ def test_plain_records_move_what_a_snapshot_is_named_by() -> None:
     assert snapshots_of(world) == [1]
 
 
+@kafka("UnifiedLogTest.testTakeSnapshotOnRollAndDeleteSnapshotOnRecoveryPointCheckpoint")
 def test_each_roll_takes_a_snapshot_that_a_flush_keeps() -> None:
-    """Two rolls leave two snapshots, and moving the recovery point removes none.
-
-    (UL.testTakeSnapshotOnRollAndDeleteSnapshotOnRecoveryPointCheckpoint)
-    """
+    """Two rolls leave two snapshots, and moving the recovery point removes none."""
     world = World()
     log = world.open_log(DENSE)
     fill_segments(log, 1, 1)
@@ -45,11 +42,9 @@ def test_each_roll_takes_a_snapshot_that_a_flush_keeps() -> None:
     assert snapshots_of(world) == [1, 2]
 
 
+@kafka("UnifiedLogTest.testProducerSnapshotAfterSegmentRollOnAppend")
 def test_the_snapshot_of_a_roll_does_not_know_the_append_that_caused_it() -> None:
-    """Truncated back to the roll, the producer stands where it did before that append.
-
-    (UL.testProducerSnapshotAfterSegmentRollOnAppend)
-    """
+    """Truncated back to the roll, the producer stands where it did before that append."""
     world = World()
     config = with_config(segment_bytes=250)
     log = world.open_log(config)
@@ -63,11 +58,9 @@ def test_the_snapshot_of_a_roll_does_not_know_the_append_that_caused_it() -> Non
     assert entry_of(log).last_sequence == base - 1
 
 
+@kafka("UnifiedLogTest.testRecoveryPointNotIncrementedOnProducerStateSnapshotFlushFailure")
 def test_a_snapshot_that_cannot_be_synced_holds_the_recovery_point() -> None:
-    """The flush fails, and after a crash everything since is scanned again.
-
-    (UL.testRecoveryPointNotIncrementedOnProducerStateSnapshotFlushFailure)
-    """
+    """The flush fails, and after a crash everything since is scanned again."""
     world = World()
     log = world.open_log(DENSE)
     Producer(log).send()
@@ -78,6 +71,7 @@ def test_a_snapshot_that_cannot_be_synced_holds_the_recovery_point() -> None:
     assert log.durability.recovery_point == 0
 
 
+@kafka("UnifiedLogTest.testInitializationOfProducerSnapshotsUpgradePath")
 @pytest.mark.parametrize(
     ("clean", "recovery_point", "expected"),
     [(True, 6, [4, 5, 6]), (False, 6, [4, 5, 6]), (False, 0, [1, 2, 3, 4, 5, 6])],
@@ -85,10 +79,7 @@ def test_a_snapshot_that_cannot_be_synced_holds_the_recovery_point() -> None:
 def test_snapshots_come_back_at_a_start(
     *, clean: bool, recovery_point: int, expected: list[int]
 ) -> None:
-    """The last two bases and the end; after a recovery of everything one for each segment.
-
-    (UL.testInitializationOfProducerSnapshotsUpgradePath)
-    """
+    """The last two bases and the end; after a recovery of everything one for each segment."""
     world = World()
     log = world.open_log(DENSE)
     fill_segments(log, 1, 1, 1, 1, 1, 1)
@@ -101,17 +92,17 @@ def test_snapshots_come_back_at_a_start(
     assert snapshots_of(world) == expected
 
 
+@kafka(
+    "UnifiedLogTest.testLoadingLogDeletesProducerStateSnapshotsPastLogEndOffset",
+    "LogLoaderTest.testLoadingLogKeepsLargestStrayProducerStateSnapshot",
+)
 @pytest.mark.parametrize(
     ("written", "bases", "kept"), [((42,), (), []), ((1, 2, 3, 4), (1, 1, 2), [1, 2, 4])]
 )
 def test_snapshots_of_no_segment_are_removed_at_a_start(
     written: tuple[int, ...], bases: tuple[int, ...], kept: list[int]
 ) -> None:
-    """Beyond the end all go; the newest behind the last base is that of a clean stop and stays.
-
-    (UL.testLoadingLogDeletesProducerStateSnapshotsPastLogEndOffset,
-    LL.testLoadingLogKeepsLargestStrayProducerStateSnapshot)
-    """
+    """Beyond the end all go; the newest behind the last base is that of a clean stop and stays."""
     world = World()
     log = world.open_log(DENSE)
     if bases:
@@ -129,13 +120,15 @@ def test_snapshots_of_no_segment_are_removed_at_a_start(
     assert snapshots_of(world) == kept
 
 
+@kafka(
+    "UnifiedLogTest.testRetentionDeletesProducerStateSnapshots",
+    "UnifiedLogTest.testLogStartOffsetMovementDeletesSnapshots",
+    "UnifiedLogTest.testDeleteSnapshotsOnIncrementLogStartOffset",
+    "UnifiedLogTest.testProducerIdExpirationOnSegmentDeletion",
+)
 @pytest.mark.parametrize("removes", ["retention", "log start"])
 def test_snapshots_go_with_their_segments_and_producers_stay(removes: str) -> None:
-    """One snapshot stays for each base but the first; in memory nobody is forgotten.
-
-    (UL.testRetentionDeletesProducerStateSnapshots, UL.testLogStartOffsetMovementDeletesSnapshots,
-    UL.testDeleteSnapshotsOnIncrementLogStartOffset, UL.testProducerIdExpirationOnSegmentDeletion)
-    """
+    """One snapshot stays for each base but the first; in memory nobody is forgotten."""
     world = World()
     by_size = with_config(retention_bytes=0, file_delete_delay_ms=1_000)
     log = world.open_log(by_size if removes == "retention" else DENSE)

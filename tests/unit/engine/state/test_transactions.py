@@ -2,6 +2,7 @@
 
 from engine.state.transactions import OpenTransaction, Transactions
 from engine.types import CompletedTransaction, OffsetMetadata
+from tests.support.kafka import kafka
 
 
 def opened(*first_offsets: int) -> Transactions:
@@ -58,8 +59,9 @@ def test_the_place_of_the_first_batch_is_kept() -> None:
     assert transactions.first_unstable == place
 
 
+@kafka("ProducerStateManagerTest.testLastStableOffsetCompletedTxn")
 def test_the_last_stable_offset_of_a_completion_leaves_its_own_producer_out() -> None:
-    """It is the oldest other one, else past the marker (testLastStableOffsetCompletedTxn)."""
+    """It is the oldest other one, else past the marker."""
     transactions = opened(10, 20)
     first = CompletedTransaction(1, 10, 30, is_aborted=True)
     second = CompletedTransaction(2, 20, 31, is_aborted=True)

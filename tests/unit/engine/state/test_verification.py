@@ -1,6 +1,7 @@
 """Guards that prove a transaction was verified before its first batch."""
 
 from engine.state.verification import Verifications
+from tests.support.kafka import kafka
 
 
 def started(**changes: int) -> Verifications:
@@ -10,8 +11,9 @@ def started(**changes: int) -> Verifications:
     return verifications
 
 
+@kafka("ProducerStateManagerTest.testEntryForVerification")
 def test_a_guard_is_the_same_until_it_is_cleared() -> None:
-    """Asking again gives the same guard, after clearing a new one (testEntryForVerification)."""
+    """Asking again gives the same guard, after clearing a new one."""
     verifications = Verifications()
     first = verifications.start(7, sequence=0, producer_epoch=0, now_ms=1)
     assert verifications.start(7, sequence=0, producer_epoch=0, now_ms=2) is first
@@ -32,8 +34,9 @@ def test_only_the_very_guard_proves_a_verification() -> None:
     assert not verifications.is_proved_by(7, None)
 
 
+@kafka("ProducerStateManagerTest.testSequenceAndEpochInVerificationEntry")
 def test_a_lower_sequence_of_the_epoch_is_remembered() -> None:
-    """Requests may overtake each other (testSequenceAndEpochInVerificationEntry)."""
+    """Requests may overtake each other."""
     verifications = started()
     verifications.start(7, sequence=6, producer_epoch=1, now_ms=1)
     assert verifications.lowest_sequence(7) == 5
@@ -57,8 +60,9 @@ def test_without_a_verification_there_is_no_sequence() -> None:
     assert verifications.lowest_sequence(7) is None
 
 
+@kafka("ProducerStateManagerTest.testVerificationStateEntryExpiration")
 def test_a_verification_expires_by_its_age_alone() -> None:
-    """Asking again does not make it younger (testVerificationStateEntryExpiration)."""
+    """Asking again does not make it younger."""
     verifications = started()
     verifications.start(7, sequence=4, producer_epoch=1, now_ms=1500)
     verifications.expire(1999, 1000)

@@ -4,6 +4,7 @@ import pytest
 
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation, OffsetMetadata
+from tests.support.kafka import kafka
 
 START = OffsetMetadata(5, 0, 300)
 MIDDLE = OffsetMetadata(8, 0, 500)
@@ -45,8 +46,9 @@ def test_only_what_is_committed_can_be_unstable(unstable: OffsetMetadata | None)
     assert Watermarks(0, MIDDLE, END, first_unstable=unstable).last_stable is MIDDLE
 
 
+@kafka("UnifiedLogTest.testHighWatermarkMaintenance")
 def test_the_end_moves_forward_alone() -> None:
-    """An append does not move the high watermark (UL.testHighWatermarkMaintenance)."""
+    """An append does not move the high watermark."""
     further = OffsetMetadata(12, 0, 900)
     marks = Watermarks(0, MIDDLE, END, first_unstable=START).with_end(further)
     assert (marks.high, marks.end, marks.first_unstable) == (MIDDLE, further, START)

@@ -27,6 +27,7 @@ from engine.tools.dump import dump_file
 from engine.tools.entries import Entry, render
 from tests.support.builders import World, new_batch
 from tests.support.golden import golden_archive, golden_partitions
+from tests.support.kafka import kafka
 from tests.support.legacy import legacy_message, legacy_wrapper
 from tests.support.time import START_MS
 
@@ -65,6 +66,10 @@ def at(offset: int, batch: bytearray) -> bytearray:
 # -- what a broker wrote -----------------------------------------------------------------------
 
 
+@kafka(
+    "DumpLogSegmentsTest.testBatchAndRecordMetadataOutput",
+    "DumpLogSegmentsTest.testPrintDataLog",
+)
 @pytest.mark.parametrize(
     ("archive", "partition"),
     [
@@ -76,10 +81,7 @@ def at(offset: int, batch: bytearray) -> bytearray:
 def test_a_brokers_files_are_dumped_line_for_line(
     archive: str, partition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every file of every partition gives the lines that kafka-dump-log printed for it.
-
-    (DL.testBatchAndRecordMetadataOutput, DL.testPrintDataLog)
-    """
+    """Every file of every partition gives the lines that kafka-dump-log printed for it."""
     monkeypatch.chdir(golden_archive(archive).parent)
     folder = Path(archive) / partition
     found = [
@@ -91,11 +93,9 @@ def test_a_brokers_files_are_dumped_line_for_line(
     assert found == (folder / "dump.txt").read_text().splitlines()
 
 
+@kafka("DumpLogSegmentsTest.testDumpIndexMismatches", "DumpLogSegmentsTest.testDumpTimeIndexErrors")
 def test_a_healthy_directory_has_no_problems() -> None:
-    """Indexes agree with their log, and offsets are consecutive, in all that a broker closed.
-
-    (DL.testDumpIndexMismatches, DL.testDumpTimeIndexErrors)
-    """
+    """Indexes agree with their log, and offsets are consecutive, in all that a broker closed."""
     found = [
         render(entry)
         for folder in golden_partitions("clean")
@@ -107,11 +107,9 @@ def test_a_healthy_directory_has_no_problems() -> None:
     assert found == []
 
 
+@kafka("DumpLogSegmentsTest.testPrintDataLogPartialBatches")
 def test_a_limit_of_bytes_ends_a_dump_at_a_whole_batch() -> None:
-    """Exactly so many batches as lie within it, and nothing is said of the bytes behind it.
-
-    (DL.testPrintDataLogPartialBatches)
-    """
+    """Exactly so many batches as lie within it, and nothing is said of the bytes behind it."""
     path = golden_archive("clean") / "codec-none-0" / LOG
     whole = [entry for entry in dumped(path, deep=False) if entry.kind == "batch"]
     ends = [int(str(one.fields["position"])) + int(str(one.fields["size"])) for one in whole]
@@ -122,8 +120,9 @@ def test_a_limit_of_bytes_ends_a_dump_at_a_whole_batch() -> None:
         assert limited[2:] == whole[:count]
 
 
+@kafka("DumpLogSegmentsTest.testPrintDataLog")
 def test_without_deep_iteration_there_are_no_records() -> None:
-    """A shallow dump lists the batches only (DL.testPrintDataLog)."""
+    """A shallow dump lists the batches only."""
     path = golden_archive("clean") / "codec-none-0" / LOG
     kinds = {entry.kind for entry in dumped(path, deep=False)}
     assert kinds == {"file", "log_start", "batch"}

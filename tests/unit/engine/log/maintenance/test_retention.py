@@ -22,6 +22,7 @@ from engine.state.watermarks import Watermarks
 from engine.types import EpochOffset, LogStartReason, OffsetMetadata
 from tests.support.builders import World, new_batch, values_of
 from tests.support.filesystem import PowerCut
+from tests.support.kafka import kafka
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -62,15 +63,16 @@ def reasons(
 THREE = [Stub(0, 1_000, 0), Stub(10, 1_000, START_MS), Stub(20, 1_000, START_MS)]
 
 
+@kafka(
+    "UnifiedLogTest.shouldDeleteSizeBasedSegments",
+    "UnifiedLogTest.shouldNotDeleteSizeBasedSegmentsWhenUnderRetentionSize",
+)
 @pytest.mark.parametrize(
     ("retention_bytes", "bases"),
     [(-1, []), (3_000, []), (2_500, []), (2_000, [0]), (1_999, [0]), (1_000, [0, 10]), (0, 3)],
 )
 def test_size_never_falls_below_the_limit(retention_bytes: int, bases: list[int] | int) -> None:
-    """A segment goes if what is left still holds the limit.
-
-    (UL.shouldDeleteSizeBasedSegments, UL.shouldNotDeleteSizeBasedSegmentsWhenUnderRetentionSize)
-    """
+    """A segment goes if what is left still holds the limit."""
     removed = reasons(THREE, retention_bytes=retention_bytes)
     if isinstance(bases, int):
         assert len(removed) == bases
@@ -78,12 +80,13 @@ def test_size_never_falls_below_the_limit(retention_bytes: int, bases: list[int]
         assert removed == [(base, "size") for base in bases]
 
 
+@kafka(
+    "UnifiedLogTest.shouldDeleteTimeBasedSegmentsReadyToBeDeleted",
+    "UnifiedLogTest.shouldNotDeleteTimeBasedSegmentsWhenNoneReadyToBeDeleted",
+    "UnifiedLogTest.testDeletableSegmentsFilter",
+)
 def test_age_is_strict_and_stops_at_the_first_young_segment() -> None:
-    """Exactly retention.ms is young enough.
-
-    (UL.shouldDeleteTimeBasedSegmentsReadyToBeDeleted,
-    UL.shouldNotDeleteTimeBasedSegmentsWhenNoneReadyToBeDeleted, UL.testDeletableSegmentsFilter)
-    """
+    """Exactly retention.ms is young enough."""
     old, at_limit = START_MS - HOUR_MS - 1, START_MS - HOUR_MS
     segments = [Stub(0, 9, old), Stub(10, 9, old), Stub(20, 9, at_limit), Stub(30, 9, old)]
     assert reasons(segments, retention_ms=HOUR_MS) == [(0, "time"), (10, "time")]
@@ -91,24 +94,26 @@ def test_age_is_strict_and_stops_at_the_first_young_segment() -> None:
     assert reasons(segments[:3], retention_ms=0) == [(0, "time"), (10, "time"), (20, "time")]
 
 
+@kafka("UnifiedLogTest.testCannotDeleteSegmentsAtOrAboveHighWatermark")
 def test_only_committed_segments_go() -> None:
-    """Never at or above the high watermark (UL.testCannotDeleteSegmentsAtOrAboveHighWatermark)."""
+    """Never at or above the high watermark."""
     for high_watermark, count in ((0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (99, 2), (100, 3)):
         assert len(reasons(THREE, retention_bytes=0, high_watermark=high_watermark)) == count
 
 
+@kafka("UnifiedLogTest.testDeletableSegmentsIteration")
 def test_the_empty_last_segment_stays() -> None:
-    """Without content there is nothing to remove (UL.testDeletableSegmentsIteration)."""
+    """Without content there is nothing to remove."""
     segments = [Stub(0, 10, 0), Stub(100, 0, 0)]
     assert reasons(segments, retention_bytes=0, retention_ms=0) == [(0, "size")]
 
 
+@kafka(
+    "UnifiedLogTest.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete",
+    "UnifiedLogTest.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete",
+)
 def test_below_the_log_start_goes_under_any_policy() -> None:
-    """Only whole segments go, whatever the topic says.
-
-    (UL.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete,
-    UL.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete)
-    """
+    """Only whole segments go, whatever the topic says."""
     settings: dict[str, Any] = {
         "cleanup_policy": ("compact",),
         "retention_ms": 0,
@@ -121,8 +126,9 @@ def test_below_the_log_start_goes_under_any_policy() -> None:
     assert len(reasons(THREE, **both)) == 3
 
 
+@kafka("UnifiedLogTest.testRetentionIdempotency")
 def test_each_rule_looks_at_what_the_one_before_left() -> None:
-    """A deletion by the start unblocks one by age at once (UL.testRetentionIdempotency)."""
+    """A deletion by the start unblocks one by age at once."""
     segments = [Stub(0, 9, START_MS), Stub(10, 9, 0), Stub(20, 9, START_MS)]
     assert reasons(segments, retention_ms=HOUR_MS) == []
     removed = reasons(segments, retention_ms=HOUR_MS, log_start=10)
@@ -148,11 +154,9 @@ def files(world: World) -> list[str]:
     return [name for name in world.disk.list_directory(DIRECTORY) if name[0] == "0"]
 
 
+@kafka("UnifiedLogTest.testAsyncDelete", "LocalLogTest.testRemoveAndDeleteSegmentsAsync")
 def test_removed_files_are_renamed_now_and_removed_later() -> None:
-    """Names change at once, files go after file.delete.delay.ms.
-
-    (UL.testAsyncDelete, LO.testRemoveAndDeleteSegmentsAsync)
-    """
+    """Names change at once, files go after file.delete.delay.ms."""
     world = World()
     log = world.open_log(with_config(retention_bytes=SIZE))
     fill_segments(log, 2, 1)
@@ -180,11 +184,12 @@ def test_a_dry_run_names_and_removes_nothing() -> None:
     assert log.maintenance.run_retention() == []
 
 
+@kafka(
+    "UnifiedLogTest.testDeleteOldSegments",
+    "UnifiedLogTest.testThatGarbageCollectingSegmentsDoesntChangeOffset",
+)
 def test_expiring_everything_leaves_one_empty_segment() -> None:
-    """The end is where it was, and appends go on there.
-
-    (UL.testDeleteOldSegments, UL.testThatGarbageCollectingSegmentsDoesntChangeOffset)
-    """
+    """The end is where it was, and appends go on there."""
     world = World()
     log = world.open_log(with_config(retention_ms=HOUR_MS))
     fill_segments(log, 2, 3)
@@ -213,11 +218,12 @@ def test_removal_survives_a_power_cut() -> None:
     assert read_values(again) == values[2:]
 
 
+@kafka(
+    "UnifiedLogTest.testRetentionDeletesProducerStateSnapshots",
+    "UnifiedLogTest.testLogStartOffsetMovementDeletesSnapshots",
+)
 def test_snapshots_of_removed_segments_go_too() -> None:
-    """One is left for each segment that is.
-
-    (UL.testRetentionDeletesProducerStateSnapshots, UL.testLogStartOffsetMovementDeletesSnapshots)
-    """
+    """One is left for each segment that is."""
     world = World()
     log = world.open_log(with_config(retention_bytes=2 * len(new_batch())))
     for sequence in range(4):
@@ -278,8 +284,9 @@ def log() -> Log:
     return log
 
 
+@kafka("UnifiedLogTest.testLogDeletionAfterDeleteRecords")
 def test_deleting_records_raises_the_log_start(log: Log) -> None:
-    """At once for readers; the bytes go later (UL.testLogDeletionAfterDeleteRecords)."""
+    """At once for readers; the bytes go later."""
     assert log.delete_records(2) == 2
     assert log.delete_records(1) == 2
     with pytest.raises(OffsetBelowLogStart):
@@ -299,11 +306,9 @@ def test_minus_one_deletes_up_to_the_high_watermark(log: Log) -> None:
     assert read_values(log) == [b"000006"]
 
 
+@kafka("UnifiedLogTest.testCannotIncrementLogStartOffsetPastHighWatermark")
 def test_only_committed_records_can_be_deleted(log: Log) -> None:
-    """Above the high watermark is out of range.
-
-    (UL.testCannotIncrementLogStartOffsetPastHighWatermark)
-    """
+    """Above the high watermark is out of range."""
     fill(log, batches=1, first=6)
     with pytest.raises(OffsetBeyondLogEnd) as refusal:
         log.delete_records(7)

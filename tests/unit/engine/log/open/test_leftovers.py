@@ -6,6 +6,7 @@ from engine.log.log import Log
 from engine.segment.segment import Segment
 from tests.support.builders import World
 from tests.support.filesystem import PowerCut
+from tests.support.kafka import kafka
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -66,13 +67,14 @@ def changes_of_a_replacement() -> int:
     return len(world.disk.changes) - before
 
 
+@kafka(
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase1",
+    "LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase5",
+)
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
 @pytest.mark.parametrize("step", range(1, changes_of_a_replacement() + 2))
 def test_a_replacement_survives_a_crash_at_every_step(step: int, *, power_cut: bool) -> None:
-    """The records are the same, from old segments or new ones, never from both.
-
-    (LL.testRecoveryAfterCrashDuringSplitPhase1, LL.testRecoveryAfterCrashDuringSplitPhase5)
-    """
+    """The records are the same, from old segments or new ones, never from both."""
     world, log, values = opened()
     new, old = copies(world, log)
     try:

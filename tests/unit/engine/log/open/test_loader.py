@@ -9,6 +9,7 @@ from engine.log.log import Log
 from engine.log.open.loader import LoadRequest
 from engine.types import AppendOrigin, EpochOffset
 from tests.support.builders import EVENTS, TOPIC_ID, World, new_batch
+from tests.support.kafka import kafka
 from tests.support.logs import (
     CONFIG,
     DIRECTORY,
@@ -46,8 +47,9 @@ def put(world: World, name: str, content: bytes) -> None:
         file.append(content)
 
 
+@kafka("LogLoaderTest.testCleanShutdownFile")
 def test_a_clean_start_scans_nothing() -> None:
-    """Even with recovery point 0 nothing is scanned (LL.testCleanShutdownFile)."""
+    """Even with recovery point 0 nothing is scanned."""
     world, values = stopped(5, 5)
     log = world.open_uncommitted(CONFIG, was_clean=True)
     assert (log.durability.recovery.was_clean, log.durability.recovery.recovered_segments) == (
@@ -67,8 +69,9 @@ def test_after_a_crash_nothing_is_shown_before_the_first_commit() -> None:
     assert read_values(log) == values
 
 
+@kafka("LogLoaderTest.testLogRecoversToCorrectOffset")
 def test_the_recovery_point_stays_at_its_checkpoint() -> None:
-    """A scan is no sync: only a flush moves it (LL.testLogRecoversToCorrectOffset)."""
+    """A scan is no sync: only a flush moves it."""
     world, _ = stopped(5, 5, clean=False)
     log = world.open_log(CONFIG, recovery_point=7)
     assert (log.durability.recovery_point, log.durability.recovery.recovered_segments) == (7, 1)
@@ -81,11 +84,9 @@ def test_a_recovery_point_beyond_the_end_is_taken_down() -> None:
     assert world.open_log(CONFIG, recovery_point=500).durability.recovery_point == 5
 
 
+@kafka("LogLoaderTest.testLogRecoversToCorrectOffset")
 def test_entries_and_end_are_the_same_after_reopening() -> None:
-    """Index tails and the log end do not depend on how the log was stopped.
-
-    (LL.testLogRecoversToCorrectOffset)
-    """
+    """Index tails and the log end do not depend on how the log was stopped."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=60)
@@ -100,13 +101,11 @@ def test_entries_and_end_are_the_same_after_reopening() -> None:
     assert (reopened.maximum, again.watermarks.log_end_offset) == (maximum, 60)
 
 
+@kafka("LogLoaderTest.testIndexRebuild", "LogLoaderTest.testRecoverWithEmptyActiveSegment")
 @pytest.mark.parametrize("was_clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_missing_indexes_are_rebuilt(suffix: str, *, was_clean: bool) -> None:
-    """Offsets and times are found again.
-
-    (LL.testIndexRebuild, LL.testRecoverWithEmptyActiveSegment)
-    """
+    """Offsets and times are found again."""
     world, values = stopped(40, 40, 0)
     for name in names_in(world):
         if name.endswith(suffix):
@@ -122,11 +121,12 @@ def test_missing_indexes_are_rebuilt(suffix: str, *, was_clean: bool) -> None:
         assert fetched.first_offset == offset
 
 
+@kafka("LogLoaderTest.testCorruptIndexRebuild")
 @pytest.mark.parametrize("was_clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("content", [b"\xff" * 24, b"x", bytes(240), b"\7" * 480])
 def test_nonsense_in_an_index_is_rebuilt(suffix: str, content: bytes, *, was_clean: bool) -> None:
-    """Every record is found, whatever stands in an index (LL.testCorruptIndexRebuild)."""
+    """Every record is found, whatever stands in an index."""
     world, values = stopped(40, 40)
     for base_offset in (0, 40):
         put(world, log_path(base_offset, suffix=suffix).name, content)
@@ -135,8 +135,9 @@ def test_nonsense_in_an_index_is_rebuilt(suffix: str, content: bytes, *, was_cle
         assert read_values(log, offset)[:2] == values[offset : offset + 2]
 
 
+@kafka("LogLoaderTest.testBogusIndexSegmentsAreRemoved")
 def test_indexes_without_a_log_are_removed() -> None:
-    """They belong to nothing (LL.testBogusIndexSegmentsAreRemoved)."""
+    """They belong to nothing."""
     world, values = stopped(3)
     for suffix in (".index", ".timeindex", ".txnindex"):
         put(world, log_path(77, suffix=suffix).name, b"bogus")
@@ -146,7 +147,7 @@ def test_indexes_without_a_log_are_removed() -> None:
 
 
 def test_leftovers_of_deletions_are_removed() -> None:
-    """`.deleted` files go (LL.testOpenDeletesObsoleteFiles); unknown files stay."""
+    """`.deleted` files go; unknown files stay."""
     world, values = stopped(3)
     for name in ("00000000000000000000.log.deleted", "00000000000000000009.index.deleted"):
         put(world, name, b"old")
@@ -157,8 +158,9 @@ def test_leftovers_of_deletions_are_removed() -> None:
     assert world.disk.exists(DIRECTORY / "notes.txt")
 
 
+@kafka("UnifiedLogTest.testLoadEmptyLog")
 def test_empty_files_are_a_log() -> None:
-    """Zero bytes of log and index are usable (UL.testLoadEmptyLog)."""
+    """Zero bytes of log and index are usable."""
     world = World()
     world.fs.make_directory(DIRECTORY)
     for suffix in (".log", ".index"):
@@ -167,8 +169,9 @@ def test_empty_files_are_a_log() -> None:
     assert append_values(log, b"x") == 0
 
 
+@kafka("UnifiedLogTest.testLogReinitializeAfterManualDelete")
 def test_an_empty_directory_is_a_log_at_its_start() -> None:
-    """The first offset is the noted log start (UL.testLogReinitializeAfterManualDelete)."""
+    """The first offset is the noted log start."""
     world = World()
     log = world.open_log(CONFIG, log_start_offset=500)
     assert segment_bases(log) == [500]
@@ -176,8 +179,9 @@ def test_an_empty_directory_is_a_log_at_its_start() -> None:
     log.maintenance.check_invariants()
 
 
+@kafka("LogLoaderTest.testLogEndLessThanStartAfterReopen")
 def test_a_log_behind_its_start_begins_anew_there() -> None:
-    """What is left is below the log start and goes (LL.testLogEndLessThanStartAfterReopen)."""
+    """What is left is below the log start and goes."""
     world, _ = stopped(3, 2)
     log = world.open_log(CONFIG, log_start_offset=100, was_clean=False)
     assert segment_bases(log) == [100]
@@ -195,8 +199,9 @@ def test_a_log_start_inside_a_segment_is_kept() -> None:
     assert world.open_log(CONFIG, log_start_offset=1).watermarks.log_start_offset == 3
 
 
+@kafka("LogLoaderTest.testLogRecoversForLeaderEpoch")
 def test_missing_epochs_are_found_in_the_batches() -> None:
-    """Recovery notes each epoch again (LL.testLogRecoversForLeaderEpoch)."""
+    """Recovery notes each epoch again."""
     world = World()
     log = world.open_log(CONFIG)
     for offset, epoch in enumerate((0, 0, 3, 5)):
@@ -254,12 +259,12 @@ def test_messages_of_old_formats_are_read_and_kept() -> None:
     assert world.disk.read_bytes(log_path())[: len(message)] == message
 
 
+@kafka(
+    "UnifiedLogTest.testInitializationOfProducerSnapshotsUpgradePath",
+    "LogLoaderTest.testSkipTruncateAndReloadIfNewMessageFormatAndCleanShutdown",
+)
 def test_snapshots_are_written_where_they_help() -> None:
-    """At the last two bases and the end.
-
-    (UL.testInitializationOfProducerSnapshotsUpgradePath,
-    LL.testSkipTruncateAndReloadIfNewMessageFormatAndCleanShutdown)
-    """
+    """At the last two bases and the end."""
     world, _ = stopped(2, 2, 2)
     for name in names_in(world):
         if name.endswith(".snapshot"):
@@ -269,12 +274,12 @@ def test_snapshots_are_written_where_they_help() -> None:
     assert found == [2, 4, 6]
 
 
+@kafka(
+    "LogLoaderTest.testLoadingLogKeepsLargestStrayProducerStateSnapshot",
+    "UnifiedLogTest.testLoadingLogDeletesProducerStateSnapshotsPastLogEndOffset",
+)
 def test_stray_snapshots_go() -> None:
-    """Those of no segment and above the end are removed, the newest at the end stays.
-
-    (LL.testLoadingLogKeepsLargestStrayProducerStateSnapshot,
-    UL.testLoadingLogDeletesProducerStateSnapshotsPastLogEndOffset)
-    """
+    """Those of no segment and above the end are removed, the newest at the end stays."""
     world, _ = stopped(3, 3)
     snapshot = world.disk.read_bytes(log_path(6, suffix=".snapshot"))
     for offset in (1, 5, 60):
@@ -284,8 +289,9 @@ def test_stray_snapshots_go() -> None:
     assert found == [3, 6]
 
 
+@kafka("LogLoaderTest.testRecoverLastSegmentWithNoSnapshots")
 def test_producers_are_rebuilt_without_any_snapshot() -> None:
-    """After a crash the batches tell (LL.testRecoverLastSegmentWithNoSnapshots)."""
+    """After a crash the batches tell."""
     world = World()
     log = world.open_log(CONFIG)
     for sequence in range(4):
@@ -318,8 +324,9 @@ def test_preallocated_zeros_are_cut_after_a_crash() -> None:
     )
 
 
+@kafka("LogLoaderTest.testReopenThenTruncate")
 def test_reopened_and_cut_is_one_segment() -> None:
-    """Truncation after a reopening works on what was loaded (LL.testReopenThenTruncate)."""
+    """Truncation after a reopening works on what was loaded."""
     world, values = stopped(3, 3)
     log = world.open_log(CONFIG, was_clean=True)
     log.truncate_to(3)

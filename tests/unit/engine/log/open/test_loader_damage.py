@@ -9,6 +9,7 @@ from engine.index.time import TimeIndex
 from engine.log.log import Log
 from tests.support.builders import World, new_batch
 from tests.support.conformance_places import DENSE, offsets_of, remove_files, reopen, snapshots_of
+from tests.support.kafka import kafka
 from tests.support.logs import (
     DIRECTORY,
     append_values,
@@ -65,12 +66,10 @@ def overwrite(world: World, path: str, content: bytes) -> None:
         file.append(content)
 
 
+@kafka("LogLoaderTest.testLogRecoversToCorrectOffset")
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_reopened_log_has_its_end_its_indexes_and_its_recovery_point(*, clean: bool) -> None:
-    """End and index tails are as before; the recovery point is the checkpoint's until a flush.
-
-    (LL.testLogRecoversToCorrectOffset)
-    """
+    """End and index tails are as before; the recovery point is the checkpoint's until a flush."""
     world = World()
     log = with_times(world, 100)
     log.durability.flush()
@@ -87,10 +86,11 @@ def test_a_reopened_log_has_its_end_its_indexes_and_its_recovery_point(*, clean:
     assert [index_entries(world, base) for base in bases] == before
 
 
+@kafka("LogLoaderTest.testIndexRebuild")
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("removed", [(".index",), (".timeindex",), DERIVED])
 def test_missing_indexes_are_rebuilt(removed: tuple[str, ...], *, clean: bool) -> None:
-    """Every record is found by offset and by time again (LL.testIndexRebuild)."""
+    """Every record is found by offset and by time again."""
     world = World()
     log = with_times(world, 60)
     log.durability.flush()
@@ -101,13 +101,14 @@ def test_missing_indexes_are_rebuilt(removed: tuple[str, ...], *, clean: bool) -
     ensure_readable(log, 60)
 
 
+@kafka(
+    "LogLoaderTest.testCorruptIndexRebuild",
+    "LogSegmentTest.testRecoveryFixesCorruptIndex",
+    "LogSegmentTest.testRecoveryFixesCorruptTimeIndex",
+)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_overwritten_indexes_are_rebuilt(suffix: str) -> None:
-    """Text where entries should be does not survive a recovery, and nobody is misled by it.
-
-    (LL.testCorruptIndexRebuild, SEG.testRecoveryFixesCorruptIndex,
-    SEG.testRecoveryFixesCorruptTimeIndex)
-    """
+    """Text where entries should be does not survive a recovery, and nobody is misled by it."""
     world = World()
     log = with_times(world, 60)
     world.restart(power_cut=False)
@@ -117,11 +118,9 @@ def test_overwritten_indexes_are_rebuilt(suffix: str) -> None:
     ensure_readable(log, 60)
 
 
+@kafka("LogLoaderTest.testBogusIndexSegmentsAreRemoved")
 def test_index_files_without_a_log_file_go() -> None:
-    """Leftovers at other offsets are removed, those of the segments stay.
-
-    (LL.testBogusIndexSegmentsAreRemoved)
-    """
+    """Leftovers at other offsets are removed, those of the segments stay."""
     world = World()
     log = with_times(world, 60)
     bases = segment_bases(log)
@@ -137,11 +136,9 @@ def test_index_files_without_a_log_file_go() -> None:
     ensure_readable(log, 60)
 
 
+@kafka("LogLoaderTest.testBogusIndexSegmentsAreRemoved")
 def test_a_new_segment_does_not_adopt_a_bogus_index() -> None:
-    """An index that appears under the next segment's name is not taken for its own.
-
-    (LL.testBogusIndexSegmentsAreRemoved)
-    """
+    """An index that appears under the next segment's name is not taken for its own."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=5)
@@ -155,9 +152,10 @@ def test_a_new_segment_does_not_adopt_a_bogus_index() -> None:
     assert index_entries(world, 5)[0] == [(5 + n, n * size) for n in range(1, 5)]
 
 
+@kafka("LogLoaderTest.testReopenThenTruncate")
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_reopened_log_truncates_like_any_other(*, clean: bool) -> None:
-    """One segment is left, which ends at 3 (LL.testReopenThenTruncate)."""
+    """One segment is left, which ends at 3."""
     world = World()
     log = world.open_log(SMALL)
     values = fill(log, batches=40)
@@ -167,8 +165,9 @@ def test_a_reopened_log_truncates_like_any_other(*, clean: bool) -> None:
     assert read_values(log) == values[:3]
 
 
+@kafka("LogLoaderTest.testOpenDeletesObsoleteFiles")
 def test_files_that_wait_for_their_removal_go_at_the_next_start() -> None:
-    """A stop came before the delay: a start finds them (LL.testOpenDeletesObsoleteFiles)."""
+    """A stop came before the delay: a start finds them."""
     world = World()
     log = world.open_log(with_config(segment_bytes=400, retention_ms=1))
     fill(log, batches=30)
@@ -181,12 +180,10 @@ def test_files_that_wait_for_their_removal_go_at_the_next_start() -> None:
     assert (segment_bases(log), log.watermarks.log_end_offset) == ([30], 30)
 
 
+@kafka("LogLoaderTest.testCorruptLog", "LogSegmentTest.testRecoveryWithCorruptMessage")
 @pytest.mark.parametrize("seed", range(50))
 def test_garbage_behind_the_last_batch_is_cut(seed: int) -> None:
-    """Random bytes behind log and index: the same records and the same end are recovered.
-
-    (LL.testCorruptLog, SEG.testRecoveryWithCorruptMessage)
-    """
+    """Random bytes behind log and index: the same records and the same end are recovered."""
     random = Random(seed)
     world = World()
     log = world.open_log(SMALL)
@@ -204,11 +201,12 @@ def test_garbage_behind_the_last_batch_is_cut(seed: int) -> None:
     fill(log, batches=1)
 
 
+@kafka("LogSegmentTest.testRecoveryWithCorruptMessage")
 @pytest.mark.parametrize("damaged", range(0, 12, 3))
 def test_of_a_damaged_segment_what_stands_before_survives(damaged: int) -> None:
-    """One byte of one batch changed: exactly the records before it are recovered, and it is said.
+    """One byte of one batch changed: exactly the records before it are recovered.
 
-    (SEG.testRecoveryWithCorruptMessage)
+    And it is said.
     """
     world = World()
     log = world.open_log(DENSE)
@@ -224,11 +222,12 @@ def test_of_a_damaged_segment_what_stands_before_survives(damaged: int) -> None:
     assert log.durability.recovery.damage is not None
 
 
+@kafka(
+    "LogLoaderTest.testRecoverWithEmptyActiveSegment",
+    "UnifiedLogTest.testFlushingEmptyActiveSegments",
+)
 def test_an_empty_active_segment_without_index_is_no_trouble() -> None:
-    """The crash came between a roll and the first append; the recovery point stays.
-
-    (LL.testRecoverWithEmptyActiveSegment, UL.testFlushingEmptyActiveSegments)
-    """
+    """The crash came between a roll and the first append; the recovery point stays."""
     world = World()
     log = world.open_log(DENSE)
     values = fill(log, batches=6)
@@ -249,9 +248,10 @@ def test_an_empty_active_segment_without_index_is_no_trouble() -> None:
     assert offsets_of(world, ".index") == [0, 6]
 
 
+@kafka("LogLoaderTest.testLogStartOffsetWhenRemoteStorageIsEnabled")
 @pytest.mark.parametrize(("known", "expected"), [(0, 5), (5, 5), (7, 7), (10, 10)])
 def test_the_log_starts_at_the_checkpoint_or_the_first_segment(known: int, expected: int) -> None:
-    """The greater of the two counts (LL.testLogStartOffsetWhenRemoteStorageIsEnabled)."""
+    """The greater of the two counts."""
     world = World()
     log = world.open_log(DENSE)
     fill_segments(log, 5, 5)
@@ -263,9 +263,10 @@ def test_the_log_starts_at_the_checkpoint_or_the_first_segment(known: int, expec
     assert segment_bases(log) == [5]
 
 
+@kafka("UnifiedLogTest.testLoadEmptyLog")
 @pytest.mark.parametrize("clean", [True, False])
 def test_empty_files_are_a_log(*, clean: bool) -> None:
-    """A log and an index of no length open, and take appends (UL.testLoadEmptyLog)."""
+    """A log and an index of no length open, and take appends."""
     world = World()
     world.fs.make_directory(DIRECTORY)
     overwrite(world, f"{0:020d}.log", b"")
@@ -276,12 +277,10 @@ def test_empty_files_are_a_log(*, clean: bool) -> None:
     assert log.watermarks.high_watermark == 1
 
 
+@kafka("UnifiedLogTest.testLoadPartitionDirWithNoSegmentsShouldNotThrow")
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_directory_without_segments_opens_with_one(*, clean: bool) -> None:
-    """What a crash left of a new log, or of one being deleted, opens empty.
-
-    (UL.testLoadPartitionDirWithNoSegmentsShouldNotThrow)
-    """
+    """What a crash left of a new log, or of one being deleted, opens empty."""
     world = World()
     log = world.open_log(DENSE, was_clean=clean)
     assert (segment_bases(log), log.watermarks.log_end_offset) == ([0], 0)

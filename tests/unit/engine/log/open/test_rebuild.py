@@ -24,6 +24,7 @@ from tests.support.conformance_places import (
     snapshots_of,
     transaction_of,
 )
+from tests.support.kafka import kafka
 from tests.support.logs import fill, fill_segments, log_path, segment_bases
 
 REPLICATION = AppendOrigin.REPLICATION
@@ -38,11 +39,9 @@ def with_gaps(offset: int, *, kept: int, deltas: int) -> bytearray:
     return encode_batch(header, list(full.records())[:kept])
 
 
+@kafka("UnifiedLogTest.testProducerIdMapTruncateTo")
 def test_a_truncation_takes_snapshots_and_producers_back() -> None:
-    """The state is that of the target, from the snapshot there; at 0 nothing is left.
-
-    (UL.testProducerIdMapTruncateTo)
-    """
+    """The state is that of the target, from the snapshot there; at 0 nothing is left."""
     world = World()
     log = world.open_log(DENSE)
     producer = Producer(log)
@@ -61,11 +60,9 @@ def test_a_truncation_takes_snapshots_and_producers_back() -> None:
     assert (snapshots_of(world), log.producers.active()) == ([], ())
 
 
+@kafka("UnifiedLogTest.testProducerIdMapTruncateToWithNoSnapshots")
 def test_a_truncation_without_snapshots_reads_the_data() -> None:
-    """Somebody removed the files: the state comes from the batches, and a snapshot is taken.
-
-    (UL.testProducerIdMapTruncateToWithNoSnapshots)
-    """
+    """Somebody removed the files: the state comes from the batches, and a snapshot is taken."""
     world = World()
     log = world.open_log(DENSE)
     producer = Producer(log)
@@ -79,11 +76,9 @@ def test_a_truncation_without_snapshots_reads_the_data() -> None:
     assert snapshots_of(world) == [2]
 
 
+@kafka("UnifiedLogTest.testProducerIdMapTruncateFullyAndStartAt")
 def test_a_full_truncation_forgets_producers_and_snapshots() -> None:
-    """The log goes on at 29 with a state that knows nothing.
-
-    (UL.testProducerIdMapTruncateFullyAndStartAt)
-    """
+    """The log goes on at 29 with a state that knows nothing."""
     world = World()
     log = world.open_log(DENSE, log_start_offset=40)
     producer = Producer(log)
@@ -97,14 +92,12 @@ def test_a_full_truncation_forgets_producers_and_snapshots() -> None:
     assert [offset for offset in snapshots_of(world) if offset != 29] == []
 
 
+@kafka("LogLoaderTest.testSkipLoadingIfEmptyProducerStateBeforeTruncation")
 @pytest.mark.parametrize("has_producer", [False, True])
 def test_a_truncation_reads_data_only_if_there_is_something_to_find(
     tmp_path: Path, *, has_producer: bool
 ) -> None:
-    """An empty state that covers the target is not rebuilt; another one is, and meets damage.
-
-    (LL.testSkipLoadingIfEmptyProducerStateBeforeTruncation)
-    """
+    """An empty state that covers the target is not rebuilt; another one is, and meets damage."""
     world = World(fs=PosixFileSystem(), directory=tmp_path / "data")
     log = world.open_log(DENSE)
     fill_segments(log, 2, 2)
@@ -126,16 +119,17 @@ def test_a_truncation_reads_data_only_if_there_is_something_to_find(
     log.maintenance.close_handles()
 
 
+@kafka(
+    "UnifiedLogTest.testUpdateProducerIdMapWithCompactedData",
+    "UnifiedLogTest.testRebuildProducerIdMapWithCompactedData",
+    "UnifiedLogTest.testRebuildProducerStateWithEmptyCompactedBatch",
+)
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize(("kept", "deltas"), [(1, 3), (0, 1)])
 def test_the_last_sequence_is_the_headers_whatever_compaction_took(
     kept: int, deltas: int, *, clean: bool
 ) -> None:
-    """A batch of which records, or all of them, are gone still says where its producer is.
-
-    (UL.testUpdateProducerIdMapWithCompactedData, UL.testRebuildProducerIdMapWithCompactedData,
-    UL.testRebuildProducerStateWithEmptyCompactedBatch)
-    """
+    """A batch of which records, or all of them, are gone still says where its producer is."""
     world = World()
     log = world.open_log(DENSE)
     log.append(with_gaps(0, kept=kept, deltas=deltas), origin=REPLICATION)
@@ -148,11 +142,9 @@ def test_the_last_sequence_is_the_headers_whatever_compaction_took(
     assert log.watermarks.log_end_offset == deltas + 2
 
 
+@kafka("LogLoaderTest.testSkipTruncateAndReloadIfNewMessageFormatAndCleanShutdown")
 def test_after_a_clean_stop_without_snapshots_no_data_is_read_for_producers() -> None:
-    """The state is empty although the data has a producer, and empty snapshots are written.
-
-    (LL.testSkipTruncateAndReloadIfNewMessageFormatAndCleanShutdown)
-    """
+    """The state is empty although the data has a producer, and empty snapshots are written."""
     world = World()
     log = world.open_log(DENSE)
     Producer(log).send(3)
@@ -165,12 +157,10 @@ def test_after_a_clean_stop_without_snapshots_no_data_is_read_for_producers() ->
     assert snapshots_of(world) == [3]
 
 
+@kafka("LogLoaderTest.testProducerSnapshotsRecoveryAfterUncleanShutdownCurrentMessageFormat")
 @pytest.mark.parametrize("recovery_point", [0, 2, 3, 5, 6])
 def test_recovery_reads_from_the_segment_of_the_recovery_point_on(recovery_point: int) -> None:
-    """Those segments are scanned and no other; each base of them, and the end, has a snapshot.
-
-    (LL.testProducerSnapshotsRecoveryAfterUncleanShutdownCurrentMessageFormat)
-    """
+    """Those segments are scanned and no other; each base of them, and the end, has a snapshot."""
     world = World()
     log = world.open_log(DENSE)
     for producer_id in range(1, 4):
@@ -187,15 +177,15 @@ def test_recovery_reads_from_the_segment_of_the_recovery_point_on(recovery_point
     assert set(snapshots_of(world)) >= {base for base in recovered if base} | {6}
 
 
+@kafka(
+    "LogLoaderTest.testLoadProducersAfterDeleteRecordsMidSegment",
+    "LogLoaderTest.testLoadProducersAfterDeleteRecordsOnSegment",
+)
 @pytest.mark.parametrize(("before", "left"), [(1, [1, 2]), (2, [2])])
 def test_producers_outlive_deleted_records_while_their_snapshot_does(
     before: int, left: list[int]
 ) -> None:
-    """Within its segment a producer comes back after a reload; with its segment it goes.
-
-    (LL.testLoadProducersAfterDeleteRecordsMidSegment,
-    LL.testLoadProducersAfterDeleteRecordsOnSegment)
-    """
+    """Within its segment a producer comes back after a reload; with its segment it goes."""
     world = World()
     log = world.open_log(DENSE)
     Producer(log, 1).send()
@@ -218,11 +208,9 @@ def test_producers_outlive_deleted_records_while_their_snapshot_does(
     assert [entry.producer_id for entry in log.producers.active()] == left
 
 
+@kafka("LogLoaderTest.testCorruptedLogRecoveryDoesNotDeleteProducerStateSnapshotsPostRecovery")
 def test_late_removals_spare_snapshots_that_were_written_anew() -> None:
-    """Recovery removed segments; their removal an hour later does not touch what came since.
-
-    (LL.testCorruptedLogRecoveryDoesNotDeleteProducerStateSnapshotsPostRecovery)
-    """
+    """Recovery removed segments; their removal an hour later does not touch what came since."""
     world = World()
     log = world.open_log(DENSE)
     producer = Producer(log)
@@ -248,11 +236,12 @@ def test_late_removals_spare_snapshots_that_were_written_anew() -> None:
     assert set(before) >= {2, 3, 4, 5}
 
 
+@kafka(
+    "UnifiedLogTest.testRebuildTransactionalState",
+    "ProducerStateManagerTest.testNoValidationOnFirstEntryWhenLoadingLog",
+)
 def test_an_ended_transaction_is_not_open_again_after_a_crash() -> None:
-    """Batch, abort, and a recovery from the start: nothing is undecided.
-
-    (UL.testRebuildTransactionalState, PSM.testNoValidationOnFirstEntryWhenLoadingLog)
-    """
+    """Batch, abort, and a recovery from the start: nothing is undecided."""
     world = World()
     log = world.open_log(DENSE)
     producer = transaction_of(log, 137)
@@ -269,11 +258,9 @@ def test_an_ended_transaction_is_not_open_again_after_a_crash() -> None:
     assert (fetched.data, fetched.next_offset) == (b"", 3)
 
 
+@kafka("LogLoaderTest.testRecoverAfterNonMonotonicCoordinatorEpochWrite")
 def test_recovery_takes_a_coordinator_epoch_that_went_back() -> None:
-    """What is in the log is believed, and the newest time is kept.
-
-    (LL.testRecoverAfterNonMonotonicCoordinatorEpochWrite)
-    """
+    """What is in the log is believed, and the newest time is kept."""
     world = World()
     log = world.open_log(DENSE)
     producer = transaction_of(log, 1)
@@ -296,11 +283,9 @@ def test_recovery_takes_a_coordinator_epoch_that_went_back() -> None:
     assert log.watermarks.log_end_offset == 4
 
 
+@kafka("LogLoaderTest.testLogEndLessThanStartAfterReopen")
 def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
-    """One empty segment at the known start, and a later append gets that offset.
-
-    (LL.testLogEndLessThanStartAfterReopen)
-    """
+    """One empty segment at the known start, and a later append gets that offset."""
     world = World()
     log = world.open_log(DENSE)
     Producer(log).send()
@@ -310,10 +295,8 @@ def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
     assert Producer(log).send().base_offset == 15
 
 
+@kafka("UnifiedLogTest.testLogReinitializeAfterManualDelete")
 def test_an_empty_directory_goes_on_at_its_known_start() -> None:
-    """Somebody removed all files: the start that a checkpoint knows is the end.
-
-    (UL.testLogReinitializeAfterManualDelete)
-    """
+    """Somebody removed all files: the start that a checkpoint knows is the end."""
     log = World().open_log(LogConfig(segment_index_bytes=1200), log_start_offset=500)
     assert (log.watermarks.log_start_offset, log.watermarks.log_end_offset) == (500, 500)

@@ -15,6 +15,7 @@ from engine.records.builder import build_batch
 from engine.types import AppendOrigin, FetchIsolation, TimestampAndOffset
 from tests.support.builders import World, new_batch, values_of
 from tests.support.conformance_places import DENSE, transaction_of
+from tests.support.kafka import kafka
 from tests.support.logs import (
     append_values,
     batches_in,
@@ -42,13 +43,15 @@ def offsets_in(fetched: Fetched) -> list[int]:
 # -- bounds ------------------------------------------------------------------------------------
 
 
+@kafka(
+    "UnifiedLogTest.testFetchUpToLogEndOffset",
+    "UnifiedLogTest.testFetchUpToHighWatermark",
+    "UnifiedLogTest.testFetchUpToLastStableOffset",
+    "LocalLogTest.testWhenFetchOffsetHigherThanMaxOffset",
+)
 @pytest.mark.parametrize("isolation", FetchIsolation)
 def test_a_read_ends_strictly_below_its_bound(isolation: FetchIsolation) -> None:
-    """From every offset below the bound there is data below it; from there to the end none.
-
-    (UL.testFetchUpToLogEndOffset, UL.testFetchUpToHighWatermark, UL.testFetchUpToLastStableOffset,
-    LO.testWhenFetchOffsetHigherThanMaxOffset)
-    """
+    """From every offset below the bound there is data below it; from there to the end none."""
     log = World().open_log(DENSE)
     fill(log, batches=2)
     log.roll()
@@ -68,8 +71,9 @@ def test_a_read_ends_strictly_below_its_bound(isolation: FetchIsolation) -> None
         log.reader.read(9, max_bytes=1, isolation=isolation)
 
 
+@kafka("UnifiedLogTest.testReadOutOfRange")
 def test_below_the_start_and_beyond_the_end_are_errors() -> None:
-    """Both tell where the log is; the end itself is empty (UL.testReadOutOfRange)."""
+    """Both tell where the log is; the end itself is empty."""
     log = World().open_log(DENSE, log_start_offset=1024)
     append_values(log, b"value")
     log.durability.commit()
@@ -90,11 +94,9 @@ def test_below_the_start_and_beyond_the_end_are_errors() -> None:
         }
 
 
+@kafka("UnifiedLogTest.testHighWatermarkMetadataUpdatedAfterSegmentRoll")
 def test_at_the_high_watermark_a_roll_hides_what_is_appended_later() -> None:
-    """High watermark at the end, a roll, an append: a reader there gets nothing yet.
-
-    (UL.testHighWatermarkMetadataUpdatedAfterSegmentRoll)
-    """
+    """High watermark at the end, a roll, an append: a reader there gets nothing yet."""
     log = World().open_log(DENSE)
     fill(log, batches=1)
     log.durability.commit()
@@ -106,11 +108,9 @@ def test_at_the_high_watermark_a_roll_hides_what_is_appended_later() -> None:
     assert offsets_in(fetch(log, 1)) == [1]
 
 
+@kafka("UnifiedLogTest.testHighWatermarkMaintenance", "UnifiedLogTest.testOffsetSnapshot")
 def test_the_high_watermark_rises_with_commits_and_falls_with_truncation_only() -> None:
-    """It starts at 0, no append moves it, and it never passes the end.
-
-    (UL.testHighWatermarkMaintenance, UL.testOffsetSnapshot)
-    """
+    """It starts at 0, no append moves it, and it never passes the end."""
     log = World().open_log(DENSE)
     seen = [log.watermarks.high_watermark]
     fill(log, batches=2)
@@ -126,11 +126,9 @@ def test_the_high_watermark_rises_with_commits_and_falls_with_truncation_only() 
     assert seen == [0, 0, 2, 2, 3, 3, 2]
 
 
+@kafka("UnifiedLogTest.testOffsetSnapshot")
 def test_one_value_has_all_offsets_with_their_places() -> None:
-    """High watermark, last stable offset and end are known with segment and position.
-
-    (UL.testOffsetSnapshot)
-    """
+    """High watermark, last stable offset and end are known with segment and position."""
     log = World().open_log(DENSE)
     fill(log, batches=2)
     log.roll()
@@ -146,12 +144,12 @@ def test_one_value_has_all_offsets_with_their_places() -> None:
     log.maintenance.check_invariants()
 
 
+@kafka(
+    "UnifiedLogTest.testCannotIncrementLogStartOffsetPastHighWatermark",
+    "UnifiedLogTest.testNoOpWhenRemoteLogStorageIsDisabled",
+)
 def test_the_log_start_does_not_pass_the_high_watermark() -> None:
-    """Records that are not committed cannot be deleted; those that are can.
-
-    (UL.testCannotIncrementLogStartOffsetPastHighWatermark,
-    UL.testNoOpWhenRemoteLogStorageIsDisabled)
-    """
+    """Records that are not committed cannot be deleted; those that are can."""
     log = World().open_log(DENSE)
     fill(log, batches=5)
     log.durability.commit()
@@ -169,11 +167,9 @@ def test_the_log_start_does_not_pass_the_high_watermark() -> None:
 # -- whole batches -----------------------------------------------------------------------------
 
 
+@kafka("UnifiedLogTest.testAppendAndReadWithSequentialOffsets", "UnifiedLogTest.testLogRolls")
 def test_every_offset_reads_over_segments_of_one_record() -> None:
-    """Each of a hundred records is found by its offset, and behind the last there is none.
-
-    (UL.testAppendAndReadWithSequentialOffsets, UL.testLogRolls)
-    """
+    """Each of a hundred records is found by its offset, and behind the last there is none."""
     world = World()
     log = world.open_log(with_config(segment_bytes=80))
     values = fill(log, batches=100)
@@ -193,12 +189,13 @@ def test_every_offset_reads_over_segments_of_one_record() -> None:
 GAPS = [*range(50), *range(50, 200, 7)]
 
 
+@kafka(
+    "UnifiedLogTest.testAppendAndReadWithNonSequentialOffsets",
+    "UnifiedLogTest.testReadWithMinMessage",
+)
 @pytest.mark.parametrize("max_bytes", [1, 2, 100, MANY])
 def test_a_gap_is_answered_by_the_next_record(max_bytes: int) -> None:
-    """Whatever the budget, at least the whole batch of the record at or behind the offset comes.
-
-    (UL.testAppendAndReadWithNonSequentialOffsets, UL.testReadWithMinMessage)
-    """
+    """Whatever the budget, at least the whole batch of the record at or behind the offset comes."""
     log = World().open_log(with_config(segment_bytes=500, cleanup_policy=("compact",)))
     for offset in GAPS:
         log.append(new_batch(base_offset=offset), origin=AppendOrigin.REPLICATION)
@@ -210,9 +207,10 @@ def test_a_gap_is_answered_by_the_next_record(max_bytes: int) -> None:
         assert len(fetched.data) <= max(max_bytes, 80)
 
 
+@kafka("UnifiedLogTest.testReadWithTooSmallMaxLength")
 @pytest.mark.parametrize("max_bytes", [0, 1, 70])
 def test_a_budget_below_one_batch_gives_nothing_unless_one_is_asked_for(max_bytes: int) -> None:
-    """Parts of batches never go out (UL.testReadWithTooSmallMaxLength)."""
+    """Parts of batches never go out."""
     log = World().open_log(DENSE)
     fill(log, batches=3)
     log.durability.commit()
@@ -222,11 +220,9 @@ def test_a_budget_below_one_batch_gives_nothing_unless_one_is_asked_for(max_byte
         assert offsets_in(fetch(log, offset, max_bytes)) == [offset]
 
 
+@kafka("UnifiedLogTest.testReadAtLogGap")
 def test_an_offset_that_its_segment_lacks_comes_from_the_next_one() -> None:
-    """The last records of a segment are gone: who asks for them gets the next segment's first.
-
-    (UL.testReadAtLogGap)
-    """
+    """The last records of a segment are gone: who asks for them gets the next segment's first."""
     log = World().open_log(with_config(cleanup_policy=("compact",)))
     for offset in (0, 1):
         log.append(new_batch(base_offset=offset), origin=AppendOrigin.REPLICATION)
@@ -237,9 +233,10 @@ def test_an_offset_that_its_segment_lacks_comes_from_the_next_one() -> None:
         assert offsets_in(fetch(log, offset, 200)) == [6]
 
 
+@kafka("UnifiedLogTest.testCompressedMessages")
 @pytest.mark.parametrize("offset", range(6))
 def test_any_offset_inside_a_compressed_batch_returns_the_batch(offset: int) -> None:
-    """Whole, from its first record on (UL.testCompressedMessages)."""
+    """Whole, from its first record on."""
     log = World().open_log(DENSE)
     for values in ([b"hello", b"there"], [b"alpha", b"beta"], [b"x", b"y"]):
         append_values(log, *values, codec=1)
@@ -252,11 +249,9 @@ def test_any_offset_inside_a_compressed_batch_returns_the_batch(offset: int) -> 
 # -- look-ups by time --------------------------------------------------------------------------
 
 
+@kafka("UnifiedLogTest.testFetchOffsetByTimestampIncludesLeaderEpoch")
 def test_answers_by_time_carry_the_epoch_of_their_batch() -> None:
-    """Each record is found with the epoch that wrote it, and an empty log has none.
-
-    (UL.testFetchOffsetByTimestampIncludesLeaderEpoch)
-    """
+    """Each record is found with the epoch that wrote it, and an empty log has none."""
     log = World().open_log(DENSE)
     assert log.reader.offset_for_time(0) is None
     assert log.reader.max_timestamp() is None
@@ -272,11 +267,9 @@ def test_answers_by_time_carry_the_epoch_of_their_batch() -> None:
     assert log.reader.leader_epoch == 7
 
 
+@kafka("UnifiedLogTest.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp")
 def test_the_record_with_the_greatest_time_need_not_be_the_last() -> None:
-    """Over several segments the first record with the largest time is found, with its epoch.
-
-    (UL.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp)
-    """
+    """Over several segments the first record with the largest time is found, with its epoch."""
     log = World().open_log(DENSE)
     for time in (1_000, 3_000, 3_000, 2_000):
         append_values(log, b"v", timestamp=time)
@@ -285,12 +278,10 @@ def test_the_record_with_the_greatest_time_need_not_be_the_last() -> None:
     assert log.reader.max_timestamp() == TimestampAndOffset(3_000, 1, 0)
 
 
+@kafka("LogSegmentTest.testFindOffsetByTimestamp")
 @pytest.mark.parametrize("interval", [1, 10_000])
 def test_a_time_finds_the_first_record_at_or_after_it(interval: int) -> None:
-    """Exact times, times between two records, before the first and past the last.
-
-    (SEG.testFindOffsetByTimestamp)
-    """
+    """Exact times, times between two records, before the first and past the last."""
     log = World().open_log(with_config(index_interval_bytes=interval))
     times = [400 + 10 * number for number in range(20)]
     for number in range(0, 20, 2):
@@ -309,11 +300,9 @@ def test_a_time_finds_the_first_record_at_or_after_it(interval: int) -> None:
     assert first.offset == 0
 
 
+@kafka("LogSegmentTest.testNextOffsetCalculation")
 def test_the_next_offset_is_the_base_or_one_past_the_last() -> None:
-    """Of an empty segment, and of one with batches of several records.
-
-    (SEG.testNextOffsetCalculation)
-    """
+    """Of an empty segment, and of one with batches of several records."""
     log = World().open_log(DENSE, log_start_offset=10)
     assert log.reader.segments_info()[0].next_offset == log.watermarks.log_end_offset == 10
     fill(log, batches=2, records=3)

@@ -13,6 +13,7 @@ from engine.segment.segments import SegmentSnapshot
 from engine.types import AppendOrigin, TimestampAndOffset
 from tests.support.builders import World
 from tests.support.compaction import Compacted
+from tests.support.kafka import kafka
 from tests.support.logs import ALL_BYTES, CONFIG, append_values, segment_bases
 from tests.support.machine import Operation
 from tests.support.segments import batch_at
@@ -35,15 +36,17 @@ def found(log: Log, time: int) -> int | None:
     return None if answer is None else answer.offset
 
 
+@kafka("LogSegmentTest.testFindOffsetByTimestamp")
 def test_the_first_record_of_at_least_that_time_is_found(log: Log) -> None:
-    """Exact, between, before the first and past the last (SEG.testFindOffsetByTimestamp)."""
+    """Exact, between, before the first and past the last."""
     timed(log, *range(0, 400, 10))
     assert [found(log, time) for time in (-5, 0, 1, 10, 385, 390)] == [0, 0, 1, 1, 39, 39]
     assert found(log, 391) is None
 
 
+@kafka("UnifiedLogTest.testFetchOffsetByTimestampIncludesLeaderEpoch")
 def test_the_answer_is_the_records_own(log: Log) -> None:
-    """Time, offset and epoch (UL.testFetchOffsetByTimestampIncludesLeaderEpoch)."""
+    """Time, offset and epoch."""
     timed(log, 0, 10)
     assert log.reader.offset_for_time(START_MS + 5) == TimestampAndOffset(START_MS + 10, 1, 0)
 
@@ -73,16 +76,18 @@ def test_only_the_first_segment_that_reaches_the_time_is_searched(log: Log) -> N
     assert [found(log, time) for time in (5, 20, 21, 35, 40)] == [1, 2, 4, 5, 5]
 
 
+@kafka("FileRecordsTest.testSearchForTimestamp")
 def test_records_inside_a_batch_are_told_apart(log: Log) -> None:
-    """The record is found within a compressed batch, not its first (FR.testSearchForTimestamp)."""
+    """The record is found within a compressed batch, not its first."""
     records = [(START_MS + time, b"k", b"v", ()) for time in (0, 50, 20, 70)]
     log.append(build_batch(records, codec=Codec.LZ4))
     log.durability.commit()
     assert [found(log, time) for time in (0, 1, 20, 51)] == [0, 1, 1, 3]
 
 
+@kafka("FileRecordsTest.testSearchForTimestamp")
 def test_below_the_log_start_nothing_is_found(log: Log) -> None:
-    """The search begins at the log start (FR.testSearchForTimestamp)."""
+    """The search begins at the log start."""
     timed(log, 0, 10, 20, 30)
     log.delete_records(2)
     assert found(log, 0) == 2
@@ -99,11 +104,9 @@ def test_what_is_not_committed_is_not_found(log: Log) -> None:
     assert found(log, 50) == 1
 
 
+@kafka("UnifiedLogTest.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp")
 def test_the_maximum_is_the_first_record_that_has_it(log: Log) -> None:
-    """Not the last one, and of equals the first.
-
-    (UL.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp)
-    """
+    """Not the last one, and of equals the first."""
     timed(log, 0, 70, 20, 70)
     log.roll()
     timed(log, 70, 30)

@@ -11,6 +11,7 @@ from engine.log.results import ReadEnd
 from engine.records.header import Codec
 from engine.types import AppendOrigin, FetchIsolation, OffsetMetadata
 from tests.support.builders import World
+from tests.support.kafka import kafka
 from tests.support.logs import (
     ALL_BYTES,
     CONFIG,
@@ -50,8 +51,9 @@ def test_a_read_goes_on_over_segments_while_its_budget_lasts() -> None:
     assert offsets_read(log, 1) == list(range(1, 9))
 
 
+@kafka("UnifiedLogTest.testReadWithMinMessage")
 def test_the_budget_is_kept_and_one_batch_always_comes() -> None:
-    """No more bytes than asked for, but for the first batch (UL.testReadWithMinMessage)."""
+    """No more bytes than asked for, but for the first batch."""
     log = committed(4)
     size = log.reader.size_bytes // 4
     for max_bytes, count in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2)):
@@ -61,8 +63,9 @@ def test_the_budget_is_kept_and_one_batch_always_comes() -> None:
         assert fetched.ended_by is ReadEnd.MAX_BYTES
 
 
+@kafka("UnifiedLogTest.testReadWithTooSmallMaxLength")
 def test_without_the_minimum_a_small_budget_gets_nothing() -> None:
-    """The answer is empty and says why (UL.testReadWithTooSmallMaxLength)."""
+    """The answer is empty and says why."""
     log = committed(2)
     fetched = log.reader.read(0, max_bytes=10, minimum_one_batch=False)
     assert fetched is not None
@@ -70,8 +73,9 @@ def test_without_the_minimum_a_small_budget_gets_nothing() -> None:
     assert (fetched.first_offset, fetched.ended_by) == (None, ReadEnd.MAX_BYTES)
 
 
+@kafka("UnifiedLogTest.testCompressedMessages")
 def test_an_offset_inside_a_batch_gets_the_batch() -> None:
-    """The first batch may begin below the offset (UL.testCompressedMessages)."""
+    """The first batch may begin below the offset."""
     log = World().open_log(CONFIG)
     append_values(log, b"a", b"b", b"c", codec=Codec.GZIP)
     append_values(log, b"d")
@@ -117,11 +121,13 @@ def test_a_batch_that_reaches_over_the_end_comes_whole() -> None:
     assert first.next_offset == 3
 
 
+@kafka(
+    "UnifiedLogTest.testReadOutOfRange",
+    "UnifiedLogTest.testFetchUpToLogEndOffset",
+    "UnifiedLogTest.testFetchUpToHighWatermark",
+)
 def test_reading_at_the_bounds_is_empty_and_beyond_is_an_error() -> None:
-    """From high watermark to log end there is nothing yet.
-
-    (UL.testReadOutOfRange, UL.testFetchUpToLogEndOffset, UL.testFetchUpToHighWatermark)
-    """
+    """From high watermark to log end there is nothing yet."""
     log = committed(3)
     fill(log, batches=2, first=3)
     for offset in (3, 4, 5):
@@ -141,8 +147,9 @@ def test_reading_at_the_bounds_is_empty_and_beyond_is_an_error() -> None:
     }
 
 
+@kafka("UnifiedLogTest.testReadOutOfRange")
 def test_below_the_log_start_is_gone() -> None:
-    """Even if the bytes are still there (UL.testReadOutOfRange)."""
+    """Even if the bytes are still there."""
     log = committed(4)
     log.delete_records(2)
     with pytest.raises(OffsetBelowLogStart) as gone:
@@ -151,11 +158,9 @@ def test_below_the_log_start_is_gone() -> None:
     assert read_values(log) == [b"000002", b"000003"]
 
 
+@kafka("UnifiedLogTest.testHighWatermarkMetadataUpdatedAfterSegmentRoll")
 def test_the_high_watermark_keeps_its_place_over_a_roll() -> None:
-    """After commit, roll and append a read at the high watermark finds nothing new.
-
-    (UL.testHighWatermarkMetadataUpdatedAfterSegmentRoll)
-    """
+    """After commit, roll and append a read at the high watermark finds nothing new."""
     log = committed(3)
     log.roll()
     assert offsets_read(log, 3) == []
@@ -173,15 +178,17 @@ def followed(*offsets: int, segment_bytes: int = 1 << 20) -> Log:
     return log
 
 
+@kafka("UnifiedLogTest.testAppendAndReadWithNonSequentialOffsets")
 def test_a_gap_is_answered_by_what_follows() -> None:
-    """The next batch is read (UL.testAppendAndReadWithNonSequentialOffsets)."""
+    """The next batch is read."""
     log = followed(0, 5, 9)
     assert offsets_read(log, 1, max_bytes=1) == [5]
     assert offsets_read(log, 6) == [9]
 
 
+@kafka("UnifiedLogTest.testReadAtLogGap")
 def test_a_gap_at_the_end_of_a_segment_leads_into_the_next() -> None:
-    """If the floor segment has nothing, the next one answers (UL.testReadAtLogGap)."""
+    """If the floor segment has nothing, the next one answers."""
     log = followed(0, 5, 20, 25, segment_bytes=160)
     assert log.reader.segments_count == 2
     assert offsets_read(log, 6) == [20, 25]

@@ -9,6 +9,7 @@ from engine.log.log import Log
 from engine.types import FetchIsolation
 from tests.support.builders import World, values_of
 from tests.support.conformance_places import transaction_of
+from tests.support.kafka import kafka
 from tests.support.logs import batches_in, with_config
 
 TRANSACTIONS = 150
@@ -40,12 +41,10 @@ def read_beside(
         writer.join()
 
 
+@kafka("UnifiedLogTest.testReadCommittedWithConcurrentHighWatermarkUpdates")
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 700])
 def test_a_committed_reader_never_sees_what_is_undecided(segment_bytes: int) -> None:
-    """While transactions come, end and get committed, only committed ones are read, all of them.
-
-    (UL.testReadCommittedWithConcurrentHighWatermarkUpdates)
-    """
+    """While transactions come, end and get committed, only committed ones are read, all of them."""
     log = World().open_log(with_config(segment_bytes=segment_bytes))
 
     def write() -> None:
@@ -65,12 +64,13 @@ def test_a_committed_reader_never_sees_what_is_undecided(segment_bytes: int) -> 
     assert [value for _, value in read] == expected
 
 
+@kafka(
+    "LogConcurrencyTest.testUncommittedDataNotConsumed",
+    "LogConcurrencyTest.testUncommittedDataNotConsumedFrequentSegmentRolls",
+)
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 300])
 def test_a_reader_never_passes_the_high_watermark_and_misses_nothing(segment_bytes: int) -> None:
-    """Beside appends, commits and, with small segments, many rolls, every record is read once.
-
-    (CC.testUncommittedDataNotConsumed, CC.testUncommittedDataNotConsumedFrequentSegmentRolls)
-    """
+    """Beside appends, commits and, with small segments, many rolls, every record is read once."""
     log = World().open_log(with_config(segment_bytes=segment_bytes))
 
     def write() -> None:
