@@ -1,6 +1,7 @@
 """What an append does: offsets, stamps, refusals, and what the log is afterwards."""
 
 import dataclasses
+from itertools import product
 
 import pytest
 
@@ -25,7 +26,6 @@ from engine.records.header import HEADER, HEADER_BYTES, BatchHeader, Codec
 from engine.types import AppendOrigin
 from tests.support.builders import World, new_batch, values_of
 from tests.support.kafka import kafka
-from tests.support.legacy import legacy_message
 from tests.support.logs import (
     CONFIG,
     append_values,
@@ -360,15 +360,6 @@ def test_a_followers_last_batch_may_be_cut_short() -> None:
     assert log.watermarks.log_end_offset == 1
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_old_formats_are_not_appended(magic: int) -> None:
-    """Neither a client nor a coordinator may append magic 0 or 1."""
-    log = opened()
-    for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
-        with pytest.raises(UnsupportedMagic):
-            log.append(legacy_message(0, magic=magic), origin=origin)
-
-
 def test_an_expected_end_guards_the_append() -> None:
     """Only if the log ends where the caller thinks, by offset or by the whole tag."""
     log = opened()
@@ -446,11 +437,11 @@ def test_our_own_batches_in_the_codec_of_the_topic_are_not_decompressed(
 
 
 def test_another_format_is_told_from_damage() -> None:
-    """Its magic comes first, whatever its other fields say."""
+    """Its magic comes first, whatever its other fields say, for clients and for coordinators."""
     log = opened()
-    for magic in (0, 1, 7):
+    for magic, origin in product((0, 1, 7), (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)):
         batch = new_batch()
         batch[8:12] = b"\xff" * 4
         batch[16] = magic
         with pytest.raises(UnsupportedMagic):
-            log.append(batch)
+            log.append(batch, origin=origin)
