@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from app.codecs.receipts import shown_marks, to_json
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.log.results import Fetched
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer

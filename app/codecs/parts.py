@@ -11,7 +11,7 @@ import msgspec
 from app.codecs.calls import ReadCall
 from app.codecs.receipts import page_frame_bytes, read_headers, to_json
 from app.http.answers import PROBLEM, RECORD_BATCH, Headers
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.log.results import Fetched
 from engine.types import Buffer
 
@@ -25,7 +25,7 @@ def entry_frame_bytes(partition: Partition) -> int:
 
 def read_entry(partition: Partition, page: Buffer) -> bytes:
     """Return the entry of a partition that was read; `page` is the body of readRecords."""
-    prefix = b'{"outcome":"read","log_id":"%b",' % partition.log.reader.log_id.encode()
+    prefix = b'{"outcome":"read","log_id":"%b",' % partition.log_id.encode()
     return b"".join((prefix, memoryview(page)[1:]))
 
 
@@ -64,7 +64,7 @@ class MixedParts:
         self, partition: Partition, call: ReadCall, start: int, fetched: Fetched
     ) -> None:
         """Add what readBatches answers, with the URL it would have been asked for."""
-        log_id = partition.log.reader.log_id.encode()
+        log_id = partition.log_id.encode()
         query = b"&".join(part for part in (b"offset=%d" % start, call.query) if part)
         url = b"%bbatches?%b&log_id=%b" % (partition.path, query, log_id)
         headers = [(b"content-type", RECORD_BATCH), (b"content-location", url)]

@@ -14,9 +14,8 @@ import msgspec
 from app.codecs.calls import ReadCall
 from app.codecs.selection import ACCEPT_RANGES
 from app.http.answers import BINARY, Answer, Headers, etag_of, json_answer
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.fs.names import log_name
-from engine.log.log import Log
 from engine.log.read.segment_files import FileKind, SegmentFile
 from engine.log.results import Appended, Fetched, LogTag, ReadEnd, ReadPath
 from engine.state.watermarks import Watermarks
@@ -57,7 +56,7 @@ def stream_receipt_body(
 def receipt_head(partition: Partition, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
     """Return the header lines of a receipt: where to read what was written, and the marks."""
     epoch, end_offset, crc = appended.tag
-    path, log_id = partition.path, partition.log.reader.log_id.encode()
+    path, log_id = partition.path, partition.log_id.encode()
     next_offset = appended.last_offset + 1
     return (
         b"content-type: application/json\r\n"
@@ -87,10 +86,10 @@ def header_list(head: bytes) -> Headers:
     return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
 
 
-def mark_headers(log: Log, marks: Watermarks, next_offset: int, epoch: int) -> Headers:
+def mark_headers(partition: Partition, marks: Watermarks, next_offset: int, epoch: int) -> Headers:
     """Return which log it is and where it is, all from one snapshot."""
     return [
-        (b"log-id", log.reader.log_id.encode()),
+        (b"log-id", partition.log_id.encode()),
         (b"log-start-offset", b"%d" % marks.log_start_offset),
         (b"log-high-watermark", b"%d" % marks.high_watermark),
         (b"log-last-stable-offset", b"%d" % marks.last_stable_offset),
@@ -119,15 +118,14 @@ def log_answer(
     etag: LogTag | None = None,
 ) -> Answer:
     """Return an answer about a log; body and headers say where it is, by `marks` or as of now."""
-    log = partition.log
-    marks = marks or log.watermarks
-    headers = mark_headers(log, marks, marks.high_watermark, log.reader.leader_epoch)
+    marks = marks or partition.watermarks
+    headers = mark_headers(partition, marks, marks.high_watermark, partition.leader_epoch)
     if etag is not None:
         headers.append((b"etag", etag_of(*etag)))
     return json_answer(to_json({**shown_marks(marks), **body}), status=status, headers=headers)
 
 
-def offsets_body(log: Log, marks: Watermarks, leader_epoch: int) -> bytes:
+def offsets_body(partition: Partition, marks: Watermarks, leader_epoch: int) -> bytes:
     """Return all marks of one log."""
     return (
         b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
@@ -138,8 +136,8 @@ def offsets_body(log: Log, marks: Watermarks, leader_epoch: int) -> bytes:
             marks.last_stable_offset,
             marks.log_end_offset,
             leader_epoch,
-            log.durability.recovery_point,
-            log.reader.log_id.encode(),
+            partition.recovery_point,
+            partition.log_id.encode(),
         )
     )
 
@@ -150,11 +148,11 @@ def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag) -> Hea
     url = b"%brecords?offset=%d&log_id=%b" % (
         partition.path,
         end,
-        partition.log.reader.log_id.encode(),
+        partition.log_id.encode(),
     )
     return [
         (b"etag", etag_of(*tag)),
-        *mark_headers(partition.log, marks, end, tag.leader_epoch),
+        *mark_headers(partition, marks, end, tag.leader_epoch),
         (b"link", b'<%b>; rel="next"' % url),
     ]
 
@@ -203,7 +201,7 @@ def file_path(partition: Partition, base_offset: int, kind: FileKind) -> bytes:
 
 def file_etag(partition: Partition, base_offset: int, kind: FileKind, file: SegmentFile) -> bytes:
     """Return the strong tag of a file as it is shown: other bytes have another one."""
-    log_id = partition.log.reader.log_id.encode()
+    log_id = partition.log_id.encode()
     parts = (log_id, base_offset, kind.value.encode(), file.version.encode())
     return b'"%b.%d.%b.%b"' % parts
 
@@ -217,9 +215,7 @@ def file_headers(
         (b"content-type", BINARY),
         (b"content-disposition", b'attachment; filename="%b"' % name.encode()),
         ACCEPT_RANGES,
-        *mark_headers(
-            partition.log, file.marks, file.next_offset, partition.log.reader.leader_epoch
-        ),
+        *mark_headers(partition, file.marks, file.next_offset, partition.leader_epoch),
     ]
     has_next = file.next_offset < file.marks.high_watermark
     if has_next and kind is not FileKind.TRANSACTION_INDEX:
@@ -242,7 +238,7 @@ def read_headers(
     `cut_by` is the bound that ended the answer before what was fetched, if one did. There is no
     next page once `end_offset` is reached.
     """
-    headers = mark_headers(partition.log, fetched.watermarks, next_offset, fetched.leader_epoch)
+    headers = mark_headers(partition, fetched.watermarks, next_offset, fetched.leader_epoch)
     if call.end_offset is None or next_offset < call.end_offset:
         headers.append((b"link", _next_link(partition, call, next_offset, kind)))
     if call.explain:
@@ -258,9 +254,7 @@ def _next_link(partition: Partition, call: ReadCall, next_offset: int, kind: byt
         for part in call.query.split(b"&")
         if part and part.partition(b"=")[0] not in {b"offset", b"log_id"}
     ]
-    query = b"&".join(
-        [b"offset=%d" % next_offset, *kept, b"log_id=" + partition.log.reader.log_id.encode()]
-    )
+    query = b"&".join([b"offset=%d" % next_offset, *kept, b"log_id=" + partition.log_id.encode()])
     return b'<%b%b?%b>; rel="next"' % (partition.path, kind, query)
 
 
@@ -284,7 +278,7 @@ def is_immutable(
     """
     if not cut_short and fetched.ended_by is ReadEnd.LOG_BOUND:
         return False
-    if partition.log.config.is_compacted:
+    if partition.config.is_compacted:
         return False
     marks = fetched.watermarks
     committed = call.isolation is FetchIsolation.TXN_COMMITTED

@@ -8,7 +8,7 @@ from typing import Final
 from app.codecs.receipts import log_answer, to_json
 from app.http.answers import Answer, json_answer
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.background.mover import MoveReport, MoveState
 from engine.background.scrubber import ScrubReport
 from engine.types import TopicPartition
@@ -62,7 +62,7 @@ def get_scrub_report(service: Service) -> Answer:
     return json_answer(to_json(body))
 
 
-async def move_partition(service: Service, partition: Partition, directory: str) -> Answer:
+async def move_partition(service: Service, partition: LocalPartition, directory: str) -> Answer:
     """Have a partition lie in another data directory: 202, or 200 where it is there already.
 
     Raises as `PartitionMover.start`.
@@ -74,7 +74,7 @@ async def move_partition(service: Service, partition: Partition, directory: str)
     return log_answer(partition, _described(service, partition, report), status=status)
 
 
-async def get_move(service: Service, partition: Partition) -> Answer:
+async def get_move(service: Service, partition: LocalPartition) -> Answer:
     """Return where a partition lies and how its last move is going."""
     log = TopicPartition(partition.topic, partition.number)
     report = await service.administer(lambda: service.runtime.mover.report(log))
@@ -82,7 +82,7 @@ async def get_move(service: Service, partition: Partition) -> Answer:
 
 
 def _described(
-    service: Service, partition: Partition, report: MoveReport | None
+    service: Service, partition: LocalPartition, report: MoveReport | None
 ) -> dict[str, object]:
     problem = None if report is None else report.problem
     return {

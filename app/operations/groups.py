@@ -44,7 +44,7 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
     epoch = NO_LEADER_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
     async with service.groups.changing:
         partition = service.partition(key.topic, key.partition)
-        offset = numbered(partition.log, wanted.offset)
+        offset = numbered(partition, wanted.offset)
         _ensure_not_beyond(partition.log.watermarks, offset)
         before = service.groups.newest(key)
         ensure_conditions(exchange.head, _etag_of(before), group=key.group)

@@ -10,7 +10,7 @@ from app.http.answers import Answer
 from app.http.problems import InvalidBody, PreconditionRequired
 from app.operations.read.fetch import numbered
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.log import Log
 from engine.log.read.segment_files import FileKind
@@ -22,7 +22,7 @@ from schemas.maintenance import CompactionReport
 MARKS: Final = Marks.model_fields.keys()
 
 
-async def list_segments(service: Service, partition: Partition) -> Answer:
+async def list_segments(service: Service, partition: LocalPartition) -> Answer:
     """Return the segments of a log, oldest first, and where to download their files."""
     marks = partition.log.watermarks
     segments = await service.administer(partition.log.reader.segments_info)
@@ -42,7 +42,7 @@ async def list_segments(service: Service, partition: Partition) -> Answer:
 
 
 def _files(
-    partition: Partition, segment: SegmentInfo, log_start_offset: int
+    partition: LocalPartition, segment: SegmentInfo, log_start_offset: int
 ) -> dict[str, str | None] | None:
     if segment.next_offset <= log_start_offset and not segment.is_active:
         return None
@@ -54,7 +54,7 @@ def _files(
     }
 
 
-async def roll_segment(service: Service, partition: Partition) -> Answer:
+async def roll_segment(service: Service, partition: LocalPartition) -> Answer:
     """Seal the active segment and open the next, durably; an empty one stays."""
     log = partition.log
 
@@ -67,7 +67,7 @@ async def roll_segment(service: Service, partition: Partition) -> Answer:
     return log_answer(partition, result._asdict())
 
 
-async def flush_log(service: Service, partition: Partition) -> Answer:
+async def flush_log(service: Service, partition: LocalPartition) -> Answer:
     """Put everything on disk, indexes and snapshots too, and raise the recovery point."""
     log = partition.log
 
@@ -80,7 +80,7 @@ async def flush_log(service: Service, partition: Partition) -> Answer:
     return log_answer(partition, {"recovery_point": recovery_point})
 
 
-async def run_retention(service: Service, partition: Partition, *, dry_run: bool) -> Answer:
+async def run_retention(service: Service, partition: LocalPartition, *, dry_run: bool) -> Answer:
     """Remove the segments that are due, or tell which they are."""
     log = partition.log
     removed = await service.administer(lambda: log.maintenance.run_retention(dry_run=dry_run))
@@ -88,7 +88,7 @@ async def run_retention(service: Service, partition: Partition, *, dry_run: bool
     return log_answer(partition, {"dry_run": dry_run, "removed": shown})
 
 
-async def delete_records(service: Service, partition: Partition, before_offset: int) -> Answer:
+async def delete_records(service: Service, partition: LocalPartition, before_offset: int) -> Answer:
     """Give up the records below an offset, durably; -1 is the high watermark."""
     log = partition.log
     await service.administer(lambda: service.manager.delete_records(log, before_offset))
@@ -96,7 +96,7 @@ async def delete_records(service: Service, partition: Partition, before_offset: 
 
 
 async def truncate_log(
-    service: Service, partition: Partition, to_offset: int, if_match: str | None
+    service: Service, partition: LocalPartition, to_offset: int, if_match: str | None
 ) -> Answer:
     """Take the log end back, if the log still ends where the client saw it end.
 
@@ -109,7 +109,7 @@ async def truncate_log(
         )
     expected = parse_etag(if_match)
     log = partition.log
-    to_offset = numbered(log, to_offset)
+    to_offset = numbered(partition, to_offset)
 
     def truncate() -> None:
         # Whoever waits for the disk is answered first: afterwards the mark is lower again.
@@ -157,7 +157,7 @@ def _ensure_between_batches(log: Log, to_offset: int) -> None:
     )
 
 
-async def compact_log(service: Service, partition: Partition) -> Answer:
+async def compact_log(service: Service, partition: LocalPartition) -> Answer:
     """Compact a log now, however little of it is dirty; raises PolicyViolation unless it may be."""
     log = partition.log
     report = await service.workers.compact(lambda: service.runtime.cleaner.clean_now(log))

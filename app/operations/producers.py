@@ -7,7 +7,7 @@ from typing import Final
 from app.codecs.receipts import log_answer, to_json
 from app.http.answers import Answer, json_answer
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.errors import InvalidTransactionState, ProducerNotFound
 from engine.log.log import Log
 from engine.log.results import LogTag
@@ -41,7 +41,7 @@ async def allocate_producer(service: Service) -> Answer:
 
 
 async def list_producers(
-    service: Service, partition: Partition, *, page_size: int, page_token: str | None
+    service: Service, partition: LocalPartition, *, page_size: int, page_token: str | None
 ) -> Answer:
     """Return one page of the producers that are not expired, in the order of their ids."""
     after = -1 if page_token is None else int(page_token)
@@ -58,7 +58,7 @@ async def list_producers(
 
 
 async def get_append_outcome(
-    service: Service, partition: Partition, producer_id: int, sequence: int, epoch: int | None
+    service: Service, partition: LocalPartition, producer_id: int, sequence: int, epoch: int | None
 ) -> Answer:
     """Return what became of the append that had a sequence in it; raises ProducerNotFound."""
     entry = await service.administer(lambda: _entry_of(partition.log, producer_id))
@@ -77,7 +77,9 @@ async def get_append_outcome(
     return log_answer(partition, body, marks=marks)
 
 
-async def end_transaction(service: Service, partition: Partition, wanted: EndTransaction) -> Answer:
+async def end_transaction(
+    service: Service, partition: LocalPartition, wanted: EndTransaction
+) -> Answer:
     """Write the marker that ends a producer's open transaction; answer when it is on disk.
 
     Only here are markers written, one at a time: no transaction ends twice. A repeated request is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -31,7 +31,7 @@ from app.settings import Settings
 from app.store.local.commits import Commits
 from app.store.local.executors import Workers
 from app.store.local.group_offsets import GroupOffsets
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from app.telemetry.log_gauges import LogGauges
 from app.telemetry.metrics import Telemetry
 from app.telemetry.request_log import RequestLog, log_access
@@ -76,8 +76,8 @@ class Service:
         self.telemetry = Telemetry()
         self.journal = RequestLog(self.telemetry)
         self.tail = Tail()
-        self.reads: Shared[tuple[Log, int, int, ReadCall], Found] = Shared()
-        self.tail_pages: Shared[tuple[Log, int, int, ReadCall], Page] = Shared()
+        self.reads: Shared[tuple[Hashable, int, int, ReadCall], Found] = Shared()
+        self.tail_pages: Shared[tuple[Hashable, int, int, ReadCall], Page] = Shared()
         self.tail_look: Look | None = None
         """What a tail has found in the present turn of the loop."""
         self.deliveries = Deliveries(stall_timeout_ms=settings.tail_stall_timeout_ms)
@@ -108,7 +108,7 @@ class Service:
         self.groups = GroupOffsets(self.runtime, settings, self.clock, self.workers.write)
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._partitions: dict[tuple[str, int], LocalPartition] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sticky: dict[str, int] = {}
         self._gauges()
@@ -221,7 +221,7 @@ class Service:
         progress = self.manager.recovery_progress
         return progress.total_logs - progress.opened_logs
 
-    def partition(self, topic: str, number: int) -> Partition:
+    def partition(self, topic: str, number: int) -> LocalPartition:
         """Return one partition; raises as `LogManager.log`, and TopicNotFound for internal ones."""
         key = (topic, number)
         partition = self._partitions.get(key)
@@ -230,10 +230,10 @@ class Service:
             log = self.manager.log(TopicPartition(topic, number))
             if len(self._partitions) >= MAX_PARTITIONS:
                 self._partitions.clear()
-            partition = self._partitions[key] = Partition(topic, number, log)
+            partition = self._partitions[key] = LocalPartition(log, self.workers)
         return partition
 
-    def partitions(self, topic: str) -> list[Partition]:
+    def partitions(self, topic: str) -> list[LocalPartition]:
         """Return the partitions of a topic that are here; raises TopicNotFound, LogOffline."""
         found = []
         for number in range(self.topic(topic).partitions):
@@ -243,7 +243,7 @@ class Service:
                 continue  # a directory that was adopted need not have all of them
         return found
 
-    def any_partition(self, topic: str) -> Partition:
+    def any_partition(self, topic: str) -> LocalPartition:
         """Return the first partition of a topic that is here and open.
 
         Raises TopicNotFound, or what keeps the last one from being used if that is true of all.

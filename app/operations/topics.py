@@ -16,7 +16,7 @@ from app.limits.system_limits import ensure_partitions
 from app.operations.exchange import Exchange
 from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.errors import StorageError
 from engine.manager.topics import Topic
 from engine.state.watermarks import Watermarks
@@ -138,14 +138,14 @@ async def list_partitions(service: Service, name: str) -> Answer:
     return json_answer(to_json({"topic": name, "partitions": described}))
 
 
-async def get_partition(service: Service, partition: Partition) -> Answer:
+async def get_partition(service: Service, partition: LocalPartition) -> Answer:
     """Describe one partition."""
     marks = partition.log.watermarks
     described = await service.administer(lambda: describe_partition(partition, marks))
     return log_answer(partition, described, marks=marks)
 
 
-def describe_partition(partition: Partition, marks: Watermarks) -> Mapping[str, object]:
+def describe_partition(partition: LocalPartition, marks: Watermarks) -> Mapping[str, object]:
     """Return offsets, bytes, segments, epoch and producers of one partition."""
     log = partition.log
     return {

@@ -29,7 +29,7 @@ from app.operations.append.append import Append, AppendOptions, BatchesAppend, R
 from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from app.wire.body_receiver import DIRECT_BYTES, buffer_bytes, lengthen
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_reads import HotReads
@@ -200,7 +200,7 @@ class HotAppend(HotRequest):
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, partition: Partition) -> None:
+    def begin(self, partition: LocalPartition) -> None:
         """Create the append; errors in its headers are answered before the body arrives."""
         cached = self._cached_head
         try:

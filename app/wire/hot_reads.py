@@ -28,7 +28,7 @@ from app.operations.read.read import (
     records_now,
 )
 from app.operations.read.read_result import Found
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from app.wire.coalescing_transport import JOINED_BYTES
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_request import HotRefusal, HotRequest, Lane, lines_of
@@ -89,7 +89,7 @@ class HotRead(HotRequest):
         self._found: Found | None = None
         """The read result when the wait began; None while not waiting."""
 
-    def begin(self, partition: Partition) -> None:
+    def begin(self, partition: LocalPartition) -> None:
         """Set the partition to read."""
         self._partition = partition
 
@@ -158,7 +158,7 @@ class HotRead(HotRequest):
         self._found = found
         self._timer = self._connection.loop.call_at(self._wait_until, self.wake)
         service = self._lane.service
-        service.tail.park(self._partition.log, self)
+        service.tail.park(self._partition.identity, self)
         service.security.lasting.add(self, self._exchange.caller, self.wake)
 
     def wake(self) -> None:
@@ -180,7 +180,7 @@ class HotRead(HotRequest):
         self._timer.cancel()
         self._found = None
         service = self._lane.service
-        service.tail.leave(self._partition.log, self)
+        service.tail.leave(self._partition.identity, self)
         service.security.lasting.remove(self)
         self._exchange.ticket.resume()
 

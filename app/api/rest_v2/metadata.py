@@ -8,7 +8,7 @@ from app.api.rest_v2.errors import UNKNOWN_TOPIC_OR_PARTITION
 from app.api.rest_v2.media import answer_of
 from app.http.answers import Answer
 from app.operations.exchange import Exchange
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.errors import TopicNotFound
 from engine.topic_keys import effective
 
@@ -60,7 +60,7 @@ def get_partition(exchange: Exchange, partition: Partition) -> Answer:
 
 def get_offsets(exchange: Exchange, partition: Partition) -> Answer:
     """Return where the partition begins, and the end of what readers may see."""
-    marks = partition.log.watermarks
+    marks = partition.watermarks
     offsets = {"beginning_offset": marks.log_start_offset, "end_offset": marks.high_watermark}
     return answer_of(exchange.head, offsets)
 

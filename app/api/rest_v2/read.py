@@ -13,7 +13,7 @@ from app.codecs.stored import View
 from app.http.answers import NO_STORE, Answer
 from app.operations.exchange import Exchange
 from app.operations.read.read import fetch_or_wait
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.guard import WouldWait
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
@@ -45,7 +45,7 @@ async def read_records(
     headers = [
         (b"content-type", embedded.media_type),
         NO_STORE,
-        *mark_headers(partition.log, fetched.watermarks, next_offset, fetched.leader_epoch),
+        *mark_headers(partition, fetched.watermarks, next_offset, fetched.leader_epoch),
     ]
     return Answer(200, headers, b"[" + b",".join(shown.records) + b"]")
 

@@ -18,7 +18,7 @@ from app.api.routes.shared import IDENTIFIED, ExchangeDep, Responses, TopicPath
 from app.codecs.calls import PARTITION as PARTITION_NUMBER
 from app.codecs.receipts import to_json
 from app.http.answers import NO_STORE, Answer, AnswerResponse
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.errors import PartitionNotFound
 from engine.types import INT32_MAX
 from schemas.kafka_rest_v2 import KafkaRestReadParameters
@@ -42,7 +42,7 @@ _EXAMPLES: Final = {
     400: (400, "query.offset: Field required"),
     401: (40101, "Unauthorized: this needs credentials: Authorization: Bearer <API key or token>"),
     403: (40301, "Forbidden: the credentials do not have the scope read:flights"),
-    404: (40402, "Partition 9 not found: topic 'flights' has no partition 9 here"),
+    404: (40402, "LocalPartition 9 not found: topic 'flights' has no partition 9 here"),
     406: (406, "HTTP 406 Not Acceptable: none of the accepted media types can be made here"),
     408: (408, "the body did not arrive within 30000 ms"),
     413: (
@@ -113,10 +113,10 @@ async def _partition(
     topic: TopicPath,
     partition: Annotated[
         str,
-        Path(description="Partition number; the first is 0"),
+        Path(description="LocalPartition number; the first is 0"),
         WithJsonSchema({"type": "integer", "format": "int32", "minimum": 0}),
     ],
-) -> Partition:
+) -> LocalPartition:
     """Return a partition; a word is not found either, with Karapace's code for words."""
     exchange.service.topic(topic)
     if PARTITION_NUMBER.fullmatch(partition) is None or int(partition) > INT32_MAX:
@@ -130,7 +130,7 @@ async def _partition(
     return exchange.service.partition(topic, int(partition))
 
 
-PartitionDep = Annotated[Partition, Depends(_partition)]
+PartitionDep = Annotated[LocalPartition, Depends(_partition)]
 AsyncParameter = Annotated[
     bool,
     Query(

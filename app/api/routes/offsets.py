@@ -34,7 +34,6 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[
     responses={**answers(200, Offsets, "All marks of the log"), **problems(404)},
 )
 async def get_offsets(
-    exchange: ExchangeDep,
     partition: PartitionDep,
     timestamp: Annotated[TimestampOrName | None, Query(include_in_schema=False)] = None,
 ) -> AnswerResponse:
@@ -43,9 +42,7 @@ async def get_offsets(
     The ETag of the answer is what `If-Match` takes on appends.
     """
     if timestamp is not None:  # before getOffsetAt there was this; clients still send it
-        return AnswerResponse(
-            await operations.get_offset_at(exchange.service, partition, timestamp)
-        )
+        return AnswerResponse(await operations.get_offset_at(partition, timestamp))
     return AnswerResponse(operations.get_offsets(partition))
 
 
@@ -55,12 +52,11 @@ async def get_offsets(
     responses={**answers(200, OffsetAtTime, "The offset at that time"), **problems(404)},
 )
 async def get_offset_at(
-    exchange: ExchangeDep,
     partition: PartitionDep,
     parameters: Annotated[OffsetAtParameters, Query()],
 ) -> AnswerResponse:
     """Return the first offset at or after a time, or the offset that a name stands for."""
-    answer = await operations.get_offset_at(exchange.service, partition, parameters.timestamp)
+    answer = await operations.get_offset_at(partition, parameters.timestamp)
     return AnswerResponse(answer)
 
 

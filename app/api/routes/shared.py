@@ -20,7 +20,7 @@ from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 from app.security.authority import Security, peer_of, refuse_credentials_in
 from app.security.principal import Principal
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from schemas.common import PartitionNumber, TopicName
 from schemas.problems import Problem
 
@@ -121,11 +121,11 @@ TopicPath = Annotated[TopicName, Path()]
 
 async def _partition(
     exchange: ExchangeDep, topic: TopicPath, partition: Annotated[PartitionNumber, Path()]
-) -> Partition:
+) -> LocalPartition:
     return exchange.service.partition(topic, partition)
 
 
-PartitionDep = Annotated[Partition, Depends(_partition)]
+PartitionDep = Annotated[LocalPartition, Depends(_partition)]
 
 
 IDEMPOTENCY_KEY: Final = (

@@ -23,7 +23,7 @@ from app.operations.append.idempotency import Finish, fingerprint, key_of
 from app.operations.exchange import Exchange
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.errors import CorruptBatch
 from engine.guard import WouldWait
 from engine.log.append.codec import stored_codec
@@ -102,7 +102,7 @@ class Append(ABC):
     appended: Appended
     """What the log did, once it is in the log."""
 
-    def __init__(self, service: Service, partition: Partition, options: AppendOptions) -> None:
+    def __init__(self, service: Service, partition: LocalPartition, options: AppendOptions) -> None:
         self._service = service
         self.partition = partition
         self.call, self._can_coalesce, self._is_ndjson = options
@@ -286,18 +286,18 @@ class BatchesAppend(Append):
         return header.producer_id, header.base_sequence
 
 
-async def append_records(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
+async def append_records(exchange: Exchange, partition: LocalPartition, call: AppendCall) -> Answer:
     """Append the records of a JSON or NDJSON body, in one batch."""
     return await _serve(exchange, partition, RecordsAppend, call)
 
 
-async def append_batches(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
+async def append_batches(exchange: Exchange, partition: LocalPartition, call: AppendCall) -> Answer:
     """Append record batches exactly as the client encoded them: all of them, or none."""
     return await _serve(exchange, partition, BatchesAppend, call)
 
 
 async def _serve(
-    exchange: Exchange, partition: Partition, kind: type[Append], call: AppendCall
+    exchange: Exchange, partition: LocalPartition, kind: type[Append], call: AppendCall
 ) -> Answer:
     append = kind(exchange.service, partition, kind.options_of(exchange.head, call))
     key = key_of(exchange.head, exchange.caller.name)
@@ -352,7 +352,7 @@ async def _answer(append: Append, service: Service) -> Answer:
 
 def append_new(
     service: Service,
-    partition: Partition,
+    partition: LocalPartition,
     call: AppendCall,
     records: Iterable[NewRecord],
     *,
@@ -363,7 +363,7 @@ def append_new(
     return _append(service, partition, call, batch, checked=True, at_once=at_once)
 
 
-def _build(partition: Partition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
+def _build(partition: LocalPartition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
     codec, level = stored_codec(partition.log.config) or (Codec.NONE, None)
     return build_batch(
         records,
@@ -389,7 +389,7 @@ def _joined(parts: Sequence[list[NewRecord] | RecordColumns]) -> Iterable[NewRec
 
 def _append(
     service: Service,
-    partition: Partition,
+    partition: LocalPartition,
     call: AppendCall,
     data: Buffer,
     *,

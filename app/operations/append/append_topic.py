@@ -22,7 +22,7 @@ from app.operations.append.idempotency import Finish, fingerprint, key_of
 from app.operations.exchange import Exchange
 from app.operations.request_content import brings_ndjson
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.config import LogConfig
 from engine.errors import EngineError
 from engine.guard import WouldWait
@@ -43,7 +43,7 @@ class Spread(NamedTuple):
 class Written(NamedTuple):
     """A part that is in its log."""
 
-    partition: Partition
+    partition: LocalPartition
     appended: Appended
 
 

@@ -25,7 +25,7 @@ from app.operations.append.body_lines import BodyParts
 from app.operations.exchange import Exchange
 from app.operations.read.wait import ClientGone
 from app.operations.request_content import media_type_of
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.errors import InvalidRecord, TooLarge
 from engine.log.results import Appended
 from engine.records.builder import NewRecord
@@ -45,7 +45,7 @@ REFUSED: Final = (
 _WRONG: Final = (InvalidRecord, MalformedRequest, TooLarge)
 
 
-async def append_stream(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
+async def append_stream(exchange: Exchange, partition: LocalPartition, call: AppendCall) -> Answer:
     """Append the records of an NDJSON body in parts, however long it is.
 
     Raises AppendBrokeOff, which says how far it got, once the body has begun.
@@ -88,7 +88,7 @@ class _Progress(NamedTuple):
 class _Writer:
     """Puts part after part into the log, one at a time, and follows them to the disk."""
 
-    def __init__(self, exchange: Exchange, partition: Partition, call: AppendCall) -> None:
+    def __init__(self, exchange: Exchange, partition: LocalPartition, call: AppendCall) -> None:
         self.has_failed = asyncio.Event()
         """Set when a part could not be put into the log: `put` will say why."""
         self._exchange = exchange

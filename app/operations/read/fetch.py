@@ -6,34 +6,33 @@ waits for the commit that moves it, and looks again; nothing polls.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from functools import partial
 
 from app.codecs.calls import ReadCall
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd
-from engine.log.log import Log
 from engine.log.results import Fetched, ReadEnd
 from schemas.common import EARLIEST, LATEST
 
 
 def ensure_current(service: Service, partition: Partition) -> None:
     """Raise unless the partition still is what it was: TopicNotFound, LogReplaced."""
-    if service.partition(partition.topic, partition.number).log is not partition.log:
+    if service.partition(partition.topic, partition.number).identity != partition.identity:
         raise _replaced(partition, expected=None)
 
 
 def ensure_log_id(partition: Partition, log_id: str | None) -> None:
     """Raise LogReplaced if the log is another than the one that was asked for."""
-    if log_id is not None and log_id != partition.log.reader.log_id:
+    if log_id is not None and log_id != partition.log_id:
         raise _replaced(partition, expected=log_id)
 
 
-def numbered(log: Log, offset: int) -> int:
+def numbered(partition: Partition, offset: int) -> int:
     """Return an offset that a model may have as a name: the log start, or the high watermark."""
     if offset == EARLIEST:
-        return log.watermarks.log_start_offset
-    return log.watermarks.high_watermark if offset == LATEST else offset
+        return partition.watermarks.log_start_offset
+    return partition.watermarks.high_watermark if offset == LATEST else offset
 
 
 def with_end(partition: Partition, call: ReadCall) -> ReadCall:
@@ -47,27 +46,25 @@ def with_end(partition: Partition, call: ReadCall) -> ReadCall:
         return call
     ensure_log_id(partition, call.log_id)
     if end_offset == LATEST:
-        end_offset = partition.log.watermarks.bound(call.isolation).offset
-    return call._replace(end_offset=numbered(partition.log, end_offset), log_id=None)
+        end_offset = partition.watermarks.bound(call.isolation).offset
+    return call._replace(end_offset=numbered(partition, end_offset), log_id=None)
 
 
 def _replaced(partition: Partition, *, expected: str | None) -> LogReplaced:
     return LogReplaced(
         "the log is not the one this URL was made for",
         expected_log_id=expected,
-        log_id=partition.log.reader.log_id,
+        log_id=partition.log_id,
     )
 
 
-async def start_offset(service: Service, partition: Partition, call: ReadCall) -> int:
+async def start_offset(partition: Partition, call: ReadCall) -> int:
     """Return the number that the start of the read stands for now; raises LogReplaced."""
     start = start_now(partition, call)
     if start is not None:
         return start
-    end = partition.log.watermarks.bound(call.isolation).offset
-    found = await service.workers.read(
-        lambda: partition.log.reader.offset_for_time(call.start.timestamp)
-    )
+    end = partition.watermarks.bound(call.isolation).offset
+    found = await partition.offset_for_time(call.start.timestamp)
     return end if found is None else found.offset
 
 
@@ -77,7 +74,7 @@ def start_now(partition: Partition, call: ReadCall) -> int | None:
     spec = call.start
     if spec.offset is not None:
         return spec.offset
-    marks = partition.log.watermarks
+    marks = partition.watermarks
     if spec.place == "earliest":
         return marks.log_start_offset
     return marks.bound(call.isolation).offset if spec.place == "latest" else None
@@ -89,22 +86,34 @@ def fetch_bytes(service: Service, call: ReadCall, default_bytes: int) -> int:
     return min(max_bytes, service.settings.max_fetch_bytes)
 
 
-async def fetch_from_disk(
-    run: Callable[[Callable[[], tuple[int, Fetched]]], Awaitable[tuple[int, Fetched]]],
+async def fetch(
     partition: Partition,
     call: ReadCall,
     start: int,
     *,
     max_bytes: int,
+    minimum_one_batch: bool = True,
+    holder: str = "",
 ) -> tuple[int, Fetched]:
-    """Do what `fetch_now` could not do with what is in memory; `run` runs it on a worker."""
+    """Read from `start`, or from where a reader that missed the log asked to be moved to.
 
-    def read() -> tuple[int, Fetched]:
-        read = fetch_now(partition, call, start, max_bytes=max_bytes)
-        assert read is not None, "only a read of cached bytes may find nothing"
-        return read
-
-    return await run(read)
+    Returns where that was, and what was found. `holder` is served in turn.
+    """
+    read = partial(
+        partition.read,
+        max_bytes=max_bytes,
+        isolation=call.isolation,
+        end_offset=call.end_offset,
+        minimum_one_batch=minimum_one_batch,
+        holder=holder,
+    )
+    try:
+        return start, await read(start)
+    except (OffsetBelowLogStart, OffsetBeyondLogEnd):
+        instead = _instead(partition, call)
+        if instead is None:
+            raise
+    return instead, await read(instead)
 
 
 def fetch_now(
@@ -114,23 +123,15 @@ def fetch_now(
     *,
     max_bytes: int,
     minimum_one_batch: bool = True,
-    cached_only: bool = False,
 ) -> tuple[int, Fetched] | None:
-    """Read from `start`, or from where a reader that missed the log asked to be moved to.
-
-    None if only what is cached may be read and the disk would be needed.
-    """
-
-    def read(offset: int) -> Fetched | None:
-        return partition.log.reader.read(
-            offset,
-            max_bytes=max_bytes,
-            isolation=call.isolation,
-            end_offset=call.end_offset,
-            minimum_one_batch=minimum_one_batch,
-            cached_only=cached_only,
-        )
-
+    """Do what `fetch` does with what is at hand; None if that takes a wait."""
+    read = partial(
+        partition.read_now,
+        max_bytes=max_bytes,
+        isolation=call.isolation,
+        end_offset=call.end_offset,
+        minimum_one_batch=minimum_one_batch,
+    )
     try:
         fetched = read(start)
     except (OffsetBelowLogStart, OffsetBeyondLogEnd):
@@ -144,7 +145,7 @@ def fetch_now(
 
 def _instead(partition: Partition, call: ReadCall) -> int | None:
     """Return where a read starts that missed the log and asked to be moved; None if it did not."""
-    marks = partition.log.watermarks
+    marks = partition.watermarks
     if call.on_out_of_range == "earliest":
         return marks.log_start_offset
     if call.on_out_of_range == "latest":
@@ -160,4 +161,4 @@ def may_grow(fetched: Fetched) -> bool:
 def moved_since(partition: Partition, call: ReadCall, fetched: Fetched) -> bool:
     """Whether the log has moved since it was read, perhaps on another thread."""
     bound = fetched.watermarks.bound(call.isolation)
-    return partition.log.watermarks.bound(call.isolation).offset != bound.offset
+    return partition.watermarks.bound(call.isolation).offset != bound.offset

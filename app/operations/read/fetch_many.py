@@ -33,6 +33,7 @@ from app.limits.admission import Phase
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
     ensure_current,
+    fetch,
     fetch_now,
     may_grow,
     moved_since,
@@ -42,7 +43,7 @@ from app.operations.read.fetch import (
 from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import negotiate
 from app.security.scopes import Action
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.errors import EngineError, StoredDataCorrupt, TooLarge
 from engine.guard import WouldWait
 from engine.log.results import Fetched, ReadEnd
@@ -144,7 +145,7 @@ class _Fetch:
                 self._exchange.caller.ensure(Action.READ, part.wanted.topic)
                 part.partition = self._service.partition(part.wanted.topic, part.wanted.partition)
                 part.call = with_end(part.partition, part.call)
-                part.start = await start_offset(self._service, part.partition, part.call)
+                part.start = await start_offset(part.partition, part.call)
             except (EngineError, ServiceError) as error:
                 part.fail(error)
         await self._look(self._drawn)
@@ -155,14 +156,14 @@ class _Fetch:
         wait_ms = min(self._wanted.max_wait_ms, service.settings.max_wait_ms)
         if wait_ms == 0 or self._is_enough():
             return
-        logs = [
-            part.partition.log
+        identities = [
+            part.partition.identity
             for part in self._parts
             if part.may_grow and part.partition is not None
         ]
         with (
             DisconnectWatcher(exchange.receive) as departure,
-            service.tail.watch(logs, departure) as watch,
+            service.tail.watch(identities, departure) as watch,
             service.security.lasting.during(exchange.caller, watch.wake),
         ):
             watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
@@ -190,9 +191,20 @@ class _Fetch:
         """Read anew those that have moved, within what the others leave of the budget."""
         moved = [part for part in parts if self._is_there(part) and part.has_moved]
         self._exchange.ticket.hold_answer(self._max_bytes)
-        is_small = len(moved) <= INLINE_PARTITIONS
-        if not (is_small and self._look_now(moved, cached_only=True)):
-            await self._exchange.read(lambda: self._look_now(moved, cached_only=False))
+        for part in moved:
+            part.fetched = None
+        held = self._size_bytes
+        for count, part in enumerate(moved, start=1):
+            left = max(0, self._max_bytes - held)
+            max_bytes = left if part.call.max_bytes is None else min(left, part.call.max_bytes)
+            try:
+                # So that nobody stalls, the first batch is read whatever its size.
+                await self._read(part, max_bytes, minimum_one_batch=held == 0)
+            except EngineError as error:
+                part.fail(error)
+            held += part.size_bytes
+            if count % INLINE_PARTITIONS == 0:
+                await asyncio.sleep(0)
         self._exchange.ticket.settle_answer(self._size_bytes)
 
     def _is_there(self, part: _Part) -> bool:
@@ -203,32 +215,19 @@ class _Fetch:
             part.fail(error)
         return part.error is None
 
-    def _look_now(self, parts: Sequence[_Part], *, cached_only: bool) -> bool:
-        """Do `_look` on this thread; False if `cached_only` and the disk would be needed."""
-        for part in parts:
-            part.fetched = None
-        held = self._size_bytes
-        for part in parts:
-            left = max(0, self._max_bytes - held)
-            assert part.partition is not None, "a part without a partition has failed"
-            max_bytes = left if part.call.max_bytes is None else min(left, part.call.max_bytes)
-            try:
-                found = fetch_now(
-                    part.partition,
-                    part.call,
-                    part.start,
-                    max_bytes=max_bytes,
-                    minimum_one_batch=held == 0,  # so that nobody stalls
-                    cached_only=cached_only,
-                )
-            except EngineError as error:
-                part.fail(error)
-                continue
-            if found is None:
-                return False
-            part.start, part.fetched = found
-            held += part.size_bytes
-        return True
+    async def _read(self, part: _Part, max_bytes: int, *, minimum_one_batch: bool) -> None:
+        assert part.partition is not None, "a part without a partition has failed"
+        partition, call, start = part.partition, part.call, part.start
+        part.start, part.fetched = fetch_now(
+            partition, call, start, max_bytes=max_bytes, minimum_one_batch=minimum_one_batch
+        ) or await fetch(
+            partition,
+            call,
+            start,
+            max_bytes=max_bytes,
+            minimum_one_batch=minimum_one_batch,
+            holder=self._exchange.ticket.holder,
+        )
 
     async def as_json(self) -> bytes:
         """Return the records of all partitions."""

@@ -37,8 +37,8 @@ from app.limits.admission import Phase
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
     ensure_current,
+    fetch,
     fetch_bytes,
-    fetch_from_disk,
     fetch_now,
     may_grow,
     moved_since,
@@ -48,7 +48,7 @@ from app.operations.read.fetch import (
 from app.operations.read.read_result import Found
 from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import codings_of
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.guard import WouldWait
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
@@ -258,13 +258,13 @@ async def fetch_or_wait(
 async def _find_or_wait(exchange: Exchange, partition: Partition, call: ReadCall) -> Found:
     service, ticket = exchange.service, exchange.ticket
     wait_ms = min(call.max_wait_ms, service.settings.max_wait_ms)
-    start = await start_offset(service, partition, call)
+    start = await start_offset(partition, call)
     found = await find(exchange, partition, call, start)
     if wait_ms == 0 or is_enough(call, found.fetched):
         return found
     with (
         DisconnectWatcher(exchange.receive) as departure,
-        service.tail.watch((partition.log,), departure) as watch,
+        service.tail.watch((partition.identity,), departure) as watch,
         service.security.lasting.during(exchange.caller, watch.wake),
     ):
         watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
@@ -302,9 +302,9 @@ async def find_on_disk(
 ) -> Found:
     """Read what `find_now` has not found in memory; what it holds has been counted there."""
     max_bytes = _max_bytes(exchange, call)
-    found = Found(
-        *await fetch_from_disk(exchange.read, partition, call, start, max_bytes=max_bytes), {}, {}
-    )
+    holder = exchange.ticket.holder
+    read = await fetch(partition, call, start, max_bytes=max_bytes, holder=holder)
+    found = Found(*read, {}, {})
     exchange.ticket.settle_answer(len(found.fetched.data))
     return found
 
@@ -318,16 +318,16 @@ def find_now(exchange: Exchange, partition: Partition, call: ReadCall, start: in
     max_bytes = _max_bytes(exchange, call)
     ticket.hold_answer(max_bytes)
     # What was found before the last commit is no answer to whoever looks after it.
-    key = (partition.log, partition.log.watermarks.bound(call.isolation).offset, start, call)
+    key = (partition.identity, partition.watermarks.bound(call.isolation).offset, start, call)
     found = service.reads.get(key)
     if found is None:
-        read = fetch_now(partition, call, start, max_bytes=max_bytes, cached_only=True)
+        read = fetch_now(partition, call, start, max_bytes=max_bytes)
         if read is None:
             return None
         found = Found(*read, {}, {})
         service.reads.put(key, found)
     else:
-        service.telemetry.read(partition.log.topic_partition, size_bytes=len(found.fetched.data))
+        service.telemetry.read(partition.topic_partition, size_bytes=len(found.fetched.data))
     ticket.settle_answer(len(found.fetched.data))
     return found
 
@@ -338,7 +338,7 @@ def _max_bytes(exchange: Exchange, call: ReadCall) -> int:
 
 def _etag(partition: Partition, call: ReadCall, media_type: bytes) -> bytes | None:
     """Return the tag that an immutable answer would have; None if there cannot be one."""
-    if call.log_id is None or call.log_id != partition.log.reader.log_id:
+    if call.log_id is None or call.log_id != partition.log_id:
         return None
     return immutable_etag(call, media_type)
 

@@ -9,14 +9,14 @@ from app.codecs.selection import Span, content_range, ensure_match, known_tag, s
 from app.http.answers import REVALIDATED, Answer, Headers, StreamedAnswer
 from app.operations.exchange import Exchange
 from app.operations.read.wait import DisconnectWatcher
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.log.read.segment_files import FileKind, SegmentFile
 from engine.types import Buffer
 
 
 async def download_segment(
     exchange: Exchange,
-    partition: Partition,
+    partition: LocalPartition,
     base_offset: int,
     kind: FileKind,
     *,
@@ -54,7 +54,7 @@ async def download_segment(
 
 async def _pieces(
     exchange: Exchange,
-    partition: Partition,
+    partition: LocalPartition,
     file: SegmentFile,
     span: Span,
     first: Buffer,
@@ -79,7 +79,9 @@ async def _pieces(
                 span = Span(span.start + len(piece), span.end)
 
 
-async def _piece(exchange: Exchange, partition: Partition, file: SegmentFile, span: Span) -> Buffer:
+async def _piece(
+    exchange: Exchange, partition: LocalPartition, file: SegmentFile, span: Span
+) -> Buffer:
     """Return the first bytes of `span`: one at least, and what is read at a time at the most.
 
     Only a batch that is larger comes whole: it is verified as a whole.

@@ -12,9 +12,8 @@ from app.http.answers import Answer, json_answer
 from app.http.problems import InvalidBody
 from app.operations.service import Service
 from app.settings import Settings
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.errors import OffsetBelowLogStart, TooLarge
-from engine.log.log import Log
 from engine.types import FetchIsolation
 from schemas.splits import Cut, SplitRequest
 
@@ -48,16 +47,18 @@ async def plan_splits(service: Service, topic: str, wanted: SplitRequest) -> Ans
     partitions = _partitions(service, topic, wanted.partitions)
     starts, ends = (_specs(cut, partitions) for cut in (wanted.start, wanted.end))
 
-    def plan() -> bytes:
-        ranges = [
-            _range(partition, starts[at], ends[at], wanted)
-            for at, partition in enumerate(partitions)
-        ]
-        splits = _splits(ranges, wanted, service.settings)
-        shown = [one.shown(one.start_offset, one.end_offset, one.size_bytes) for one in ranges]
-        return to_json({"topic": topic, "partitions": shown, "splits": splits})
+    ranges = [
+        await _range(partition, start, end, wanted)
+        for partition, start, end in zip(partitions, starts, ends, strict=True)
+    ]
+    splits = await _splits(ranges, wanted, service.settings)
 
-    return json_answer(await service.workers.read(plan))
+    def show() -> bytes:
+        shown = [one.shown(one.start_offset, one.end_offset, one.size_bytes) for one in ranges]
+        parts = [one.shown(*part) for one, cuts in splits for part in cuts]
+        return to_json({"topic": topic, "partitions": shown, "splits": parts})
+
+    return json_answer(await service.workers.read(show))
 
 
 def ensure_sensible(wanted: SplitRequest, settings: Settings) -> None:
@@ -79,7 +80,7 @@ def _ensure_few(count: int, settings: Settings) -> None:
         )
 
 
-def _partitions(service: Service, topic: str, numbers: Sequence[int] | None) -> list[Partition]:
+def _partitions(service: Service, topic: str, numbers: Sequence[int] | None) -> Sequence[Partition]:
     if numbers is None:
         return service.partitions(topic)
     return [service.partition(topic, number) for number in sorted(set(numbers))]
@@ -100,27 +101,26 @@ def _specs(cut: Cut, partitions: Sequence[Partition]) -> list[OffsetSpec]:
     return [parse_offset(str(cut[str(partition.number)])) for partition in partitions]
 
 
-def _range(
+async def _range(
     partition: Partition, start: OffsetSpec, end: OffsetSpec, wanted: SplitRequest
 ) -> _Range:
     """Return the range with its bytes.
 
     Raises InvalidBody if it ends before it starts, OffsetBelowLogStart, OffsetBeyondLogEnd.
     """
-    log, isolation = partition.log, FetchIsolation(wanted.isolation)
+    isolation = FetchIsolation(wanted.isolation)
     while True:
-        log_id = (
-            log.reader.log_id
-        )  # first: should the log be replaced now, this is the one to be told
-        start_offset = _resolve(log, start, isolation)
-        end_offset = _resolve(log, end, isolation)
+        # The id first: should the log be replaced now, this is the one to be told.
+        log_id = partition.log_id
+        start_offset = await _resolve(partition, start, isolation)
+        end_offset = await _resolve(partition, end, isolation)
         if end_offset < start_offset:
             raise InvalidBody(
                 f"partition {partition.number} would be read from {start_offset} to {end_offset}",
                 partition=partition.number,
             )
         try:
-            size_bytes = log.reader.extent_bytes(start_offset, end_offset, isolation)
+            size_bytes = await partition.extent_bytes(start_offset, end_offset, isolation)
         except OffsetBelowLogStart:
             if start.offset is not None:
                 raise
@@ -128,36 +128,37 @@ def _range(
         return _Range(partition, log_id, start_offset, end_offset, size_bytes)
 
 
-def _resolve(log: Log, spec: OffsetSpec, isolation: FetchIsolation) -> int:
+async def _resolve(partition: Partition, spec: OffsetSpec, isolation: FetchIsolation) -> int:
     if spec.offset is not None:
         return spec.offset
-    marks = log.watermarks
+    marks = partition.watermarks
     if spec.place == "earliest":
         return marks.log_start_offset
     end = marks.bound(isolation).offset
     if spec.place == "latest":
         return end
-    found = log.reader.offset_for_time(spec.timestamp)
+    found = await partition.offset_for_time(spec.timestamp)
     return end if found is None else min(found.offset, end)
 
 
-def _splits(
+async def _splits(
     ranges: Sequence[_Range], wanted: SplitRequest, settings: Settings
-) -> list[dict[str, object]]:
+) -> list[tuple[_Range, Sequence[tuple[int, int, int]]]]:
     filled = [one for one in ranges if not one.is_empty]
-    parts = _shares([one.size_bytes for one in filled], _count(filled, wanted, settings))
-    splits: list[dict[str, object]] = []
-    for one, count in zip(filled, parts, strict=True):
-        cuts = one.partition.log.reader.splits(
+    shares = _shares([one.size_bytes for one in filled], _count(filled, wanted, settings))
+    splits, count = [], 0
+    for one, parts in zip(filled, shares, strict=True):
+        cuts = await one.partition.splits(
             one.start_offset,
             one.end_offset,
             FetchIsolation(wanted.isolation),
-            parts=count,
+            parts=parts,
             max_offsets=wanted.max_records,
             at_most=settings.max_splits + 1,  # then there are too many
         )
-        splits += [one.shown(*split) for split in cuts]
-        _ensure_few(len(splits), settings)
+        splits.append((one, cuts))
+        count += len(cuts)
+        _ensure_few(count, settings)
     return splits
 
 

@@ -8,9 +8,9 @@ part has its status; after a later one the connection is closed before the end o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from app.codecs.arrow_out import ARROW_END, arrow_part
 from app.codecs.calls import ReadCall
@@ -32,15 +32,15 @@ from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
     ensure_current,
     ensure_log_id,
+    fetch,
     fetch_bytes,
-    fetch_now,
     start_offset,
     with_end,
 )
 from app.operations.read.read import VARY, show
 from app.operations.read.slow_clients import cut_off_of
 from app.operations.read.wait import DisconnectWatcher
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 from engine.types import Buffer
@@ -68,14 +68,14 @@ async def _begin(
     """Make the first part and the headers."""
     if scope["http_version"] == "1.0":
         raise MalformedRequest("stream=true needs HTTP/1.1: its answer is chunked")
-    log_id = partition.log.reader.log_id
+    log_id = partition.log_id
     call = with_end(partition, call)
-    start = await start_offset(exchange.service, partition, call)
-    visible = partition.log.watermarks.bound(call.isolation).offset
+    start = await start_offset(partition, call)
+    visible = partition.watermarks.bound(call.isolation).offset
     end = visible if call.end_offset is None else min(call.end_offset, visible)
     source = _Source(exchange, partition, log_id, call._replace(end_offset=end), media_type)
     exchange.ticket.hold_answer(source.max_bytes)
-    first = await exchange.decode(exchange.read, partial(source.part, start, exchange.budget))
+    first = await source.part(start, exchange.budget, partial(exchange.decode, exchange.read))
     exchange.ticket.exchange_answer(len(first.body))
     source.ensure_same()
     end = max(first.start, end)
@@ -101,6 +101,10 @@ async def _begin(
     frame = _Frame(before, between, after)
     pieces = _pieces(source, first, end, frame, cut_off_of(scope))
     return StreamedAnswer(200, headers, None, pieces)
+
+
+Decode: TypeAlias = Callable[[Callable[[], "_Part"]], Awaitable["_Part"]]
+"""Runs work that spends a budget on a worker, and ends it when the client hangs up."""
 
 
 class _Frame(NamedTuple):
@@ -140,14 +144,18 @@ class _Source:
         settings = exchange.service.settings
         self.max_bytes = fetch_bytes(exchange.service, call, settings.default_fetch_bytes)
 
-    def part(self, offset: int, budget: DecodeBudget) -> _Part:
-        """Read and render from an offset on, on a worker."""
-        partition, call, media_type = self._partition, self._call, self._media_type
-        read = fetch_now(partition, call, offset, max_bytes=self.max_bytes)
-        assert read is not None, "only a read of cached bytes may find nothing"
-        start, fetched = read
-        if media_type == RECORD_BATCH:
+    async def part(self, offset: int, budget: DecodeBudget, decode: Decode) -> _Part:
+        """Read from an offset on, and render what is found; `decode` runs that on a worker."""
+        holder = self.exchange.ticket.holder
+        start, fetched = await fetch(
+            self._partition, self._call, offset, max_bytes=self.max_bytes, holder=holder
+        )
+        if self._media_type == RECORD_BATCH:
             return _Part(start, fetched, fetched.data, fetched.next_offset)
+        return await decode(partial(self._rendered, start, fetched, budget))
+
+    def _rendered(self, start: int, fetched: Fetched, budget: DecodeBudget) -> _Part:
+        partition, call, media_type = self._partition, self._call, self._media_type
         body: Buffer
         body, next_offset, _ = show(
             self.exchange, partition, call, start, fetched, media_type=media_type, budget=budget
@@ -201,8 +209,7 @@ async def _pieces(
             if service.admission.phase is not Phase.READY:
                 raise BrokenOff("the service is stopping")
             budget = DecodeBudget(service.settings.decode_limits())
-            work = partial(source.part, offset, budget)
-            part = await read(partial(budget.run, work, ensure_wanted))
+            part = await source.part(offset, budget, partial(_decode, read, budget, ensure_wanted))
             source.ensure_same()
             exchange.ticket.settle_answer(len(part.body))
             if part.body:
@@ -211,3 +218,12 @@ async def _pieces(
                 separator = frame.between
             offset = part.next_offset
         yield frame.after
+
+
+async def _decode(
+    read: Callable[[Callable[[], _Part]], Awaitable[_Part]],
+    budget: DecodeBudget,
+    ensure_wanted: Callable[[], None],
+    work: Callable[[], _Part],
+) -> _Part:
+    return await read(partial(budget.run, work, ensure_wanted))

@@ -7,7 +7,7 @@ log is its queue. Tails that stand at the same place share one read and one rend
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -35,8 +35,8 @@ from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
     ensure_current,
     ensure_log_id,
+    fetch,
     fetch_bytes,
-    fetch_from_disk,
     fetch_now,
     may_grow,
     moved_since,
@@ -46,10 +46,9 @@ from app.operations.read.slow_clients import PIECE_BYTES, Delivery
 from app.operations.read.wait import DisconnectWatcher, Watch
 from app.operations.request_content import negotiate
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.port import Partition
 from engine.errors import EngineError
 from engine.guard import WouldWait
-from engine.log.log import Log
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 
@@ -58,7 +57,7 @@ EVENT_COPIES: Final = 3
 
 EVENT_STREAM: Final = b"text/event-stream"
 
-PageKey: TypeAlias = tuple[Log, int, int, ReadCall]
+PageKey: TypeAlias = tuple[Hashable, int, int, ReadCall]
 """What a page is made of: the log, where reading ends now, where the tail stands, how it is read.
 """
 
@@ -87,7 +86,7 @@ async def open_tail(exchange: Exchange, partition: Partition, call: ReadCall) ->
     negotiate(exchange.head.get(b"accept"), (EVENT_STREAM,))
     call = resumed(call, exchange.head)
     exchange.ticket.tail()
-    start = await start_offset(exchange.service, partition, call)
+    start = await start_offset(partition, call)
     page = await page_from(exchange.service, partition, _shared(call), start)
     return TailSession(exchange, partition, call, page)
 
@@ -108,7 +107,7 @@ class TailSession:
         self._exchange = exchange
         self._service = exchange.service
         self._partition = partition
-        self._log_id = partition.log.reader.log_id
+        self._log_id = partition.log_id
         self._call = call
         self._shared_call = _shared(call)
         self._offset = page.start
@@ -144,7 +143,7 @@ class TailSession:
         with (
             deliveries.begin(scope, send) as delivery,
             DisconnectWatcher(self._exchange.receive) as departure,
-            self._service.tail.watch((self._partition.log,), departure) as watch,
+            self._service.tail.watch((self._partition.identity,), departure) as watch,
             self._service.security.lasting.during(
                 self._exchange.caller, partial(_hurry, delivery, watch)
             ),
@@ -230,9 +229,9 @@ class TailSession:
         look, partition = self._service.tail_look, self._partition
         if look is None or look.seen is not self._page or look.log_id != self._log_id:
             return None
-        if look.marks is not partition.log.watermarks:
+        if look.marks is not partition.watermarks:
             return None  # what was found before the last commit is no answer to whoever looks now
-        self._service.telemetry.read(partition.log.topic_partition, size_bytes=look.page.size_bytes)
+        self._service.telemetry.read(partition.topic_partition, size_bytes=look.page.size_bytes)
         return look
 
     def _look_now(self) -> Look | None:
@@ -241,11 +240,13 @@ class TailSession:
         if service.admission.phase is not Phase.READY:
             return None
         self._ensure_same()
-        marks = partition.log.watermarks
+        marks = partition.watermarks
         end = marks.bound(isolation).offset
         if end == self._page.fetched.watermarks.bound(isolation).offset:
             return None  # woken for something else: the log has not moved
-        page = _page_now(service, partition, (partition.log, end, self._offset, self._shared_call))
+        page = _page_now(
+            service, partition, (partition.identity, end, self._offset, self._shared_call)
+        )
         if page is None or not (page.is_all and page.chunk):
             return None
         loop = asyncio.get_running_loop()
@@ -332,12 +333,12 @@ def _page_now(service: Service, partition: Partition, key: PageKey) -> Page | No
     _, _, offset, call = key
     page = shared.get(key)
     if page is not None:
-        service.telemetry.read(partition.log.topic_partition, size_bytes=page.size_bytes)
+        service.telemetry.read(partition.topic_partition, size_bytes=page.size_bytes)
         return page
     if shared.is_making(key):
         return None
     max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
-    found = fetch_now(partition, call, offset, max_bytes=max_bytes, cached_only=True)
+    found = fetch_now(partition, call, offset, max_bytes=max_bytes)
     if found is not None and len(found[1].data) <= settings.inline_read_bytes:
         with suppress(WouldWait):
             page = _rendered(service, partition, call, *found, budget=None)
@@ -345,9 +346,7 @@ def _page_now(service: Service, partition: Partition, key: PageKey) -> Page | No
             return page
 
     async def make() -> Page:
-        start, fetched = found or await fetch_from_disk(
-            service.workers.read, partition, call, offset, max_bytes=max_bytes
-        )
+        start, fetched = found or await fetch(partition, call, offset, max_bytes=max_bytes)
         budget = DecodeBudget(settings.decode_limits())
 
         def render() -> Page:
@@ -362,7 +361,7 @@ def _page_now(service: Service, partition: Partition, key: PageKey) -> Page | No
 
 def _key_of(partition: Partition, call: ReadCall, offset: int) -> PageKey:
     # What was made before the last commit is no answer to whoever looks after it.
-    return (partition.log, partition.log.watermarks.bound(call.isolation).offset, offset, call)
+    return (partition.identity, partition.watermarks.bound(call.isolation).offset, offset, call)
 
 
 def _rendered(

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from app.http.answers import Receive
-from engine.log.log import Log
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -128,14 +127,14 @@ class DisconnectWatcher:
 
 
 class Tail:
-    """Who waits at the end of which log. Belongs to the event loop."""
+    """Who waits at the end of which log, by `Partition.identity`. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self.waiting = 0
         """How many readers wait."""
-        self._sleepers: dict[Log, dict[Sleeper, None]] = {}
+        self._sleepers: dict[Hashable, dict[Sleeper, None]] = {}
 
-    def wake(self, log: Log) -> None:
+    def wake(self, log: Hashable) -> None:
         """Wake every reader of this log to look again, in the order in which they came."""
         for sleeper in tuple(self._sleepers.get(log, ())):  # some of them leave at once
             sleeper.wake()
@@ -145,18 +144,18 @@ class Tail:
         for log in tuple(self._sleepers):
             self.wake(log)
 
-    def park(self, log: Log, sleeper: Sleeper) -> None:
+    def park(self, log: Hashable, sleeper: Sleeper) -> None:
         """Have a reader called when this log moves, until it leaves."""
         self.waiting += 1
         self._sleepers.setdefault(log, {})[sleeper] = None
 
-    def leave(self, log: Log, sleeper: Sleeper) -> None:
+    def leave(self, log: Hashable, sleeper: Sleeper) -> None:
         """Call this reader no more."""
         self.waiting -= 1
         self._forget(log, sleeper)
 
     @contextmanager
-    def watch(self, logs: Sequence[Log], departure: DisconnectWatcher) -> Iterator[Watch]:
+    def watch(self, logs: Sequence[Hashable], departure: DisconnectWatcher) -> Iterator[Watch]:
         """Yield what is woken when one of the logs moves, or the client goes."""
         watch = Watch(self)
         departure.wakes(watch)
@@ -169,7 +168,7 @@ class Tail:
             for log in logs:
                 self._forget(log, watch)
 
-    def _forget(self, log: Log, sleeper: Sleeper) -> None:
+    def _forget(self, log: Hashable, sleeper: Sleeper) -> None:
         sleepers = self._sleepers.get(log, {})
         sleepers.pop(sleeper, None)
         if not sleepers:

@@ -12,7 +12,7 @@ from app.http.answers import RECORD_BATCH, etag_of
 from app.operations.append.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend
 from app.operations.append.batching import Batcher
 from app.operations.service import Service
-from app.store.partition import Partition
+from app.store.local.partition import LocalPartition
 from engine.errors import CorruptBatch, InvalidRecord, StorageOffline, TooLarge
 from engine.fs.port import FileSystem
 from engine.records.header import HEADER_BYTES, BatchHeader, Codec
@@ -40,7 +40,7 @@ async def service(disk: FileSystem, anyio_backend: str) -> AsyncIterator[Service
         yield service
 
 
-def partition_of(service: Service, topic: str = "events", **config: str) -> Partition:
+def partition_of(service: Service, topic: str = "events", **config: str) -> LocalPartition:
     """An empty log that takes what comes at once: a first append has noted its epoch."""
     service.manager.create_topic(topic, 1, config)
     partition = service.partition(topic, 0)
@@ -50,7 +50,7 @@ def partition_of(service: Service, topic: str = "events", **config: str) -> Part
 
 
 def batches_append(
-    service: Service, partition: Partition, call: AppendCall | None = None
+    service: Service, partition: LocalPartition, call: AppendCall | None = None
 ) -> BatchesAppend:
     judged = BatchesAppend.options_of({b"content-type": RECORD_BATCH}, call or AppendCall("1"))
     return BatchesAppend(service, partition, judged)
@@ -67,7 +67,7 @@ class Gathering:
 
     def add(
         self,
-        partition: Partition,
+        partition: LocalPartition,
         value_bytes: int = 1,
         *,
         acks: str = "1",
@@ -77,11 +77,13 @@ class Gathering:
         append = RecordsAppend(self._service, partition, judged)
         self._add(append, body_of("x" * value_bytes), then)
 
-    def add_records(self, partition: Partition, body: bytes, *, is_ndjson: bool = False) -> None:
+    def add_records(
+        self, partition: LocalPartition, body: bytes, *, is_ndjson: bool = False
+    ) -> None:
         judged = RecordsAppend.options_of(NDJSON_HEAD if is_ndjson else {}, AppendCall("1"))
         self._add(RecordsAppend(self._service, partition, judged), body)
 
-    def add_batch(self, partition: Partition, body: bytes) -> None:
+    def add_batch(self, partition: LocalPartition, body: bytes) -> None:
         append = batches_append(self._service, partition)
         assert append.can_coalesce(body)
         self._add(append, body)
@@ -115,7 +117,7 @@ def body_of(value: str, *timestamps: int) -> bytes:
     return json.dumps({"records": timed or [{"value": value}]}).encode()
 
 
-def headers_of(partition: Partition) -> list[BatchHeader]:
+def headers_of(partition: LocalPartition) -> list[BatchHeader]:
     """The header of each batch, whether it has been flushed by now or not."""
     partition.log.durability.commit()
     return read_headers(partition.log)
