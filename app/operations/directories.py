@@ -1,4 +1,4 @@
-"""Data directories: what lies in them, moves of partitions between them, the search for damage."""
+"""Data directories: their contents, moves of partitions, the scrub report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_SEARCH_YET: Final = ScrubReport(
 
 
 async def list_directories(service: Service) -> Answer:
-    """Return all data directories with what lies in them."""
+    """Return all data directories with their contents."""
     manager = service.manager
 
     def describe() -> list[dict[str, object]]:
@@ -39,7 +39,7 @@ async def list_directories(service: Service) -> Answer:
 
 
 def get_scrub_report(service: Service) -> Answer:
-    """Return what the last whole search for damage found."""
+    """Return the report of the last complete scrub."""
     report = service.runtime.scrubber.report or _NO_SEARCH_YET
     body = {
         "interval_ms": service.settings.scrub_interval_ms,
@@ -63,7 +63,7 @@ def get_scrub_report(service: Service) -> Answer:
 
 
 async def move_partition(service: Service, partition: LocalPartition, directory: str) -> Answer:
-    """Have a partition lie in another data directory: 202, or 200 where it is there already.
+    """Move a partition to another data directory: 202, or 200 if it is already there.
 
     Raises as `PartitionMover.start`.
     """
@@ -75,7 +75,7 @@ async def move_partition(service: Service, partition: LocalPartition, directory:
 
 
 async def get_move(service: Service, partition: LocalPartition) -> Answer:
-    """Return where a partition lies and how its last move is going."""
+    """Return a partition's directory and the state of its last move."""
     log = TopicPartition(partition.topic, partition.number)
     report = await service.administer(lambda: service.runtime.mover.report(log))
     return log_answer(partition, _described(service, partition, report))

@@ -1,4 +1,4 @@
-"""One request on its way through an operation: its headers, its ticket, and the way to its body."""
+"""One request during an operation: its headers, its admission ticket, and its body."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTROL_TYPES: Final = (JSON, b"application/merge-patch+json")
 
 
 class Exchange:
-    """What hot requests and routes hand to an operation. `close` when the answer has been sent."""
+    """The argument of every operation. Call `close` when the answer has been sent."""
 
     __slots__ = ("_budget", "_receive", "caller", "head", "service", "ticket")
 
@@ -46,13 +46,13 @@ class Exchange:
     ) -> None:
         """Admit the request; raises Recovering, Draining or Overloaded.
 
-        Without `receive` there is no body here: the hot lane collects it from the parser. `holder`
-        is who answers for what the request holds: see `holder_of`.
+        Without `receive` there is no body: `app.wire` collects it from the parser. `holder` is what
+        the request counts for: see `holder_of`.
         """
         try:
             self.ticket: Ticket = service.admission.admit(holder)
         except (Draining, Overloaded, Recovering):
-            caller.refund()  # it was counted when it was allowed, before it was let in
+            caller.refund()  # it was counted when it was authorized, before admission
             raise
         self.service = service
         self.head = head
@@ -62,7 +62,7 @@ class Exchange:
 
     @property
     def budget(self) -> DecodeBudget:
-        """What all that is decoded for this request may cost together."""
+        """The decoding budget of this request."""
         if self._budget is None:
             self._budget = DecodeBudget(self.service.settings.decode_limits())
         return self._budget
@@ -73,10 +73,10 @@ class Exchange:
         work: Callable[[], T],
         ensure_wanted: Callable[[], None] | None = None,
     ) -> T:
-        """Run work that spends the budget on a worker: `run` is `write` or `read`.
+        """Run decoding work on a worker: `run` is `write` or `read`.
 
-        `ensure_wanted` raises to end it. Without one, ClientGone ends it soon after the client
-        hangs up; then the body must have been received.
+        `ensure_wanted` raises to end it. Without it, ClientGone ends the work soon after the client
+        disconnects; then the body must have been received.
         """
         if ensure_wanted is not None:
             wanted = ensure_wanted
@@ -91,7 +91,7 @@ class Exchange:
 
     @property
     def receive(self) -> Receive:
-        assert self._receive is not None, "whoever collects the body asks for none here"
+        assert self._receive is not None, "`app.wire` collects the body itself"
         return self._receive if self.caller.meter is None else self._receive_metered
 
     async def _receive_metered(self) -> Message:
@@ -101,7 +101,7 @@ class Exchange:
         return message
 
     def close(self) -> None:
-        """Give back everything the request holds."""
+        """Release everything that the request holds."""
         if self.ticket.is_refused:
             self.caller.refund()
         self.ticket.close()
@@ -115,7 +115,7 @@ class Exchange:
         return await self.service.workers.read(work, self.ticket.holder)
 
     async def body(self) -> Body:
-        """Return the body, whole, decoded, and compared with its digest."""
+        """Return the complete, decoded body, after the check of its digest."""
         settings = self.service.settings
         limit = ("max_request_bytes", settings.max_request_bytes)
         body = await self._collect(limit)
@@ -132,7 +132,7 @@ class Exchange:
         return await self._unpack(await self._collect(limit), limit)
 
     async def _collect(self, limit: tuple[str, int]) -> Body:
-        assert self._receive is not None, "whoever collects the body asks for none here"
+        assert self._receive is not None, "`app.wire` collects the body itself"
         body = await collect_body(
             self._receive,
             self._hold,
@@ -140,11 +140,11 @@ class Exchange:
             declared=_declared_bytes(self.head),
             limit=limit,
         )
-        self.caller.ensure_valid(self.service.clock)  # the body took its time
+        self.caller.ensure_valid(self.service.clock)  # the body took several reads
         return body
 
     def _hold(self, size_bytes: int) -> None:
-        """Count bytes of the body that came, for its quota those that were let in."""
+        """Count received bytes of the body; for the quota, those that were admitted."""
         self.ticket.hold_body(size_bytes)
         self.caller.received(size_bytes)
 
@@ -168,20 +168,20 @@ class Exchange:
         return unpacked
 
     def wanted_records(self, wanted: bytes | None) -> bytes:
-        """Return the media type in which records are wanted; raises NotAcceptable if none is.
+        """Return the media type for records; raises NotAcceptable if there is none.
 
-        What the URL wants, if anything, counts more than Accept.
+        The URL's format overrides Accept.
         """
         offered = (*RECORD_TYPES, ARROW) if has_arrow() else RECORD_TYPES
         return negotiate(wanted or self.head.get(b"accept"), offered)
 
     def ensure_takes_batches(self) -> None:
-        """Raise NotAcceptable if the client would not take record batches."""
+        """Raise NotAcceptable if the client does not accept record batches."""
         negotiate(self.head.get(b"accept"), BATCH_TYPES)
 
 
 def holder_of(caller: Principal, scope: Scope) -> str:
-    """Return whose shares a request takes: its principal's, or else its client address's."""
+    """Return the holder of a request's shares: its principal, or its client address."""
     if caller.name != ANONYMOUS:
         return caller.name
     client = scope.get("client")

@@ -1,4 +1,4 @@
-"""Group offsets: plain cursors that readers store, on disk when they are answered."""
+"""Group offsets: stored positions of readers, on disk when they are answered."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from engine.types import NO_LEADER_EPOCH, FetchIsolation
 from schemas.groups import LONGEST_GROUP_NAME, PutGroupOffset
 
 _SLASH: Final = "%2F"
-"""How an encoded slash reaches an operation; it cannot be part of a topic's name, but of this."""
+"""An encoded slash as operations see it; topics cannot contain it, groups can."""
 
 LOOKED_AT_TOGETHER: Final = 100
-"""Groups that are looked at in one turn of the loop; they have ten cursors each where there are as
-many of both as there may be."""
+"""Groups that are processed per turn of the loop; with the maximum of both, a group has ten
+offsets."""
 
 
 def group_of(text: str) -> str:
-    """Return the name of a group as its path parameter has it."""
+    """Return the name of a group from its path parameter."""
     return text.replace(_SLASH, "/")
 
 
 async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupOffset) -> Answer:
-    """Store a cursor; 201 if there was none, else 200, in either case on disk."""
+    """Store an offset: 201 for the first, otherwise 200; on disk in either case."""
     service = exchange.service
     _ensure_storable(service, key, wanted)
     await _make_topic(service)
@@ -56,7 +56,7 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
 
 
 def get_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
-    """Return a stored cursor."""
+    """Return a stored offset."""
     stored = exchange.service.groups.cursor(key)
     assert stored.value is not None, "what was deleted is not found"
     if is_known(exchange.head, stored.etag):
@@ -65,7 +65,7 @@ def get_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
 
 
 async def delete_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
-    """Delete a cursor; when this returns that is on disk."""
+    """Delete an offset; the deletion is on disk when this returns."""
     service = exchange.service
     groups = service.groups
     async with groups.changing:
@@ -83,7 +83,7 @@ async def delete_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
 
 
 async def list_groups(exchange: Exchange, *, page_size: int, page_token: str | None) -> Answer:
-    """Return one page of the groups that have a cursor which the caller may read, by name."""
+    """Return one page of the groups with an offset that the caller may read, by name."""
     groups, settings = exchange.service.groups, exchange.service.settings
     after = "" if page_token is None else decode_token(page_token)
     size = min(page_size, settings.max_page_size)
@@ -102,7 +102,7 @@ async def list_groups(exchange: Exchange, *, page_size: int, page_token: str | N
 def list_group_offsets(
     exchange: Exchange, group: str, *, page_size: int, page_token: str | None
 ) -> Answer:
-    """Return one page of a group's cursors that the caller may read, by topic and partition."""
+    """Return one page of a group's offsets that the caller may read, by topic and partition."""
     service = exchange.service
     after = None if page_token is None else _key_of(group, decode_token(page_token))
     readable = _readable(exchange, group)
@@ -117,9 +117,9 @@ def list_group_offsets(
 
 
 def get_group_lag(exchange: Exchange, group: str, isolation: str) -> Answer:
-    """Return how far a group is behind in every partition in which it has a cursor.
+    """Return a group's lag in every partition with a stored offset.
 
-    Those that the caller may not read are left out.
+    Partitions that the caller may not read are left out.
     """
     service, level = exchange.service, FetchIsolation(isolation)
     readable = _readable(exchange, group)
@@ -134,9 +134,10 @@ def get_group_lag(exchange: Exchange, group: str, isolation: str) -> Answer:
 
 
 def _readable(exchange: Exchange, group: str) -> list[tuple[CursorKey, CursorValue]]:
-    """Return the cursors of a group in topics that the caller may read.
+    """Return the offsets of a group in topics that the caller may read.
 
-    Raises GroupNotFound if there is none: a group that the caller may not see is not there.
+    Raises GroupNotFound if there is none: a group that the caller may not see does not exist for
+    it.
     """
     cursors = exchange.service.groups.cursors(group)
     readable = [one for one in cursors if _may_read(exchange, one[0])]
@@ -150,9 +151,9 @@ def _may_read(exchange: Exchange, key: CursorKey) -> bool:
 
 
 async def drop_topic_cursors(service: Service, topic: str) -> None:
-    """Delete every group's cursors in a topic that is gone; raises what an append raises.
+    """Delete every group's offsets in a deleted topic; raises what an append raises.
 
-    A crash in between leaves some of them; whoever makes a topic of that name asks again first.
+    A crash may leave some of them; creating a topic with that name deletes them first.
     """
     groups, ends = service.groups, {}
     keys: list[CursorKey] = []
@@ -176,9 +177,9 @@ async def _make_topic(service: Service) -> None:
 
 
 def _ensure_storable(service: Service, key: CursorKey, wanted: PutGroupOffset) -> None:
-    """Raise unless the names and the note are within their limits."""
+    """Raise unless names and metadata are within their limits."""
     group = key.group
-    # A path that is no UTF-8 has the sign for that: of several such names one would be made.
+    # Invalid UTF-8 in a path becomes U+FFFD, so different names would become one.
     is_shown = group.isprintable() and "\ufffd" not in group
     if not is_shown or len(group.encode()) > LONGEST_GROUP_NAME:
         raise InvalidRequestValue(
@@ -206,7 +207,7 @@ def _ensure_not_beyond(marks: Watermarks, offset: int) -> None:
 
 
 class _Lag(NamedTuple):
-    """One line of a group's lag; see `PartitionLag`."""
+    """One entry of a group's lag; see `PartitionLag`."""
 
     topic: str
     partition: int

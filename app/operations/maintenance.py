@@ -1,4 +1,4 @@
-"""Segments, flush, roll, retention, deletion, truncation, compaction: an operator's work."""
+"""Maintenance: segments, flush, roll, retention, deletion, truncation, compaction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKS: Final = Marks.model_fields.keys()
 
 
 async def list_segments(service: Service, partition: LocalPartition) -> Answer:
-    """Return the segments of a log, oldest first, and where to download their files."""
+    """Return the segments of a log, oldest first, with the URLs of their files."""
     marks = partition.log.watermarks
     segments = await service.administer(partition.log.reader.segments_info)
     shown = [
@@ -68,7 +68,7 @@ async def roll_segment(service: Service, partition: LocalPartition) -> Answer:
 
 
 async def flush_log(service: Service, partition: LocalPartition) -> Answer:
-    """Put everything on disk, indexes and snapshots too, and raise the recovery point."""
+    """Flush everything to disk, indexes and snapshots too, and raise the recovery point."""
     log = partition.log
 
     def flush() -> int:
@@ -81,7 +81,7 @@ async def flush_log(service: Service, partition: LocalPartition) -> Answer:
 
 
 async def run_retention(service: Service, partition: LocalPartition, *, dry_run: bool) -> Answer:
-    """Remove the segments that are due, or tell which they are."""
+    """Remove the segments that are due, or only report them."""
     log = partition.log
     removed = await service.administer(lambda: log.maintenance.run_retention(dry_run=dry_run))
     shown = [{**segment._asdict(), "reason": segment.reason.value} for segment in removed]
@@ -89,7 +89,7 @@ async def run_retention(service: Service, partition: LocalPartition, *, dry_run:
 
 
 async def delete_records(service: Service, partition: LocalPartition, before_offset: int) -> Answer:
-    """Give up the records below an offset, durably; -1 is the high watermark."""
+    """Delete the records below an offset, durably; -1 is the high watermark."""
     log = partition.log
     await service.administer(lambda: service.manager.delete_records(log, before_offset))
     return log_answer(partition, {})
@@ -98,10 +98,10 @@ async def delete_records(service: Service, partition: LocalPartition, before_off
 async def truncate_log(
     service: Service, partition: LocalPartition, to_offset: int, if_match: str | None
 ) -> Answer:
-    """Take the log end back, if the log still ends where the client saw it end.
+    """Truncate the log, if its end is still the one that the client saw.
 
     Raises PreconditionRequired without a condition, PreconditionFailed, OffsetBeyondLogEnd, and
-    InvalidBody where records below the offset would go too.
+    InvalidBody if records below the offset would be removed too.
     """
     if if_match is None:
         raise PreconditionRequired(
@@ -112,7 +112,7 @@ async def truncate_log(
     to_offset = numbered(partition, to_offset)
 
     def truncate() -> None:
-        # Whoever waits for the disk is answered first: afterwards the mark is lower again.
+        # Waiting appends are answered first: the high watermark is lower afterwards.
         service.commits.committed([(log, log.durability.commit())])
         if log.reader.tag == expected:
             _ensure_between_batches(log, to_offset)
@@ -133,10 +133,10 @@ async def truncate_log(
 
 
 def _ensure_between_batches(log: Log, to_offset: int) -> None:
-    """Raise InvalidBody if the offset is amid a batch, which the engine would cut whole.
+    """Raise InvalidBody if the offset is inside a batch, which the engine would remove whole.
 
-    Its first records may be those of another client. What is damaged is cut wherever it is asked
-    for: nobody can read it.
+    Its first records may belong to another client. A corrupt batch may be cut at any offset: it
+    cannot be read anyway.
     """
     try:
         found = log.reader.look_at(to_offset)
@@ -158,7 +158,7 @@ def _ensure_between_batches(log: Log, to_offset: int) -> None:
 
 
 async def compact_log(service: Service, partition: LocalPartition) -> Answer:
-    """Compact a log now, however little of it is dirty; raises PolicyViolation unless it may be."""
+    """Compact a log now, however little of it is dirty; raises PolicyViolation."""
     log = partition.log
     report = await service.workers.compact(lambda: service.runtime.cleaner.clean_now(log))
     figures = {name: getattr(report, name) for name in CompactionReport.model_fields.keys() - MARKS}

@@ -1,4 +1,4 @@
-"""Producers of a log: who they are, what became of their appends, how their transactions end."""
+"""Producers of a log: their state, the outcome of their appends, the end of transactions."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from engine.types import INT32_MAX, INT64_MAX, NO_SEQUENCE, AppendOrigin, FetchI
 from schemas.producers import EndTransaction
 
 SEQUENCES: Final = INT32_MAX + 1
-"""Sequences go round after so many."""
+"""Sequences wrap after this many."""
 MAX_ENDED: Final = 1_000
-"""Transactions whose first offset is remembered, for requests that are repeated."""
+"""Cached first offsets of ended transactions, for repeated requests."""
 MAX_SOUGHT_OFFSETS: Final = 100_000
-"""How far the marker of a repeated request is looked for."""
+"""Offsets that are searched for the marker of a repeated request."""
 PIECE_BYTES: Final = 256 * 1024
 
 _MARKERS: Final = {"commit": ControlType.COMMIT, "abort": ControlType.ABORT}
 
 
 async def allocate_producer(service: Service) -> Answer:
-    """Return a producer id that nobody has used."""
+    """Return a new producer id."""
     manager = service.manager
     producer_id, producer_epoch = await service.administer(manager.allocate_producer)
     return json_answer(
@@ -43,7 +43,7 @@ async def allocate_producer(service: Service) -> Answer:
 async def list_producers(
     service: Service, partition: LocalPartition, *, page_size: int, page_token: str | None
 ) -> Answer:
-    """Return one page of the producers that are not expired, in the order of their ids."""
+    """Return one page of the producers that have not expired, by id."""
     after = -1 if page_token is None else int(page_token)
     producers = await service.administer(partition.log.producers.active)
     rest = [entry for entry in producers if entry.producer_id > after]
@@ -60,7 +60,7 @@ async def list_producers(
 async def get_append_outcome(
     service: Service, partition: LocalPartition, producer_id: int, sequence: int, epoch: int | None
 ) -> Answer:
-    """Return what became of the append that had a sequence in it; raises ProducerNotFound."""
+    """Return the outcome of the append with a sequence; raises ProducerNotFound."""
     entry = await service.administer(lambda: _entry_of(partition.log, producer_id))
     marks = partition.log.watermarks
     is_present = epoch is None or epoch == entry.producer_epoch
@@ -82,9 +82,9 @@ async def end_transaction(
 ) -> Answer:
     """Write the marker that ends a producer's open transaction; answer when it is on disk.
 
-    Only here are markers written, one at a time: no transaction ends twice. A repeated request is
-    answered as the first one, from the marker that is there. Raises ProducerNotFound,
-    ProducerFenced, and InvalidTransactionState if no transaction is open and none ended so.
+    Markers are only written here, one at a time: no transaction ends twice. A repeated request gets
+    the first answer, from the existing marker. Raises ProducerNotFound, ProducerFenced, and
+    InvalidTransactionState if no transaction is open and none ended this way.
     """
     log = partition.log
 
@@ -134,10 +134,10 @@ def _remember(ended: dict[tuple[str, int], int], key: tuple[str, int], first_off
 
 
 def _marker_of(log: Log, entry: ProducerEntry, wanted: EndTransaction) -> tuple[int, LogTag]:
-    """Return the marker that ended a producer's last transaction, and the log's end after it.
+    """Return the marker that ended a producer's last transaction, and the log end after it.
 
-    Raises InvalidTransactionState if there is none of this epoch and kind within reach: the log is
-    searched from the producer's last batch on.
+    Raises InvalidTransactionState without one of this epoch and kind in range: the log is searched
+    from the producer's last batch on.
     """
     marks = log.watermarks
     offset = entry.batches[-1].last_offset + 1 if entry.batches else INT64_MAX
@@ -153,10 +153,10 @@ def _marker_of(log: Log, entry: ProducerEntry, wanted: EndTransaction) -> tuple[
                 if is_same and header.producer_epoch == wanted.producer_epoch:
                     tag = LogTag(fetched.leader_epoch, header.next_offset, header.crc)
                     return header.base_offset, tag
-                end = offset  # it ended, and otherwise
+                end = offset  # it ended, in the other way
         offset = fetched.next_offset
     raise InvalidTransactionState(
-        f"producer {wanted.producer_id} has no transaction open here",
+        f"producer {wanted.producer_id} has no open transaction here",
         producer_id=wanted.producer_id,
     )
 
@@ -182,7 +182,7 @@ def _described(entry: ProducerEntry) -> dict[str, object]:
 
 
 def _batch_with(entry: ProducerEntry, sequence: int) -> BatchMetadata | None:
-    """Return the remembered batch that has the sequence in it; the newest if it went round."""
+    """Return the remembered batch that contains the sequence; the newest if it wrapped."""
     for batch in reversed(entry.batches):
         if (sequence - batch.first_sequence) % SEQUENCES <= batch.offset_delta:
             return batch
@@ -201,7 +201,7 @@ def _outcome(
     sequence: int,
     epoch: int | None,
 ) -> str:
-    """Return what became of a sequence: one ahead of the next half round has not been written."""
+    """Return the outcome of a sequence; one in the next half of the range is not written yet."""
     if batch is not None:
         return "committed" if batch.last_offset < marks.high_watermark else "written"
     if epoch is not None and epoch != entry.producer_epoch:

@@ -1,4 +1,4 @@
-"""What routes ask for: bounded bodies, parsed headers, media types."""
+"""Request content: bounded bodies, parsed headers, media types."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _ALIASES: Final[Mapping[bytes, bytes]] = {
     b"application/ndjson": NDJSON,
     b"application/jsonl": NDJSON,
 }
-"""Other names of a media type, which programs send."""
+"""Other names of media types, which programs send."""
 CODINGS: Final = (b"zstd", b"gzip")
-"""What answers can be coded with, the smaller result first."""
-_BARELY: Final = 0.0001  # no coding is allowed without a word, and what is named is liked better
+"""Content codings of answers, the smaller result first."""
+_BARELY: Final = 0.0001  # identity is always allowed; a named coding is preferred
 _DIGESTS: Final = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
 _DIGEST: Final = re.compile(r"\s*([a-z0-9-]+)=:([A-Za-z0-9+/=]*):\s*")
 
@@ -52,10 +52,10 @@ async def collect_body(
     declared: int | None,
     limit: tuple[str, int],
 ) -> Body:
-    """Return the whole body: bytes if it came at once, or a bytearray.
+    """Return the complete body: bytes if it arrived at once, or a bytearray.
 
-    `hold` counts each piece of it, or raises. Raises TooLarge as soon as it is known, before
-    anything beyond the limit is held, RequestTimedOut, and ClientGone if the client hung up.
+    `hold` counts each piece, or raises. Raises TooLarge as soon as the size is known, before
+    anything beyond the limit is held, RequestTimedOut, and ClientGone if the client disconnected.
     """
     if declared is not None and declared > limit[1]:
         raise body_too_large(limit, declared)
@@ -98,15 +98,17 @@ async def _collect(
 
 
 def check_digest(body: Body, header: str) -> None:
-    """Compare the body with its Content-Digest (RFC 9530), as it was sent.
+    """Compare the body as sent with its Content-Digest (RFC 9530).
 
-    Raises DigestMismatch, and MalformedRequest for a header without a digest known here.
+    Raises DigestMismatch, and MalformedRequest for a header without a supported digest.
     """
     compared = 0
     for member in header.split(","):
         match = _DIGEST.fullmatch(member)
         if match is None:
-            raise MalformedRequest("Content-Digest is not of RFC 9530", header="content-digest")
+            raise MalformedRequest(
+                "Content-Digest is not in the format of RFC 9530", header="content-digest"
+            )
         algorithm = _DIGESTS.get(match[1])
         if algorithm is None:
             continue
@@ -130,8 +132,8 @@ def check_digest(body: Body, header: str) -> None:
 def media_type_of(head: Mapping[bytes, bytes], accepted: tuple[bytes, ...]) -> bytes:
     """Return the body's media type without parameters; the first accepted if there is no body.
 
-    Raises UnsupportedMediaType with what is accepted, also for a body without a type: a page of
-    another site may send one without asking first.
+    Raises UnsupportedMediaType with the accepted types, also for a body without a type: a page of
+    another site may send one without a preflight.
     """
     header = head.get(b"content-type")
     if header is None and not has_body(head):
@@ -156,14 +158,14 @@ def has_body(head: Mapping[bytes, bytes]) -> bool:
 
 
 def brings_ndjson(head: Mapping[bytes, bytes]) -> bool:
-    """Whether records come as NDJSON; raises UnsupportedMediaType if neither as that nor JSON."""
+    """Whether records are NDJSON; raises UnsupportedMediaType if neither NDJSON nor JSON."""
     return media_type_of(head, RECORD_TYPES) == NDJSON
 
 
 def negotiate(header: bytes | None, offered: tuple[bytes, ...]) -> bytes:
-    """Return the offered media type the client likes best; the first one if it does not say.
+    """Return the offered media type that the client prefers; the first without a preference.
 
-    Raises NotAcceptable with what is offered.
+    Raises NotAcceptable with the offered types.
     """
     if header is None or header in {b"*/*", b""}:
         return offered[0]
@@ -174,14 +176,14 @@ def negotiate(header: bytes | None, offered: tuple[bytes, ...]) -> bytes:
     if _quality(best, weights) > 0:
         return best
     names = [name.decode() for name in offered]
-    raise NotAcceptable("none of the accepted media types can be made here", accepted=names)
+    raise NotAcceptable("none of the accepted media types is available", accepted=names)
 
 
 def codings_of(header: bytes | None) -> tuple[bytes | None, ...]:
-    """Return the content codings that Accept-Encoding allows, the best liked first.
+    """Return the content codings that Accept-Encoding allows, preferred first.
 
-    None is no coding at all, and the only one if nothing is said or nothing is allowed. Among
-    equals the smaller answer comes first.
+    None stands for identity, the only one if nothing is said or allowed. Among equals the smaller
+    answer comes first.
     """
     if header is None:
         return (None,)
@@ -226,8 +228,8 @@ def _quality(media_type: bytes, weights: Mapping[bytes, float]) -> float:
 def parse_model(body: Body, model: type[M]) -> M:
     """Return an administrative body as its model.
 
-    Raises MalformedRequest if it is not JSON, InvalidBody with one entry a fault if it is and not
-    this.
+    Raises MalformedRequest if it is not JSON, InvalidBody with one entry per fault if it does not
+    match.
     """
     try:
         return model.model_validate_json(bytes(body))
@@ -236,7 +238,7 @@ def parse_model(body: Body, model: type[M]) -> M:
         if faults[0]["type"] == "json_invalid":
             raise malformed_json(body, faults[0]["msg"]) from None
         raise InvalidBody(
-            "the body is not what this operation takes",
+            "the body is not what this operation accepts",
             errors=[
                 {
                     "index": None,

@@ -1,4 +1,4 @@
-"""What the operations work with: one object that holds the runtime and everything around it."""
+"""The service: one object that holds the runtime and everything around it."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ MAX_PARTITIONS: Final = 65_536
 """Handles kept in memory; beyond it all of them are dropped."""
 
 MAX_OFFLINE_LOGS_TOLD: Final = 100
-"""How many logs that could not be opened the readiness report names; it counts all of them."""
+"""Logs that could not be opened and are named in the readiness report; it counts all."""
 
 
 class Service:
-    """The engine's runtime with what HTTP needs around it; one per application.
+    """The engine's runtime and what HTTP needs around it; one per application.
 
     Everything but `runtime` belongs to the event loop.
     """
@@ -79,7 +79,7 @@ class Service:
         self.reads: Shared[tuple[Hashable, int, int, ReadCall], Found] = Shared()
         self.tail_pages: Shared[tuple[Hashable, int, int, ReadCall], Page] = Shared()
         self.tail_look: Look | None = None
-        """What a tail has found in the present turn of the loop."""
+        """Pages that tails have read in the current turn of the loop."""
         self.deliveries = Deliveries(stall_timeout_ms=settings.tail_stall_timeout_ms)
         self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
         self.workers = Workers(settings)
@@ -87,12 +87,12 @@ class Service:
         self.idempotency = IdempotencyWindow(settings, self.clock)
         self.ending = asyncio.Lock()
         self.ended_transactions: dict[tuple[str, int], int] = {}
-        """First offsets of transactions that ended, by `log_id` and the offset of their marker."""
+        """First offsets of ended transactions, by `log_id` and the offset of their marker."""
         self.changing_topics = asyncio.Lock()
-        """Held from the look at a topic's ETag to the change that depends on it."""
-        """Held while a transaction is ended: from the look at its producer to its marker."""
+        """Held from reading a topic's ETag to the change that depends on it."""
+        """Held while a transaction ends: from reading its producer to its marker."""
         self.stopping = asyncio.Event()
-        """Set when the service drains: whoever would go on for long ends now."""
+        """Set when the service drains: long requests end."""
         fs = fs or PosixFileSystem()
         self.security = Security(settings, clock=self.clock, fs=fs)
         self.sites = Sites(settings, self.security)
@@ -120,11 +120,11 @@ class Service:
 
     @property
     def manager(self) -> LogManager:
-        """Topics and logs; none until they are open."""
+        """Topics and logs; empty until they are open."""
         return self.runtime.manager
 
     async def open(self) -> None:
-        """Open all logs on a thread of their own; requests are answered 503 until it is done."""
+        """Open all logs on a separate thread; until then requests are 503."""
         self._loop = asyncio.get_running_loop()
         await self.security.open()
         self.commits.attach(self._loop, self.runtime.committer.wake)
@@ -139,14 +139,14 @@ class Service:
         partitions = len(self.manager.logs())
         if spare_files(partitions) < 0:
             _LOG.warning(
-                "%d partitions may come to need %d open files each, more than may be opened: "
+                "%d partitions may need %d open files each, more than the limit allows: "
                 "raise the limit of open files (ulimit -n)",
                 partitions,
                 FILES_OF_PARTITION,
             )
         if spare_maps(partitions) < 0:
             _LOG.warning(
-                "%d partitions may come to need %d memory maps each, more than the %d of %s",
+                "%d partitions may need %d memory maps each, more than the %d of %s",
                 partitions,
                 MAPS_OF_PARTITION,
                 allowed_maps(),
@@ -154,14 +154,14 @@ class Service:
             )
 
     def drain_soon(self) -> None:
-        """Drain in the next turn of the loop; for signal handlers, which may interrupt any."""
+        """Drain in the next turn of the loop; safe in signal handlers."""
         if self._loop is None:
             self.drain()
         else:
             self._loop.call_soon_threadsafe(self.drain)
 
     def drain(self) -> None:
-        """Refuse new requests, answer long polls and end tails; those at work end normally."""
+        """Refuse new requests, answer long polls and end tails; running requests finish."""
         self.admission.phase = Phase.DRAINING
         self.tail.wake_all()
         self.deliveries.hurry()
@@ -177,7 +177,7 @@ class Service:
             await asyncio.to_thread(self._tracing.close)
 
     def readiness(self) -> dict[str, object]:
-        """Return whether requests are served, and why not."""
+        """Return whether requests are served; if not, why."""
         phase = self.admission.phase
         if phase is Phase.RECOVERING:
             progress = self.manager.recovery_progress
@@ -234,19 +234,19 @@ class Service:
         return partition
 
     def partitions(self, topic: str) -> list[LocalPartition]:
-        """Return the partitions of a topic that are here; raises TopicNotFound, LogOffline."""
+        """Return the topic's partitions in this service; raises TopicNotFound, LogOffline."""
         found = []
         for number in range(self.topic(topic).partitions):
             try:
                 found.append(self.partition(topic, number))
             except PartitionNotFound:
-                continue  # a directory that was adopted need not have all of them
+                continue  # an adopted directory may have only some of them
         return found
 
     def any_partition(self, topic: str) -> LocalPartition:
-        """Return the first partition of a topic that is here and open.
+        """Return the topic's first open partition.
 
-        Raises TopicNotFound, or what keeps the last one from being used if that is true of all.
+        Raises TopicNotFound, or the last partition's error if none can be used.
         """
         last = self.topic(topic).partitions - 1
         for number in range(last):
@@ -255,13 +255,13 @@ class Service:
         return self.partition(topic, last)
 
     def sticky_partition(self, topic: str, partitions: int) -> int:
-        """Return where records without a key go this time: one partition a request, in turn."""
+        """Return the partition for records without a key: one per request, in turn."""
         partition = (self._sticky.get(topic, -1) + 1) % partitions
         self._sticky[topic] = partition
         return partition
 
     def forget(self, topic: str) -> None:
-        """Drop what is remembered of a topic that was deleted; whoever waits on it is told."""
+        """Clear the caches of a deleted topic, and notify its waiters."""
         self._sticky.pop(topic, None)
         gone = [key for key in self._partitions if key[0] == topic]
         logs = [self._partitions.pop(key).log for key in gone]
@@ -293,9 +293,9 @@ class Service:
         gauge("in_flight_requests", "Requests at work", lambda: admission.requests)
         gauge("in_flight_body_bytes", "Bytes of bodies held", lambda: admission.body_bytes)
         gauge("in_flight_answer_bytes", "Bytes of answers held", lambda: admission.answer_bytes)
-        gauge("waiting_readers", "Long polls that wait", lambda: admission.waiting_readers)
+        gauge("waiting_readers", "Waiting long polls", lambda: admission.waiting_readers)
         gauge("tail_clients", "Clients that tail a partition", lambda: admission.tails)
-        gauge("slow_tails", "Of these, who takes nothing", lambda: self.deliveries.slow)
+        gauge("slow_tails", "Tails whose clients receive nothing", lambda: self.deliveries.slow)
         window = self.idempotency
         gauge("idempotency_keys", "Answers kept for repetitions", lambda: window.kept_count)
         gauge("idempotency_bytes", "Memory of those answers", lambda: window.kept_bytes)

@@ -25,7 +25,7 @@ from schemas.topics import PutTopic, UpdateTopic
 
 
 async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
-    """Create the topic, or verify that it is as wanted: 201 or 200."""
+    """Create the topic, or verify its settings: 201 or 200."""
     service = exchange.service
     manager = service.manager
 
@@ -48,7 +48,7 @@ async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
 
 
 async def get_topic(exchange: Exchange, name: str) -> Answer:
-    """Describe a topic with the configuration in force."""
+    """Describe a topic with its effective configuration."""
     answer = _topic_answer(exchange.service, exchange.service.topic(name))
     etag = dict(answer.headers)[b"etag"]
     if is_known(exchange.head, etag.decode()):
@@ -73,20 +73,22 @@ async def update_topic(exchange: Exchange, name: str, patch: UpdateTopic) -> Ans
 
 
 async def delete_topic(exchange: Exchange, name: str) -> Answer:
-    """Take the topic away at once; its files go later."""
+    """Delete the topic at once; its files are removed later."""
     service = exchange.service
     manager = service.manager
     async with service.changing_topics:
         _ensure_conditions(exchange, name)
         await service.administer(lambda: manager.delete_topic(name))
     service.forget(name)
-    with contextlib.suppress(StorageError, CommitTimedOut):  # making the topic anew asks again
+    with contextlib.suppress(
+        StorageError, CommitTimedOut
+    ):  # creating the topic again deletes them first
         await drop_topic_cursors(service, name)
     return Answer(204, [], b"")
 
 
 def _ensure_resources(service: Service, partitions: int) -> None:
-    """Refuse partitions that the system's limits leave no room for, unless the engine does."""
+    """Refuse partitions that the system's limits do not allow, unless the engine refuses first."""
     if partitions <= service.settings.max_partitions_per_topic:
         existing = len(service.manager.logs())
         ensure_partitions(partitions, existing)
@@ -95,9 +97,9 @@ def _ensure_resources(service: Service, partitions: int) -> None:
 def list_topics(
     exchange: Exchange, *, prefix: str, page_size: int, page_token: str | None
 ) -> Answer:
-    """Return one page of the topics that the caller may see, in the order of their names.
+    """Return one page of the topics that the caller may see, by name.
 
-    A broker's own are left out.
+    Internal topics are left out.
     """
     service, caller = exchange.service, exchange.caller
     after = "" if page_token is None else decode_token(page_token)
@@ -165,7 +167,7 @@ def describe_partition(partition: LocalPartition, marks: Watermarks) -> Mapping[
 
 
 def _ensure_conditions(exchange: Exchange, name: str) -> None:
-    """Raise TopicNotFound, and PreconditionFailed unless a change of the topic is wanted."""
+    """Raise TopicNotFound, and PreconditionFailed unless the request's conditions hold."""
     service = exchange.service
     etag = _etag_of(_body_of(service, service.manager.topic(name)))
     ensure_conditions(exchange.head, etag, topic=name)
@@ -183,7 +185,7 @@ def _etag_of(body: bytes) -> str:
 
 
 def _body_of(service: Service, topic: Topic) -> bytes:
-    """Return all that a topic is, with the configuration in force: its ETag is made of this."""
+    """Return the topic's complete description: its ETag is computed from this."""
     overrides = {**service.settings.default_topic_config, **topic.overrides}
     values = effective(overrides, adopted=topic.adopted)
     return to_json(

@@ -1,8 +1,7 @@
-"""The port that operations work on: a partition, whichever side keeps its log.
+"""The port that operations work on: a partition, wherever its log is stored.
 
-What crosses the port are plain values of the engine and its errors: never a file, a lock or a log.
-What a side may have to ask somebody else for is a coroutine. The values of a partition are each
-published whole, and looking at them never waits.
+Only plain values and errors of the engine cross the port, never a file, a lock or a log. What may
+need a remote call is a coroutine. Properties are published whole and never wait.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from engine.types import FetchIsolation, TimestampAndOffset, TopicPartition
 
 
 class Partition(ABC):
-    """One partition: where its log is, what it holds, and the names that answers give it."""
+    """One partition: its offsets, its records, and the names that answers give it."""
 
     __slots__ = (
         "identity",
@@ -35,7 +34,7 @@ class Partition(ABC):
         self.topic, self.number = topic_partition
         self.topic_id = topic_id
         self.identity = identity
-        """Equal for two handles of one log, and another once the topic has been made anew."""
+        """Equal for two handles of one log; changes when the topic is created again."""
         name, number = self.topic.encode(), self.number
         self.path = b"/v1/topics/%b/partitions/%d/" % (name, number)
         self.receipt_prefix = b'{"topic":"%b","partition":%d,"base_offset":' % (name, number)
@@ -46,17 +45,17 @@ class Partition(ABC):
     @property
     @abstractmethod
     def log_id(self) -> str:
-        """Changes whenever an offset might come to mean another record."""
+        """Changes whenever an offset may refer to another record."""
 
     @property
     @abstractmethod
     def leader_epoch(self) -> int:
-        """The epoch stamped into what is appended."""
+        """The epoch stamped into appended batches."""
 
     @property
     @abstractmethod
     def tag(self) -> LogTag:
-        """What tells this state of the log's end from every other."""
+        """Identifies this state of the log's end."""
 
     @property
     @abstractmethod
@@ -66,12 +65,12 @@ class Partition(ABC):
     @property
     @abstractmethod
     def recovery_point(self) -> int:
-        """Below it a start believes what it finds."""
+        """A start trusts what is below it."""
 
     @property
     @abstractmethod
     def config(self) -> LogConfig:
-        """The topic's configuration in force."""
+        """The topic's effective configuration."""
 
     # -- what it holds -----------------------------------------------------------------------
 
@@ -88,8 +87,8 @@ class Partition(ABC):
     ) -> Fetched:
         """Return whole batches from the one that holds `offset` on, below the reader's bound.
 
-        `holder` is who is served in turn where many wait. Raises OffsetBelowLogStart,
-        OffsetBeyondLogEnd, StoredDataCorrupt, Overloaded, StorageError.
+        `holder` is served in turn with others. Raises OffsetBelowLogStart, OffsetBeyondLogEnd,
+        StoredDataCorrupt, Overloaded, StorageError.
         """
 
     @abstractmethod
@@ -102,9 +101,9 @@ class Partition(ABC):
         end_offset: int | None = None,
         minimum_one_batch: bool = True,
     ) -> Fetched | None:
-        """Return what `read` would, without waiting; None if that takes a wait.
+        """Return what `read` would, without waiting; None if that is not possible.
 
-        A short cut for a side whose log is in this process: any other returns None.
+        Only a side whose log is in this process can; any other returns None.
         """
 
     @abstractmethod

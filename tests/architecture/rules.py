@@ -54,8 +54,6 @@ NOT_YET_PLAIN = (
     "app/api/",
     "app/client/",
     "app/codecs/",
-    "app/operations/",
-    "app/store/",
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

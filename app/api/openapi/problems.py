@@ -37,7 +37,7 @@ _ERRORS: Final[tuple[Exception, ...]] = (
         accepted=["application/json", "application/x-ndjson"],
     ),
     problems.NotAcceptable(
-        "none of the accepted media types can be made here",
+        "none of the accepted media types is available",
         accepted=["application/json", "application/x-ndjson"],
     ),
     problems.RangeNotSatisfiable("the part asked for is not within 239 bytes", size_bytes=239),
@@ -97,7 +97,7 @@ _ERRORS: Final[tuple[Exception, ...]] = (
     errors.ProducerFenced(
         "producer 7 has written with epoch 2", producer_id=7, current_epoch=2, epoch=1
     ),
-    errors.InvalidTransactionState("producer 7 has no transaction open here", producer_id=7),
+    errors.InvalidTransactionState("producer 7 has no open transaction here", producer_id=7),
     errors.ProducerNotFound("flights-0 knows no producer 7", producer_id=7),
     errors.TopicNotFound("there is no topic 'flights'", topic="flights"),
     errors.PartitionNotFound("topic 'flights' has no partition 9 here", topic="flights"),

@@ -43,7 +43,7 @@ _EXAMPLES: Final = {
     401: (40101, "Unauthorized: this needs credentials: Authorization: Bearer <API key or token>"),
     403: (40301, "Forbidden: the credentials do not have the scope read:flights"),
     404: (40402, "LocalPartition 9 not found: topic 'flights' has no partition 9 here"),
-    406: (406, "HTTP 406 Not Acceptable: none of the accepted media types can be made here"),
+    406: (406, "HTTP 406 Not Acceptable: none of the accepted media types is available"),
     408: (408, "the body did not arrive within 30000 ms"),
     413: (
         413,

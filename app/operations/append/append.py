@@ -1,9 +1,9 @@
-"""Append: parsed parameters and body bytes in, a receipt out; for hot requests and routes alike.
+"""Append: parsed parameters and body bytes in, a receipt out; for `app.wire` and routes alike.
 
-Small appends run on the event loop: a write into the page cache is cheaper than a hop to a thread
-and back. Large and compressed ones are taken apart on a worker, and what the log cannot do at once
-is done there: that it rolls, for example, or opens a file. Whoever wants `acks=all` waits for the
-flush round that carries it; no thread waits.
+Small appends run on the event loop: a write into the page cache is cheaper than a thread hand-over.
+Large and compressed ones run on a worker, and so do those that the log cannot complete at once, for
+example because it has to roll or open a file. `acks=all` waits for the flush round that contains
+the append; no thread waits.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from engine.types import NO_PRODUCER_ID, Buffer
 STATUS: Final = {"0": 202, "1": 201, "all": 201}
 
 SHARED_BYTES: Final = 16 * 1024
-"""So many bytes of bodies at most become one batch; the `batch.size` of Kafka's producer."""
+"""Bodies of at most this size together share a batch; the `batch.size` of Kafka's producer."""
 
 _STAYS_WHOLE: Final = "what a client encoded shares no batch"
 
 _PLAIN: Final = AppendCall()[1:]
-"""What a call asks for beside its acks, if it asks for nothing."""
+"""The rest of a call that has only acks."""
 
 
 class Receipt(NamedTuple):
-    """The answer to an append, its header lines ready for the wire: without the length, each ended.
+    """The answer to an append, with header lines ready for the wire, without Content-Length.
 
-    The same bytes on every lane: `as_answer` takes the lines apart.
+    Every answer uses the same bytes: `as_answer` splits the lines for ASGI.
     """
 
     status: int
@@ -68,11 +68,11 @@ class Receipt(NamedTuple):
 
 
 class AppendOptions(NamedTuple):
-    """What the head of an append asks for: the same whenever that head comes again."""
+    """The options in the head of an append: the same whenever that head is sent again."""
 
     call: AppendCall
     can_coalesce: bool
-    """Whether there is no producer and no condition for the log to judge."""
+    """Whether the log has no producer and no condition to check."""
     is_ndjson: bool
 
     @classmethod
@@ -84,23 +84,23 @@ class AppendOptions(NamedTuple):
 
 
 class Append(ABC):
-    """One append of one request, in steps that do not wait: who calls them, waits in between.
+    """One append of one request, in steps that do not wait: the caller waits between them.
 
-    `judge` judges the headers. `run` puts a body into the log, on this thread; when everything
-    below `end_offset` is on disk, if `call` asks for that, `receipt` tells what was done. Instead
-    of `run`, a body may be taken, and put into the log together with those of others.
+    `options_of` checks the headers. `run` appends a body on this thread; once everything below
+    `end_offset` is on disk, if `call` requires that, `receipt` is the answer. Instead of `run`, a
+    body may be taken and appended together with those of other requests.
     """
 
     kind: ClassVar[bytes]
-    """Where what was appended can be read: the last piece of that path."""
+    """The last part of the path where the appended records can be read."""
 
     is_checked: ClassVar[bool]
-    """Whether our own builder makes the batch, so that the log need not look into it."""
+    """Whether our own builder makes the batch, so that the log need not check it."""
 
     __slots__ = ("_can_coalesce", "_is_ndjson", "_service", "appended", "call", "partition")
 
     appended: Appended
-    """What the log did, once it is in the log."""
+    """The log's result, once the append is in the log."""
 
     def __init__(self, service: Service, partition: LocalPartition, options: AppendOptions) -> None:
         self._service = service
@@ -110,37 +110,37 @@ class Append(ABC):
     @classmethod
     @abstractmethod
     def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
-        """Return the call with what the headers, by name, ask for besides.
+        """Return the call with the options in the headers, by name.
 
         Raises UnsupportedMediaType, and what `with_headers` raises.
         """
 
     def is_light(self, body: Body) -> bool:
-        """Whether the body is small enough for the event loop; else it belongs on a worker."""
+        """Whether the body is small enough for the event loop; otherwise it runs on a worker."""
         return len(body) <= self._service.settings.inline_append_bytes
 
     @abstractmethod
     def can_coalesce(self, body: Body) -> bool:
-        """Whether it is one batch for which the log has no producer and no condition to judge."""
+        """Whether it is one batch without a producer or condition to check."""
 
     @abstractmethod
     def take(self, body: Body) -> None:
-        """Keep what the body brings, or raise what is wrong with it."""
+        """Decode and keep the body's records; raises if the body is invalid."""
 
     @abstractmethod
     def batch(self, others: Sequence[Self] = ()) -> Buffer:
-        """Return what the log is given: one batch, of these others' bodies too."""
+        """Return one batch for the log, with the bodies of the other appends too."""
 
     @property
     @abstractmethod
     def room_bytes(self) -> int:
-        """How many bytes of bodies may become one batch; a larger one has a batch to itself."""
+        """Bytes of bodies that may share a batch; a larger body has its own batch."""
 
     def run(self, body: Body, *, at_once: bool, budget: DecodeBudget | None = None) -> None:
-        """Put the body into the log, or raise what is wrong with it: all of it, or nothing.
+        """Append the body, all of it or nothing; raises if it is invalid.
 
-        On the event loop `at_once`: then WouldWait may be raised, and it belongs on a worker.
-        `budget` is needed for a body that is not light.
+        On the event loop, with `at_once`, WouldWait may be raised: run it on a worker. `budget` is
+        needed for a body that is not light.
         """
         self.take(body)
         batch, checked = self.batch(), self.is_checked
@@ -158,20 +158,20 @@ class Append(ABC):
 
     @abstractmethod
     def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
-        """Note what the log did with the batch, of these others' bodies too, and let go of them."""
+        """Record the log's result, also for the other appends, and release their records."""
 
     @property
     def producer(self) -> tuple[int, int]:
-        """The id and the sequence that ask for the outcome later; the id may be none."""
+        """The producer id and sequence for later queries of the outcome; the id may be none."""
         return self.call.producer_id, self.call.base_sequence
 
     @property
     def end_offset(self) -> int:
-        """One past the last offset of what was appended."""
+        """The end offset of the append."""
         return self.appended.last_offset + 1
 
     def receipt(self) -> Receipt:
-        """Return what was done, and where the log is now."""
+        """Return the receipt: the append's offsets, and those of the log."""
         appended, partition, acks = self.appended, self.partition, self.call.acks
         marks = partition.log.watermarks
         status = 200 if appended.is_duplicate else STATUS[acks]
@@ -179,7 +179,7 @@ class Append(ABC):
         return Receipt(status, head, receipt_body(partition, appended, marks, acks))
 
     def explained(self, error: Exception) -> Exception:
-        """Return the error of the wait; with the URL that tells the outcome, if there is one."""
+        """Return the error of the wait, with the URL of the outcome if there is one."""
         producer_id, sequence = self.producer
         if not isinstance(error, CommitTimedOut) or producer_id == NO_PRODUCER_ID:
             return error
@@ -229,7 +229,7 @@ class RecordsAppend(Append):
             parts = appended.shared_out([_share(one.records) for one in everybody])
         for one, part in zip(everybody, parts, strict=True):
             one.appended = part
-            one.records = []  # a thousand of them take their time: not on the event loop
+            one.records = []  # a thousand records take too long for the event loop
 
     @property
     def room_bytes(self) -> int:
@@ -251,7 +251,7 @@ class BatchesAppend(Append):
         media_type_of(head, BATCH_TYPES)
         options = AppendOptions.of(head, call)
         if options.call.producer_id != NO_PRODUCER_ID:
-            raise MalformedRequest("raw batches carry their producer inside", header="producer-id")
+            raise MalformedRequest("raw batches contain their producer", header="producer-id")
         return options
 
     def is_light(self, body: Body) -> bool:
@@ -277,7 +277,7 @@ class BatchesAppend(Append):
     def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
         assert not others, _STAYS_WHOLE
         self.appended = appended
-        # Whoever keeps the append for a repetition keeps its producer, not its body.
+        # An append that is kept for repetitions keeps its producer, not its body.
         self._data = bytes(self._data[:HEADER_BYTES])
 
     @property
@@ -309,11 +309,11 @@ async def _serve(
 
 
 async def _append_once(exchange: Exchange, append: Append, body: Body, key: bytes) -> Answer:
-    """Append unless a request with this key has; a repetition gets the first one's answer."""
+    """Append unless a request with this key has; a repetition gets the first answer."""
     service = exchange.service
 
     async def begin() -> Finish:
-        # A repetition of the request may wait for this one, even if its client hangs up.
+        # A repetition may wait for this append, even if its client disconnects.
         await _run(append, exchange, body, always_wanted)
         return lambda: _answer(append, service)
 
@@ -358,7 +358,7 @@ def append_new(
     *,
     at_once: bool,
 ) -> Appended:
-    """Build one batch, in the codec the topic asks for, and append it."""
+    """Build one batch, with the topic's codec, and append it."""
     batch = _build(partition, call, records)
     return _append(service, partition, call, batch, checked=True, at_once=at_once)
 
@@ -376,7 +376,7 @@ def _build(partition: LocalPartition, call: AppendCall, records: Iterable[NewRec
 
 
 def _share(records: list[NewRecord] | RecordColumns) -> tuple[int, int]:
-    """Return how many records there are, and the greatest time of them."""
+    """Return the number of records and their largest timestamp."""
     if isinstance(records, RecordColumns):
         return len(records), max(records.timestamps)
     return len(records), max([timestamp for timestamp, *_ in records])
@@ -397,7 +397,7 @@ def _append(
     at_once: bool,
     budget: DecodeBudget | None = None,
 ) -> Appended:
-    """Append on this thread; on the loop's at once, and who waits asks for the flush."""
+    """Append on this thread; on the event loop without waiting. Waiters request the flush."""
     return service.runtime.committer.append(
         partition.log,
         data,
@@ -412,7 +412,7 @@ def _append(
 
 
 def _is_compressed(data: Body) -> bool:
-    """Whether any of the batches has a codec. The log refuses bytes that are no whole batches."""
+    """Whether any of the batches is compressed. The log refuses incomplete batches."""
     position, end = 0, len(data)
     with suppress(CorruptBatch):
         while position < end and (size := frame_size(data, position)) is not None:

@@ -1,7 +1,7 @@
 """Append to a topic: the server picks partitions as Kafka's partitioner does.
 
-One request becomes one batch a partition. Each batch is atomic, all of them together are not: when
-some partitions fail and others do not the answer is 207, with one entry a record in input order.
+One request becomes one batch per partition. Each batch is atomic; all of them together are not. If
+only some partitions fail, the answer is 207 with one entry per record, in input order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.log.results import Appended
 from engine.records.builder import NewRecord
 
 INLINE_RECORDS: Final = 256
-"""More new records than these are built into a batch on a worker."""
+"""Above this number of records, a batch is built on a worker."""
 
 
 class Spread(NamedTuple):
@@ -41,7 +41,7 @@ class Spread(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A part that is in its log."""
+    """An appended part."""
 
     partition: LocalPartition
     appended: Appended
@@ -90,9 +90,9 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
 async def append_parts(
     exchange: Exchange, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
 ) -> dict[int, Outcome]:
-    """Append one batch a partition and wait for the disk if asked; tell what became of each.
+    """Append one batch per partition and wait for the disk if required; report each outcome.
 
-    Raises what the first one met if none is in its log.
+    Raises the first error if no batch was appended.
     """
     written = await _write_parts(exchange, topic, call, parts)
     return await _settle(exchange.service, call, written)
@@ -101,7 +101,7 @@ async def append_parts(
 async def _write_parts(
     exchange: Exchange, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
 ) -> dict[int, Outcome]:
-    """Append one batch a partition; raise what the first one met if none is in its log."""
+    """Append one batch per partition; raises the first error if none was appended."""
     outcomes = {
         partition: await _append_part(exchange, topic, partition, call, part)
         for partition, part in parts.items()
@@ -112,7 +112,7 @@ async def _write_parts(
 async def _settle(
     service: Service, call: AppendCall, outcomes: Mapping[int, Outcome]
 ) -> dict[int, Outcome]:
-    """Wait for the disk if asked; raise what the first one met if none is on it."""
+    """Wait for the disk if required; raises the first error if no batch is on disk."""
     if call.acks != "all":
         return dict(outcomes)
     return _ensure_any(
@@ -129,7 +129,7 @@ def _ensure_any(outcomes: dict[int, Outcome]) -> dict[int, Outcome]:
 def _new_records(
     service: Service, config: LogConfig, body: Body, *, is_ndjson: bool
 ) -> Iterable[NewRecord]:
-    """Judge all records before the first is written, so that their faults are told together."""
+    """Check all records before the first is written, so that all faults are reported together."""
     return read_records(
         body,
         is_ndjson=is_ndjson,
@@ -140,7 +140,7 @@ def _new_records(
 
 
 def _spread(records: Iterable[NewRecord], partitions: int, sticky: int) -> Spread:
-    """Deal the records out; those without a key go to the sticky partition."""
+    """Assign the records to partitions; those without a key go to the sticky partition."""
     chosen: list[int] = []
     parts: dict[int, list[NewRecord]] = defaultdict(list)
     for record in records:
@@ -171,7 +171,7 @@ async def _append_part(
 
 
 async def _on_disk(service: Service, outcome: Outcome) -> Outcome:
-    """Wait until a part that was written is on disk; return what went wrong if it never is."""
+    """Wait until an appended part is on disk; return the error if it fails."""
     if isinstance(outcome, Written):
         committed = service.commits.wait(outcome.partition.log, outcome.appended.last_offset + 1)
         try:
@@ -185,7 +185,7 @@ async def _on_disk(service: Service, outcome: Outcome) -> Outcome:
 def _answer(
     topic: str, call: AppendCall, spread: Spread, outcomes: Mapping[int, Outcome]
 ) -> Answer:
-    """Answer for several partitions, of which at least one was written."""
+    """Answer for several partitions, at least one of which was written."""
     written = {
         partition: outcome
         for partition, outcome in sorted(outcomes.items())
@@ -213,7 +213,7 @@ def _answer(
 def _entries(
     spread: Spread, written: Mapping[int, Written], failed: Mapping[int, Exception]
 ) -> list[bytes]:
-    """Return one object a record in input order: its offset, or what went wrong."""
+    """Return one object per record in input order: its offset, or its error."""
     next_offsets = {
         partition: outcome.appended.base_offset for partition, outcome in written.items()
     }

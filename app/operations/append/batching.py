@@ -1,8 +1,8 @@
-"""Appends of several clients to one log, put into it at once.
+"""Appends of several clients to one log, written at once.
 
-What comes in one turn of the event loop is appended at its end: one lock, one write and one move of
-the log's end for all of it. Small bodies of records share a batch, as records in Kafka's producer
-do; what a client encoded stays the batch it is. Each is answered as if it were alone.
+Appends that arrive in one turn of the event loop are written at its end: one lock, one write and
+one move of the log end for all. Small bodies of records share a batch, as in Kafka's producer;
+batches that a client encoded stay as they are. Each request is answered as if it were alone.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from engine.log.log import Log
 from engine.types import Buffer
 
 TURN_BODIES: Final = 4
-"""What is gathered of one kind for one log: so many of the largest bodies at most."""
+"""Bytes that are gathered of one kind for one log."""
 
 Done: TypeAlias = Callable[[Exception | None], None]
-"""Told once: with None when the append is in the log, or with why it is not. It may not raise.
+"""Called once: with None when the append is in the log, or with the error. It must not raise.
 
-WouldWait says that it belongs on a worker: the log rolls, for example, or opens a file.
+WouldWait means: run it on a worker, because the log has to roll or open a file.
 """
 
 
 _Member: TypeAlias = tuple[Append, Done]
 
 _Sharers: TypeAlias = list[_Member]
-"""Those whose bodies become one batch."""
+"""Appends whose bodies share a batch."""
 
 
 class _Group:
-    """What one log is given at the end of a turn, all of one kind."""
+    """The appends of one kind for one log at the end of a turn."""
 
     __slots__ = ("batches", "room_bytes", "size_bytes")
 
@@ -42,7 +42,7 @@ class _Group:
         self.batches: list[_Sharers] = []
         self.size_bytes = 0
         self.room_bytes = 0
-        """How much more the last batch takes."""
+        """Remaining room of the last batch."""
 
 
 class Batcher:
@@ -54,15 +54,15 @@ class Batcher:
         self._groups: dict[tuple[Log, bool], _Group] = {}
 
     def add(self, append: Append, size_bytes: int, done: Done) -> None:
-        """Have a plain append in its log at the end of this turn, or before that is too much.
+        """Append at the end of this turn, or earlier if the group is full.
 
-        It has taken its body, of so many bytes.
+        The append has taken its body of `size_bytes`.
         """
         groups = self._groups
         key = (
             append.partition.log,
             append.is_checked,
-        )  # the foreign is looked into, what is ours not
+        )  # the log checks clients' batches, not our own
         group = groups.get(key)
         if group is not None and group.size_bytes + size_bytes > self._limit_bytes:
             self._put()
@@ -87,9 +87,9 @@ class Batcher:
         self._service.commits.ask()
 
     def _append(self, log: Log, batches: Sequence[_Sharers], *, checked: bool) -> None:
-        """Append all of them; if the log refuses that, one by one, to see which of them it is.
+        """Append all of them; if the log refuses, append one by one, to find the refused ones.
 
-        Before that, each in a batch of its own: one that is shared may be too large for the topic.
+        Before that, each in its own batch: a shared batch may be too large for the topic.
         """
         members = [member for sharers in batches for member in sharers]
         try:
@@ -101,7 +101,7 @@ class Batcher:
                 at_once=True,
                 checked=checked,
             )
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+        except Exception as error:  # noqa: BLE001  # any error is reported
             is_refusal = isinstance(error, EngineError) and not isinstance(error, StorageError)
             if is_refusal and len(batches) < len(members):
                 self._append(log, [[member] for member in members], checked=checked)
@@ -120,7 +120,7 @@ class Batcher:
 
 
 def _encoded(batches: Sequence[_Sharers]) -> Buffer:
-    """Return the batches as one buffer; that of one body alone is written from where it is."""
+    """Return the batches as one buffer; a single body is not copied."""
     encoded = []
     for sharers in batches:
         first, *others = [append for append, _ in sharers]

@@ -15,16 +15,16 @@ from engine.types import Buffer
 
 
 class BodyParts:
-    """The body as parts of whole lines: as large as they come, and soon after they came.
+    """The body as parts of whole lines, soon after they arrive.
 
-    When `has_failed` is set nothing more is waited for: a part that was handed on came to nothing.
+    When `has_failed` is set, the rest is not awaited: an earlier part failed.
     """
 
     def __init__(
         self, exchange: Exchange, largest_part_bytes: int, has_failed: asyncio.Event
     ) -> None:
         self.credentials_ended = asyncio.Event()
-        """Set when the caller's credentials end: nothing more is waited for."""
+        """Set when the caller's credentials end: the rest is not awaited."""
         settings = exchange.service.settings
         part_bytes = max(1, min(settings.max_stream_part_bytes, largest_part_bytes))
         self._exchange = exchange
@@ -36,19 +36,19 @@ class BodyParts:
         idle_ms = settings.stream_idle_timeout_ms
         self._idle_s = idle_ms / 1000
         self._least_bytes = max(1, settings.min_stream_bytes_per_second * idle_ms // 1000)
-        """What has to come within the idle time."""
+        """Bytes that have to arrive within the idle time."""
         self._due_s: float | None = None
-        """When the lines that are whole have waited long enough for more."""
+        """When complete lines have waited long enough for more."""
         self._writing_bytes = 0
-        """Of the part that was handed on last; it is held until it is in the log."""
+        """Size of the last part, held until it is in the log."""
         self._has_failed = has_failed
 
     async def arriving(self) -> AsyncGenerator[bytes]:
         """Yield parts until the body has ended; each ends with a line.
 
-        None is empty, but one that tells nothing except that a part before it has failed.
-        Raises ClientGone, RequestTimedOut, Unauthenticated, Draining, Overloaded, and as `Decoder`
-        and `Lines`.
+        No part is empty, except one that only shows that an earlier part has failed. Raises
+        ClientGone, RequestTimedOut, Unauthenticated, Draining, Overloaded, and as `Decoder` and
+        `Lines`.
         """
         lines, decoder = self._lines, self._decoder
         loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ class BodyParts:
         return part
 
     def _settle(self) -> None:
-        """Count what is held: a stream that is silent holds no more than its last lines."""
+        """Count held bytes: a silent stream holds only its last lines."""
         held_bytes = self._lines.held_bytes + self._decoder.held_bytes
         self._exchange.ticket.settle_body(held_bytes + self._writing_bytes)
 
@@ -89,7 +89,7 @@ class BodyParts:
         return await self._exchange.write(self._decoder.read)
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
-        """Yield the body as it comes, and nothing in between when lines are due or have failed."""
+        """Yield received pieces, and nothing when lines are due or an append has failed."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.ensure_future(self._exchange.service.stopping.wait())
         failing = asyncio.ensure_future(self._has_failed.wait())
@@ -126,7 +126,7 @@ class BodyParts:
                 else:
                     self._ensure_going_on(is_late=now >= given_up_s)
                     yield b""
-                given_up_s += loop.time() - now  # meanwhile the client waited for its lines
+                given_up_s += loop.time() - now  # the client waited for its lines in that time
         finally:
             stopping.cancel()
             failing.cancel()
@@ -135,7 +135,7 @@ class BodyParts:
                 coming.cancel()
 
     def _ensure_going_on(self, *, is_late: bool) -> None:
-        """Raise if nothing more of the body is to be waited for."""
+        """Raise if the rest of the body is not to be awaited."""
         if self.credentials_ended.is_set():
             raise self._exchange.caller.ended()
         if self._exchange.service.stopping.is_set():
@@ -148,7 +148,7 @@ class BodyParts:
             )
 
     async def _receive_after(self, pause_s: float) -> Message:
-        """Receive what comes next once the quota has been paid for: until then the client waits."""
+        """Receive the next piece once the quota allows it: until then the client waits."""
         if pause_s:
             await asyncio.sleep(pause_s)
         return await self._exchange.receive()

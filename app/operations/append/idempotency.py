@@ -1,9 +1,9 @@
-"""`Idempotency-Key` on appends: a repetition is answered as the first was, and writes nothing.
+"""`Idempotency-Key` on appends: a repetition gets the first answer and writes nothing.
 
-For clients that keep no sequence, curl above all. The keys are in memory: the window is bounded by
-count, bytes and age, and a restart begins with an empty one. What must survive a restart has a
-producer's id and sequence instead. After draft-ietf-httpapi-idempotency-key-header, but that a
-repetition which comes while the first is at work waits for its answer.
+For clients that keep no sequence, such as curl. The keys are in memory, bounded by count, bytes and
+age; a restart forgets them. Clients that need more use a producer's id and sequence. This follows
+draft-ietf-httpapi-idempotency-key-header, except that a repetition waits for a first request that
+is still running.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEADER: Final = b"idempotency-key"
 REPLAYED: Final = (b"idempotency-replayed", b"true")
 
 ENTRY_BYTES: Final = 600
-"""What an entry takes in memory besides its key and the bytes of its answer, about."""
+"""Approximate memory of an entry besides its key and its answer."""
 
 INLINE_BYTES: Final = 256 * 1024
 """Longer bodies are hashed on a worker."""
@@ -32,23 +32,23 @@ INLINE_BYTES: Final = 256 * 1024
 _KEY: Final = re.compile(rb"[!-~]{1,255}")
 
 Finish: TypeAlias = Callable[[], Awaitable[Answer]]
-"""The second half of an append: waits for the disk and makes the answer. May be called again."""
+"""The second half of an append: waits for the disk and returns the answer. May be repeated."""
 
 Begin: TypeAlias = Callable[[], Awaitable[Finish]]
-"""The first half: puts the records into the log, or raises and has written nothing."""
+"""The first half: appends the records, or raises without having written anything."""
 
 
 def key_of(head: Mapping[bytes, bytes], caller: str) -> bytes | None:
-    """Return the request's key, which is the caller's own; None if it has none.
+    """Return the request's key, specific to the caller; None if it has none.
 
-    Raises MalformedRequest for what cannot be one.
+    Raises MalformedRequest for an invalid key.
     """
     key = head.get(HEADER)
     if key is None:
         return None
     if _KEY.fullmatch(key) is None:
         raise MalformedRequest(
-            "Idempotency-Key takes 1 to 255 visible ASCII characters", header="idempotency-key"
+            "Idempotency-Key must be 1 to 255 visible ASCII characters", header="idempotency-key"
         )
     return key + b" " + caller.encode()
 
@@ -56,14 +56,14 @@ def key_of(head: Mapping[bytes, bytes], caller: str) -> bytes | None:
 async def fingerprint(
     run: Callable[[Callable[[], bytes]], Awaitable[bytes]], body: Body, question: object
 ) -> bytes:
-    """Return what two requests share only if they ask the same question with the same body.
+    """Return a fingerprint: equal for requests with the same target, options and body.
 
-    `run` runs what takes long on a worker.
+    `run` runs long hashing on a worker.
     """
 
     def work() -> bytes:
         digest = hashlib.blake2b(repr(question).encode(), digest_size=32)
-        digest.update(b"\0")  # no representation has one
+        digest.update(b"\0")  # no encoding contains this byte
         digest.update(body)
         return digest.digest()
 
@@ -72,14 +72,14 @@ async def fingerprint(
 
 @dataclass(slots=True)
 class _Entry:
-    """What became of the first request with a key."""
+    """The outcome of the first request with a key."""
 
     fingerprint: bytes
     ended: asyncio.Event | None
-    """While it is at work: set when it is not any more."""
+    """While it runs: set when it has finished."""
     answer: Answer | None = None
     finish: Finish | None = None
-    """It is in the log, and the disk has not confirmed it in time: ask again."""
+    """It is in the log, and the disk has not confirmed it in time: wait again."""
     kept_until_ms: int = 0
     size_bytes: int = 0
 
@@ -87,27 +87,27 @@ class _Entry:
 class IdempotencyWindow:
     """The latest answers to requests with a key. Belongs to the event loop.
 
-    Requests at work are bounded by admission; what they leave here is bounded by the settings, and
-    the oldest goes first.
+    Admission bounds running requests; the settings bound stored answers, and the oldest is removed
+    first.
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
         self._at_work: dict[bytes, _Entry] = {}
-        self._kept: dict[bytes, _Entry] = {}  # in the order in which they ended
+        self._kept: dict[bytes, _Entry] = {}  # in the order in which they finished
         self.kept_bytes = 0
 
     @property
     def kept_count(self) -> int:
-        """How many answers can be given again."""
+        """The number of stored answers."""
         return len(self._kept)
 
     async def answer_once(self, key: bytes, fingerprint: bytes, begin: Begin) -> Answer:
-        """Return what the first request with this key was answered, and do it if this is the first.
+        """Return the first answer for this key; run the request if it is the first.
 
-        Only what may have written something is kept: after an error that wrote nothing the key is
-        free. Raises IdempotencyKeyReused if that first request was another one.
+        Only requests that may have written something are kept: after an error that wrote nothing
+        the key is free. Raises IdempotencyKeyReused if the first request was a different one.
         """
         while (entry := self._find(key)) is not None:
             if entry.fingerprint != fingerprint:

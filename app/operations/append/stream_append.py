@@ -1,9 +1,9 @@
 """Append a body of any length: NDJSON that is committed in parts while it arrives.
 
-One part is put into the log on a worker while the next one is received, and only so many may wait
-for the disk: a slow disk slows the client down and fills no memory. Each part is atomic, the whole
-is not; so the answer, and the problem document of a body that broke off, say up to which line
-everything is committed.
+A worker appends one part while the next one is received. A bounded number of parts waits for the
+disk, so a slow disk slows the client down and fills no memory. Each part is atomic, the whole is
+not: the answer, and the problem document of a body that broke off, say up to which line everything
+is committed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REFUSED: Final = (
     b"content-digest",
     b"idempotency-key",
 )
-"""Headers about one atomic append, which this is not."""
+"""Headers for a single atomic append, which a stream is not."""
 
 _WRONG: Final = (InvalidRecord, MalformedRequest, TooLarge)
 
@@ -75,39 +75,39 @@ async def append_stream(exchange: Exchange, partition: LocalPartition, call: App
 
 
 class _Progress(NamedTuple):
-    """How far a body has come: what is before the end of these lines is in the log."""
+    """Progress of a body: everything before the end of these lines is in the log."""
 
     lines: int
     records: int
     base_offset: int
-    """Of the first record; those of others may lie between it and the last."""
+    """The first record's offset; other clients' records may lie between it and the last."""
     last: Appended
     """The latest part that has records."""
 
 
 class _Writer:
-    """Puts part after part into the log, one at a time, and follows them to the disk."""
+    """Appends part after part, one at a time, and follows them to the disk."""
 
     def __init__(self, exchange: Exchange, partition: LocalPartition, call: AppendCall) -> None:
         self.has_failed = asyncio.Event()
-        """Set when a part could not be put into the log: `put` will say why."""
+        """Set when a part could not be appended: `put` raises the error."""
         self._exchange = exchange
         self._service = exchange.service
         self._partition = partition
         self._call = call
         self._writing: asyncio.Future[tuple[int, Appended | None]] | None = None
         self._lines = 0
-        """Lines of the parts that are in the log."""
+        """Lines of the appended parts."""
         self._latest: _Progress | None = None
         self._unconfirmed: deque[_Progress] = deque()
         self._confirmed: _Progress | None = None
-        """As safe as the acks ask for."""
+        """Progress of the parts that are as safe as `acks` requires."""
         self._wrong_line: int | None = None
 
     async def put(self, part: bytes) -> None:
-        """Begin to put a part into the log, as soon as the one before it is there.
+        """Begin to append a part, after the one before it.
 
-        Raises Unauthenticated if the credentials have ended since the part before.
+        Raises Unauthenticated if the credentials have ended since the last part.
         """
         self._exchange.caller.ensure_valid(self._service.clock)
         await self._end_writing()
@@ -121,15 +121,15 @@ class _Writer:
             self.has_failed.set()
 
     async def finish(self) -> None:
-        """Return when everything is as safe as the acks ask for; raises if there is no record."""
+        """Return when everything is as safe as `acks` requires; raises if there is no record."""
         await self._end_writing()
         await self._confirm(0)
         if self._confirmed is None:
-            raise InvalidRecord("there is no record in the body")
+            raise InvalidRecord("the body contains no record")
 
     async def abandon(self) -> None:
-        """Return when the parts that were put are safe, or never will be."""
-        with suppress(Exception):  # what broke the body off is told, not what came of it
+        """Return when the appended parts are safe, or have failed."""
+        with suppress(Exception):  # the cause is reported, not its consequences
             await self._end_writing()
         with suppress(Exception):
             await self._confirm(0)
@@ -148,7 +148,7 @@ class _Writer:
         return Answer(STATUS[acks], headers, body)
 
     def told(self, error: Exception) -> Exception:
-        """Return the error with how far the body got: up to which line, and to which offset."""
+        """Return the error with the body's progress: up to which line, and to which offset."""
         progress = self._confirmed
         return AppendBrokeOff(
             error,
@@ -180,7 +180,7 @@ class _Writer:
             self._unconfirmed.append(self._latest)
 
     async def _confirm(self, may_wait: int) -> None:
-        """Wait until no more than so many parts wait for the disk; without acks=all none does."""
+        """Wait until at most this many parts wait for the disk; none waits without acks=all."""
         while len(self._unconfirmed) > may_wait:
             progress = self._unconfirmed.popleft()
             if self._call.acks == "all":
@@ -192,7 +192,7 @@ class _Writer:
             self._confirmed = progress
 
     def _write(self, part: bytes) -> tuple[int, Appended | None]:
-        """Put a part into the log, on a worker: its lines, and what was done unless it is blank."""
+        """Append a part on a worker; return its lines, and the result unless it is blank."""
         lines = part.count(b"\n") + (not part.endswith(b"\n"))
         if part.isspace():
             return lines, None
@@ -213,7 +213,7 @@ class _Writer:
         )
 
     def _locate(self, part: bytes, error: Exception) -> NoReturn:
-        """Raise what is wrong with the first wrong line of a part, and note which one it is."""
+        """Raise the first error in a part, with its line."""
         index = 0 if self._latest is None else self._latest.records
         for number, line in enumerate(part.split(b"\n"), self._lines + 1):
             if not line.strip():

@@ -1,7 +1,7 @@
-"""Content codings: JSON answers compressed as Accept-Encoding wants them.
+"""Content codings: JSON answers compressed as Accept-Encoding allows.
 
-Raw batches and Arrow streams go out as they are: the first are stored compressed, and both are read
-by programs that choose for themselves.
+Raw batches and Arrow streams are not compressed: the first are stored compressed, and programs that
+read either choose their own compression.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ ACCEPT_ENCODING: Final = b"accept-encoding"
 _CODECS: Final = {b"gzip": Codec.GZIP, b"zstd": Codec.ZSTD}
 _PARTIAL: Final = 206
 _LEVEL: Final = 1
-"""Of both: the fastest by far, and JSON shrinks to a tenth."""
+"""The level of both: the fastest, and JSON shrinks to a tenth."""
 
 
 async def coded(service: Service, head: Mapping[bytes, bytes], answer: Answer) -> Answer:
-    """Return the answer in the coding that its client likes best, if it is worth the while.
+    """Return the answer in the coding that the client prefers, if that is worth it.
 
-    A strong ETag of a cacheable answer becomes that of the coded bytes. An answer that is not for
-    caches and has an ETag stays as it is: its tag is a condition for later changes.
+    A cacheable answer gets a strong ETag of the coded bytes. An answer with an ETag that is not for
+    caches stays as it is: its tag is a condition for later changes.
     """
     status, headers, body = answer
     settings = service.settings
-    is_whole = status != _PARTIAL  # a part is one of the bytes that the client knows
+    is_whole = status != _PARTIAL  # ranges are of the bytes that the client has
     if not is_whole or len(body) < settings.min_coded_bytes or not _is_negotiable(headers):
         return answer
     headers = _varying(headers)
@@ -54,7 +54,7 @@ async def coded(service: Service, head: Mapping[bytes, bytes], answer: Answer) -
 
 
 def _is_negotiable(headers: Headers) -> bool:
-    """Whether these are the headers of JSON in one piece whose ETag, if any, is for caches."""
+    """Whether these are headers of complete JSON whose ETag, if any, is for caches."""
     names = dict(headers)
     media_type = names.get(b"content-type", b"").partition(b";")[0]
     if not media_type.endswith(b"json") or b"content-encoding" in names:

@@ -1,7 +1,7 @@
-"""From a call to the batches it is due, and the wait for more: what all reads have in common.
+"""Common to all reads: from a call to its batches, and the wait for more.
 
 Bytes in the page cache are read on the event loop, bytes on disk by a worker. A reader at the end
-waits for the commit that moves it, and looks again; nothing polls.
+waits for the commit that moves it, then looks again; nothing polls.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from schemas.common import EARLIEST, LATEST
 
 
 def ensure_current(service: Service, partition: Partition) -> None:
-    """Raise unless the partition still is what it was: TopicNotFound, LogReplaced."""
+    """Raise unless the partition is still the same: TopicNotFound, LogReplaced."""
     if service.partition(partition.topic, partition.number).identity != partition.identity:
         raise _replaced(partition, expected=None)
 
 
 def ensure_log_id(partition: Partition, log_id: str | None) -> None:
-    """Raise LogReplaced if the log is another than the one that was asked for."""
+    """Raise LogReplaced if the log is not the requested one."""
     if log_id is not None and log_id != partition.log_id:
         raise _replaced(partition, expected=log_id)
 
 
 def numbered(partition: Partition, offset: int) -> int:
-    """Return an offset that a model may have as a name: the log start, or the high watermark."""
+    """Return an offset that may be a name: the log start, or the high watermark."""
     if offset == EARLIEST:
         return partition.watermarks.log_start_offset
     return partition.watermarks.high_watermark if offset == LATEST else offset
 
 
 def with_end(partition: Partition, call: ReadCall) -> ReadCall:
-    """Return the call with a number where it names its end.
+    """Return the call with a number in place of a named end.
 
-    It is no longer about one `log_id`, since what the name stands for moves: raises LogReplaced if
-    the log is another than that.
+    It no longer has a `log_id`, because the name's offset moves; raises LogReplaced if the log is
+    not the requested one.
     """
     end_offset = call.end_offset
     if end_offset is None or end_offset >= 0:
@@ -59,7 +59,7 @@ def _replaced(partition: Partition, *, expected: str | None) -> LogReplaced:
 
 
 async def start_offset(partition: Partition, call: ReadCall) -> int:
-    """Return the number that the start of the read stands for now; raises LogReplaced."""
+    """Return the start of the read as a number; raises LogReplaced."""
     start = start_now(partition, call)
     if start is not None:
         return start
@@ -69,7 +69,7 @@ async def start_offset(partition: Partition, call: ReadCall) -> int:
 
 
 def start_now(partition: Partition, call: ReadCall) -> int | None:
-    """Do what `start_offset` does on this thread; None for a time, which takes a search."""
+    """Do what `start_offset` does on this thread; None for a time, which needs a search."""
     ensure_log_id(partition, call.log_id)
     spec = call.start
     if spec.offset is not None:
@@ -81,7 +81,7 @@ def start_now(partition: Partition, call: ReadCall) -> int | None:
 
 
 def fetch_bytes(service: Service, call: ReadCall, default_bytes: int) -> int:
-    """Return how many bytes of batches a call is due at most."""
+    """Return the maximum bytes of batches for a call."""
     max_bytes = default_bytes if call.max_bytes is None else call.max_bytes
     return min(max_bytes, service.settings.max_fetch_bytes)
 
@@ -95,9 +95,9 @@ async def fetch(
     minimum_one_batch: bool = True,
     holder: str = "",
 ) -> tuple[int, Fetched]:
-    """Read from `start`, or from where a reader that missed the log asked to be moved to.
+    """Read from `start`, or from where `on_out_of_range` moves the reader.
 
-    Returns where that was, and what was found. `holder` is served in turn.
+    None if only cached bytes may be read and the disk is needed.
     """
     read = partial(
         partition.read,
@@ -124,7 +124,7 @@ def fetch_now(
     max_bytes: int,
     minimum_one_batch: bool = True,
 ) -> tuple[int, Fetched] | None:
-    """Do what `fetch` does with what is at hand; None if that takes a wait."""
+    """Do what `fetch` does without waiting; None if that is not possible."""
     read = partial(
         partition.read_now,
         max_bytes=max_bytes,
@@ -144,7 +144,7 @@ def fetch_now(
 
 
 def _instead(partition: Partition, call: ReadCall) -> int | None:
-    """Return where a read starts that missed the log and asked to be moved; None if it did not."""
+    """Return the start of an out-of-range read that `on_out_of_range` moves; None without it."""
     marks = partition.watermarks
     if call.on_out_of_range == "earliest":
         return marks.log_start_offset
@@ -154,11 +154,11 @@ def _instead(partition: Partition, call: ReadCall) -> int | None:
 
 
 def may_grow(fetched: Fetched) -> bool:
-    """Whether a commit can bring this read more: it ended where the data did, not at a bound."""
+    """Whether a commit can extend this read: it ended at the end of the data, not at a bound."""
     return fetched.ended_by is ReadEnd.LOG_BOUND
 
 
 def moved_since(partition: Partition, call: ReadCall, fetched: Fetched) -> bool:
-    """Whether the log has moved since it was read, perhaps on another thread."""
+    """Whether the log has moved since the read, perhaps on another thread."""
     bound = fetched.watermarks.bound(call.isolation)
     return partition.watermarks.bound(call.isolation).offset != bound.offset

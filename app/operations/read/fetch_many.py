@@ -1,7 +1,7 @@
 """Fetch of several partitions: one wait and one budget of bytes, as in Kafka's Fetch request.
 
-Which partition comes first in the budget is drawn for each fetch: were it always the first of the
-request, a busy one would starve those behind it. The answer has the order of the request.
+Each fetch starts its budget at a random partition: if it were always the first, a busy partition
+would starve the later ones. The answer has the order of the request.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from engine.types import INT64_MAX, Buffer
 from schemas.fetch_many import FetchRequest, PartitionFetch
 
 INLINE_PARTITIONS: Final = 16
-"""More are looked at on a worker: a look takes some 20 µs, and the event loop is everybody's."""
+"""More partitions than this are read on a worker: each takes some 20 µs of the event loop."""
 
 JSON_COPIES: Final = 3
-"""Of the records of a JSON answer while it is made: as pages, as entries, as the body."""
+"""Copies of the records in memory while a JSON answer is rendered: pages, entries, body."""
 
 VARY: Final = (b"vary", b"accept, accept-encoding")
 
 
 @dataclass(slots=True)
 class _Part:
-    """One partition of the request, and what has come of it."""
+    """One partition of the request, and its result."""
 
     wanted: PartitionFetch
     call: ReadCall
@@ -81,12 +81,12 @@ class _Part:
 
     @property
     def may_grow(self) -> bool:
-        """Whether a commit can bring more."""
+        """Whether a commit can extend the result."""
         return self.fetched is not None and may_grow(self.fetched)
 
     @property
     def has_moved(self) -> bool:
-        """Whether a look would find something else than the last one did, if there was one."""
+        """Whether a new read would find something else than the last one."""
         if self.fetched is None or self.partition is None:
             return True
         return moved_since(self.partition, self.call, self.fetched)
@@ -96,7 +96,7 @@ class _Part:
 
 
 async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
-    """Read from several partitions, waiting for more if the request says so."""
+    """Read from several partitions; wait for more if the request says so."""
     media_type = negotiate(exchange.head.get(b"accept"), (JSON, MULTIPART))
     fetch = _Fetch(exchange, wanted)
     await fetch.begin()
@@ -112,10 +112,10 @@ async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
 
 
 class _Fetch:
-    """One request on its way to its answer."""
+    """One request and its state."""
 
     def __init__(self, exchange: Exchange, wanted: FetchRequest) -> None:
-        """Raise TooLarge for more partitions than one fetch may have."""
+        """Raise TooLarge for too many partitions."""
         settings = exchange.service.settings
         count = len(wanted.partitions)
         if count > settings.max_fetch_partitions:
@@ -139,7 +139,7 @@ class _Fetch:
         return sum(part.size_bytes for part in self._parts)
 
     async def begin(self) -> None:
-        """Find every partition and where its read starts, then look at all of them."""
+        """Find every partition and its start, then read all of them."""
         for part in self._parts:
             try:
                 self._exchange.caller.ensure(Action.READ, part.wanted.topic)
@@ -151,7 +151,7 @@ class _Fetch:
         await self._look(self._drawn)
 
     async def wait(self) -> None:
-        """Return when there is enough, the time is over or the service stops."""
+        """Wait until there is enough, the time is over, or the service stops."""
         service, exchange = self._service, self._exchange
         wait_ms = min(self._wanted.max_wait_ms, service.settings.max_wait_ms)
         if wait_ms == 0 or self._is_enough():
@@ -181,14 +181,14 @@ class _Fetch:
                 await self._look(growing)
 
     def _is_enough(self) -> bool:
-        """Whether to answer: enough bytes, an error, a full budget, or nothing that may grow."""
+        """Whether to answer: enough bytes, an error, a full budget, or nothing can be added."""
         if self._size_bytes >= min(self._wanted.min_bytes, self._max_bytes):
             return True
         ends = {None if part.fetched is None else part.fetched.ended_by for part in self._parts}
         return None in ends or ReadEnd.MAX_BYTES in ends or ReadEnd.LOG_BOUND not in ends
 
     async def _look(self, parts: Sequence[_Part]) -> None:
-        """Read anew those that have moved, within what the others leave of the budget."""
+        """Read those that have moved, within the remaining budget."""
         moved = [part for part in parts if self._is_there(part) and part.has_moved]
         self._exchange.ticket.hold_answer(self._max_bytes)
         for part in moved:
@@ -198,7 +198,7 @@ class _Fetch:
             left = max(0, self._max_bytes - held)
             max_bytes = left if part.call.max_bytes is None else min(left, part.call.max_bytes)
             try:
-                # So that nobody stalls, the first batch is read whatever its size.
+                # The first batch is read whatever its size, so that every reader advances.
                 await self._read(part, max_bytes, minimum_one_batch=held == 0)
             except EngineError as error:
                 part.fail(error)
@@ -307,7 +307,7 @@ class _Fetch:
 
 
 def _read_entry(part: _Part, view: View) -> tuple[bytes, int, int]:
-    """Return the entry of a partition that was read, how many records it has, and their bytes."""
+    """Return the entry of a read partition, its number of records, and their bytes."""
     assert part.partition is not None
     assert part.fetched is not None
     rendered = render_records(part.fetched.data, view)

@@ -1,4 +1,4 @@
-"""Where logs are: marks, and look-ups by time."""
+"""Offsets of logs, and look-ups by time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.types import INT64_MAX, TimestampAndOffset
 
 
 def get_offsets(partition: Partition) -> Answer:
-    """Return all marks of a log, and the tag that conditional appends take."""
-    # The tag first: one that is older than the marks can only make a condition fail, never hold
-    # for an end of the log that the client has not seen.
+    """Return all offsets of a log, and the ETag for conditional appends."""
+    # The tag first: a tag older than the offsets can only make a condition fail, never succeed
+    # for a log end that the client has not seen.
     tag = partition.tag
     marks = partition.watermarks
     headers: Headers = offsets_headers(partition, marks, tag)
@@ -22,14 +22,14 @@ def get_offsets(partition: Partition) -> Answer:
 
 
 async def get_offset_at(partition: Partition, timestamp: str) -> Answer:
-    """Return the offset that a time, or a name for one, stands for."""
+    """Return the offset of a time, or of a name for one."""
     found = await _offset_at(partition, timestamp)
     headers = offsets_headers(partition, partition.watermarks, partition.tag)
     return json_answer(to_json(found), headers=headers)
 
 
 async def get_topic_offsets(service: Service, topic: str, timestamp: str | None) -> Answer:
-    """Return the marks of all partitions, or their answers to a look-up by time."""
+    """Return the offsets of all partitions, or their look-ups by time."""
     partitions = service.partitions(topic)
     if timestamp is None:
         described = [_marks_of(partition) for partition in partitions]

@@ -1,6 +1,6 @@
 """Read: from parsed parameters to whole batches as stored, or their records as JSON.
 
-A reader at the end waits for the commit that moves it, and looks again; nothing polls.
+A reader at the end waits for the commit that moves it, then looks again; nothing polls.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from engine.records.budget import DecodeBudget
 from engine.types import INT64_MAX, Buffer
 
 ARROW_COPIES: Final = 4
-"""Of the records of an Arrow stream while it is made: records, columns, and a buffer that grows."""
+"""Copies of the records in memory while an Arrow stream is rendered: records, columns, buffer."""
 
 VARY: Final = (b"vary", b"accept, accept-encoding")
 
@@ -74,7 +74,7 @@ async def read_batches(exchange: Exchange, partition: Partition, call: ReadCall)
 def batches_answer(
     exchange: Exchange, partition: Partition, call: ReadCall, fetched: Fetched
 ) -> Answer:
-    """Make of what was found the answer of readBatches."""
+    """Return the answer of readBatches from a read result."""
     next_offset = fetched.next_offset
     etag = _fixed_etag(partition, call, RECORD_BATCH, fetched, next_offset, is_cut=False)
     headers: Headers = [(b"content-type", RECORD_BATCH), *_caching(exchange, etag)]
@@ -91,7 +91,7 @@ async def read_records(exchange: Exchange, partition: Partition, call: ReadCall)
     call = with_end(partition, call)
     etag = _etag(partition, call, media_type)
     if etag is not None:
-        # Each coding of JSON has a tag of its own; columns are never coded.
+        # Each coding of JSON has its own tag; columns are never compressed.
         accepted = None if media_type == ARROW else exchange.head.get(b"accept-encoding")
         tags = (tag_in(coding, etag) for coding in codings_of(accepted))
         known = known_tag(exchange.head, tags)
@@ -113,7 +113,7 @@ async def records_answer(
     *,
     ensure_wanted: Callable[[], None] | None = None,
 ) -> Answer:
-    """Return what `records_now` does, however long it takes; `ensure_wanted` as in `decode`."""
+    """Return what `records_now` does, on a worker; `ensure_wanted` as in `decode`."""
     answer = records_now(exchange, partition, call, found, media_type)
     if answer is None:
         work = partial(_page, exchange, partition, call, found, media_type, budget=exchange.budget)
@@ -126,15 +126,15 @@ async def records_answer(
 def records_now(
     exchange: Exchange, partition: Partition, call: ReadCall, found: Found, media_type: bytes
 ) -> Answer | None:
-    """Return the answer of readRecords if it is there, or takes little; None is work for a worker.
+    """Return readRecords' answer if it is ready or cheap; None: render it on a worker.
 
-    It is shared: whoever adds to its headers copies them first.
+    The answer is shared: copy its headers before adding to them.
     """
     service = exchange.service
     answer = found.answers.get(media_type)
     if answer is None:
         is_large = len(found.fetched.data) > service.settings.inline_read_bytes
-        if is_large or media_type == ARROW:  # PyArrow takes long to import
+        if is_large or media_type == ARROW:  # importing PyArrow takes long
             return None
         try:
             page = _page(exchange, partition, call, found, media_type, budget=None)
@@ -154,7 +154,7 @@ def _answer(
     media_type: bytes,
     page: _Page,
 ) -> Answer:
-    """Return a page with its headers, and share it with who asks for the same in this turn."""
+    """Return a page with its headers, shared with equal reads of this turn."""
     fetched = found.fetched
     as_text = call.offsets_as_text and media_type == JSON
     headers: Headers = [(b"content-type", JSON_WITH_TEXT_OFFSETS if as_text else media_type)]
@@ -168,14 +168,14 @@ def _answer(
 
 
 class _Page(NamedTuple):
-    """Records in one media type, and where to go on."""
+    """Records in one media type, and the next offset."""
 
     body: Buffer
     next_offset: int
     cut_by: str
-    """The bound that ended it before what was fetched; empty if none did."""
+    """The bound that ended the page before the end of the read; empty if none did."""
     etag: bytes | None
-    """Of a page that stays as it is for ever."""
+    """The ETag of an immutable page."""
 
 
 def _page(
@@ -187,16 +187,16 @@ def _page(
     *,
     budget: DecodeBudget | None,
 ) -> _Page:
-    """Return the records as a page. Without a budget, on the event loop, WouldWait is raised."""
+    """Return the records as a page; without a budget, on the event loop, raises WouldWait."""
     fetched = found.fetched
     body, next_offset, cut_by = show(
         exchange, partition, call, found.start, fetched, media_type=media_type, budget=budget
     )
-    etag = None  # where its time ends a page, it may end elsewhere the next time
+    etag = None  # a page that its CPU time ended may end elsewhere next time
     if cut_by != "max_decode_cpu_ms":
         etag = _fixed_etag(partition, call, media_type, fetched, next_offset, is_cut=cut_by != "")
     if isinstance(body, bytearray) and media_type == JSON:
-        shown = None if etag else fetched  # the present has no place in a page that stays
+        shown = None if etag else fetched  # an immutable page must not contain current offsets
         body = page_body(partition, shown, body, next_offset, as_text=call.offsets_as_text)
     return _Page(body, next_offset, cut_by, etag)
 
@@ -211,9 +211,9 @@ def show(
     media_type: bytes,
     budget: DecodeBudget | None,
 ) -> tuple[bytearray | memoryview, int, str]:
-    """Return records in one media type, where they end, and which bound cut them, as in a page.
+    """Return records in one media type, their end, and the bound that cut them.
 
-    Those of JSON are an array without the page around it. Without a budget, on the event loop,
+    JSON records are an array without the page around it. Without a budget, on the event loop,
     raises WouldWait.
     """
     settings = exchange.service.settings
@@ -250,7 +250,7 @@ def show(
 async def fetch_or_wait(
     exchange: Exchange, partition: Partition, call: ReadCall
 ) -> tuple[int, Fetched]:
-    """Return where the read really started and what was found, after a long poll if asked for."""
+    """Return the actual start and the result, after a long poll if requested."""
     found = await _find_or_wait(exchange, partition, call)
     return found.start, found.fetched
 
@@ -274,7 +274,7 @@ async def _find_or_wait(exchange: Exchange, partition: Partition, call: ReadCall
             ensure_current(service, partition)
             ticket.settle_answer(0)
             ticket.park()
-            # The log may have moved since it was read, on another thread: look before waiting.
+            # The log may have moved since the read, on another thread: check before waiting.
             if not moved_since(partition, call, found.fetched):
                 await watch.wait()
             ticket.resume()
@@ -287,12 +287,12 @@ async def _find_or_wait(exchange: Exchange, partition: Partition, call: ReadCall
 
 
 def is_enough(call: ReadCall, fetched: Fetched) -> bool:
-    """Whether a long poll need not wait: enough bytes, or a bound that more data cannot move."""
+    """Whether a long poll can answer: enough bytes, or a bound that new data cannot move."""
     return len(fetched.data) >= call.min_bytes or not may_grow(fetched)
 
 
 async def find(exchange: Exchange, partition: Partition, call: ReadCall, start: int) -> Found:
-    """Read what there is, on a worker if the disk is needed."""
+    """Read, on a worker if the disk is needed."""
     found = find_now(exchange, partition, call, start)
     return found or await find_on_disk(exchange, partition, call, start)
 
@@ -300,7 +300,7 @@ async def find(exchange: Exchange, partition: Partition, call: ReadCall, start: 
 async def find_on_disk(
     exchange: Exchange, partition: Partition, call: ReadCall, start: int
 ) -> Found:
-    """Read what `find_now` has not found in memory; what it holds has been counted there."""
+    """Read what `find_now` did not find in memory; its bytes are already counted."""
     max_bytes = _max_bytes(exchange, call)
     holder = exchange.ticket.holder
     read = await fetch(partition, call, start, max_bytes=max_bytes, holder=holder)
@@ -310,14 +310,14 @@ async def find_on_disk(
 
 
 def find_now(exchange: Exchange, partition: Partition, call: ReadCall, start: int) -> Found | None:
-    """Read what is in memory, None if the disk is needed.
+    """Read from memory; None if the disk is needed.
 
-    Readers who ask for the same in one turn of the loop share it.
+    Equal reads in one turn of the loop share the result.
     """
     service, ticket = exchange.service, exchange.ticket
     max_bytes = _max_bytes(exchange, call)
     ticket.hold_answer(max_bytes)
-    # What was found before the last commit is no answer to whoever looks after it.
+    # A result from before the last commit does not answer a later read.
     key = (partition.identity, partition.watermarks.bound(call.isolation).offset, start, call)
     found = service.reads.get(key)
     if found is None:
@@ -337,7 +337,7 @@ def _max_bytes(exchange: Exchange, call: ReadCall) -> int:
 
 
 def _etag(partition: Partition, call: ReadCall, media_type: bytes) -> bytes | None:
-    """Return the tag that an immutable answer would have; None if there cannot be one."""
+    """Return the ETag of an immutable answer; None if it cannot be immutable."""
     if call.log_id is None or call.log_id != partition.log_id:
         return None
     return immutable_etag(call, media_type)
@@ -352,7 +352,7 @@ def _fixed_etag(
     *,
     is_cut: bool,
 ) -> bytes | None:
-    """Return the tag of an answer that is immutable; None if it is not."""
+    """Return the ETag of an answer if it is immutable; otherwise None."""
     etag = _etag(partition, call, media_type)
     if etag is None or not is_immutable(partition, call, fetched, next_offset, cut_short=is_cut):
         return None

@@ -1,4 +1,4 @@
-"""What a read found, and the answers that were made of it: shared by readers of one turn."""
+"""A read's result and its renderings: shared by readers of one turn."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from engine.log.results import Fetched
 
 
 class Found(NamedTuple):
-    """What was read, and from where."""
+    """The data, and where the read started."""
 
     start: int
     fetched: Fetched
     answers: dict[bytes, Answer]
-    """What has been made of it, by media type."""
+    """Its renderings, by media type."""
     lines: dict[bytes, bytes]
-    """The headers of those as lines, where a hot lane has sent them."""
+    """Their headers as lines, for answers that `app.wire` sent."""

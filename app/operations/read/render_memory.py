@@ -1,4 +1,4 @@
-"""The memory in which reads decode batches and render answers, taken before it is held."""
+"""The memory in which reads decode batches and render answers, reserved before use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from app.settings import Settings
 from engine.types import Buffer
 
 SMALL_BYTES: Final = 1024 * 1024
-"""Reads that need no more are not counted: there is one for each thread at most."""
+"""Reads that need at most this are not counted: each thread runs one at a time."""
 
 
 class RenderMemory:
-    """How much all readers' threads hold at once, within `max_in_flight_render_bytes`.
+    """The memory of all readers' threads, within `max_in_flight_render_bytes`.
 
-    Thread-safe. A read that finds too little free waits, in the order of asking. One that needs
-    more than the limit runs alone: a reader always gets on.
+    Thread-safe. A read that finds too little free memory waits, first come first served. One that
+    needs more than the limit runs alone, so that every reader advances.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -33,9 +33,10 @@ class RenderMemory:
     def hold(
         self, reads: Sequence[Buffer], *, copies: int = 1, is_inline: bool = False
     ) -> Iterator[None]:
-        """Hold until the block ends what it takes to make an answer of what was read.
+        """Reserve the memory for rendering a read's answer until the block ends.
 
-        There are `copies` of it while it is made. On the event loop, `is_inline`, nothing large is.
+        Rendering keeps `copies` copies of the data. On the event loop (`is_inline`) answers are
+        small.
         """
         settings = self._settings
         size_bytes = 0

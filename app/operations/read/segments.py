@@ -1,4 +1,4 @@
-"""Downloads of a segment's files: in bounded memory, never bytes of two files in one answer."""
+"""Downloads of segment files: in bounded memory, never with bytes of two files in one answer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ async def download_segment(
     *,
     cut_off: Callable[[], None],
 ) -> StreamedAnswer | Answer:
-    """Return a file as far as it is committed, or the part of it that Range asks for.
+    """Return the committed part of a file, or the part that Range selects.
 
-    Its first bytes are read before the answer begins: damage found there is an error. Damage found
-    later breaks the answer off. `cut_off` ends the connection: called when the credentials end.
+    Its first bytes are read before the answer begins: damage in them is an error. Later damage
+    breaks the answer off. `cut_off` ends the connection; it is called when the credentials end.
     """
     log, head, service = partition.log, exchange.head, exchange.service
     file = await exchange.read(lambda: log.reader.open_file(base_offset, kind))
@@ -61,9 +61,10 @@ async def _pieces(
     *,
     cut_off: Callable[[], None],
 ) -> AsyncGenerator[Buffer]:
-    """Yield the bytes of `span`, of which `first` has been read.
+    """Yield the bytes of `span`; `first` has been read.
 
-    End early if the client goes; a client whose credentials end is cut off, even amid a piece.
+    Ends early if the client disconnects; a client whose credentials end is cut off, even inside a
+    piece.
     """
     caller, clock = exchange.caller, exchange.service.clock
     with exchange.service.security.lasting.during(caller, cut_off):
@@ -82,9 +83,9 @@ async def _pieces(
 async def _piece(
     exchange: Exchange, partition: LocalPartition, file: SegmentFile, span: Span
 ) -> Buffer:
-    """Return the first bytes of `span`: one at least, and what is read at a time at the most.
+    """Return the first bytes of `span`: at least one, at most one read.
 
-    Only a batch that is larger comes whole: it is verified as a whole.
+    Only a larger batch is returned whole, because it is verified whole.
     """
     service = exchange.service
     max_bytes = min(service.settings.download_chunk_bytes, span.end - span.start)

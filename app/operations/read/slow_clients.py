@@ -1,9 +1,8 @@
-"""Endless answers on their way to clients, and which of those clients take nothing.
+"""Endless answers, and clients that do not receive them.
 
-What waits for a client is one event and what the transport buffers: the transport takes no more
-while it has more than that. So nothing piles up, and a client that reads slowly is served slowly;
-one that does not read at all is told that it is too slow, and cut off if it does not even take
-that.
+At most one event and the transport's buffer wait for a client; the transport accepts no more while
+its buffer is full. So nothing accumulates, and a slow client is served slowly. A client that does
+not read at all gets a last event that says so, and is disconnected if it does not read that either.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from app.http.answers import Scope, Send
 from engine.types import Buffer
 
 CUT_OFF: Final = "tidelog.cut_off"
-"""The ASGI extension that ends a connection at once, whatever waits to be sent."""
+"""The ASGI extension that closes a connection at once, with unsent bytes."""
 
 SEND_NOW: Final = "tidelog.send_now"
-"""The ASGI extension that writes a piece of the present answer as it is, if there is room."""
+"""The ASGI extension that writes a piece of the current answer, if there is room."""
 
 PIECE_BYTES: Final = 64 * 1024
-"""What the transport is given at a time; when it has more than that it takes no more."""
+"""The size of the pieces for the transport; it accepts no more while it holds more than that."""
 
 HURRY_SECONDS: Final = 2.0
-"""What a client gets that takes nothing while the service stops."""
+"""Time for a client that receives nothing while the service stops."""
 
 _SWEEPS: Final = 4
-"""Looks at the clients in the time that a client may take nothing."""
+"""Checks per time that a client may receive nothing."""
 
 
 def cut_off_of(scope: Scope) -> Callable[[], None]:
-    """Return what ends the connection of a request at once, if the server offers a way to."""
+    """Return a function that closes the connection at once, if the server offers it."""
     cut_off: Callable[[], None] = scope.get("extensions", {}).get(CUT_OFF, _do_nothing)
     return cut_off
 
@@ -42,22 +41,22 @@ def _do_nothing() -> None: ...
 
 
 class Delivery:
-    """An answer to one client that ends when the service says so."""
+    """An endless answer to one client."""
 
     __slots__ = ("_send", "blocked_since", "cut_off", "is_slow")
 
     def __init__(self, send: Send, cut_off: Callable[[], None]) -> None:
         self.is_slow = False
-        """Whether the client once took nothing for too long; its answer is to be ended."""
+        """Whether the client has received nothing for too long; its answer is to end."""
         self.blocked_since: float | None = None
         self.cut_off = cut_off
-        """Ends the connection."""
+        """Closes the connection."""
         self._send = send
 
     async def send(self, data: Buffer) -> None:
-        """Send a part of the body; returns when the transport has taken it.
+        """Send a part of the body; returns when the transport has accepted it.
 
-        A large one is taken when all of it but what the transport buffers is on its way.
+        A large part is accepted when only the transport's buffer remains to be sent.
         """
         self.blocked_since = asyncio.get_running_loop().time()
         if len(data) <= PIECE_BYTES:
@@ -71,7 +70,7 @@ class Delivery:
 
 
 class Deliveries:
-    """Every endless answer; belongs to the event loop. One timer looks after all of them."""
+    """All endless answers, with one timer. Belongs to the event loop."""
 
     def __init__(self, *, stall_timeout_ms: int) -> None:
         self._limit_seconds = stall_timeout_ms / 1000
@@ -80,7 +79,7 @@ class Deliveries:
 
     @property
     def slow(self) -> int:
-        """How many clients have taken nothing for too long."""
+        """The number of clients that have received nothing for too long."""
         return sum(delivery.is_slow for delivery in self._deliveries)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Plan how to read what lies between two cuts through a topic: byte-balanced ranges of offsets."""
+"""Plans splits between two positions in a topic: byte-balanced ranges of offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from schemas.splits import Cut, SplitRequest
 
 
 class _Range(NamedTuple):
-    """What is to be read of one partition."""
+    """The range of one partition."""
 
     partition: Partition
     log_id: str
@@ -42,7 +42,7 @@ class _Range(NamedTuple):
 
 
 async def plan_splits(service: Service, topic: str, wanted: SplitRequest) -> Answer:
-    """Return the ranges between the cuts, and their splits; raises TooLarge for too many."""
+    """Return the ranges between the positions, and their splits; raises TooLarge for too many."""
     ensure_sensible(wanted, service.settings)
     partitions = _partitions(service, topic, wanted.partitions)
     starts, ends = (_specs(cut, partitions) for cut in (wanted.start, wanted.end))
@@ -62,7 +62,7 @@ async def plan_splits(service: Service, topic: str, wanted: SplitRequest) -> Ans
 
 
 def ensure_sensible(wanted: SplitRequest, settings: Settings) -> None:
-    """Raise InvalidBody for wishes against each other, TooLarge for one that no plan may meet."""
+    """Raise InvalidBody for contradictory options, TooLarge for a plan that cannot fit."""
     least, most = wanted.min_splits or 1, wanted.max_splits
     if most is not None and most < least:
         raise InvalidBody(f"max_splits {most} is less than min_splits {least}", field="max_splits")
@@ -87,7 +87,7 @@ def _partitions(service: Service, topic: str, numbers: Sequence[int] | None) -> 
 
 
 def _specs(cut: Cut, partitions: Sequence[Partition]) -> list[OffsetSpec]:
-    """Return where the cut goes through each partition.
+    """Return the offset of a position in each partition.
 
     Raises InvalidBody if it names partitions, and not exactly these.
     """
@@ -110,7 +110,7 @@ async def _range(
     """
     isolation = FetchIsolation(wanted.isolation)
     while True:
-        # The id first: should the log be replaced now, this is the one to be told.
+        # The id first: if the log is replaced now, the plan has the old id.
         log_id = partition.log_id
         start_offset = await _resolve(partition, start, isolation)
         end_offset = await _resolve(partition, end, isolation)
@@ -124,7 +124,7 @@ async def _range(
         except OffsetBelowLogStart:
             if start.offset is not None:
                 raise
-            continue  # the log start has moved since it was looked at
+            continue  # the log start has moved since it was read
         return _Range(partition, log_id, start_offset, end_offset, size_bytes)
 
 
@@ -154,7 +154,7 @@ async def _splits(
             FetchIsolation(wanted.isolation),
             parts=parts,
             max_offsets=wanted.max_records,
-            at_most=settings.max_splits + 1,  # then there are too many
+            at_most=settings.max_splits + 1,  # too many
         )
         splits.append((one, cuts))
         count += len(cuts)
@@ -163,7 +163,7 @@ async def _splits(
 
 
 def _count(filled: Sequence[_Range], wanted: SplitRequest, settings: Settings) -> int:
-    """Return how many splits there are to be; not more than may be."""
+    """Return the number of splits, within the limit."""
     target_bytes = wanted.target_bytes
     if target_bytes is None and wanted.min_splits is None:
         target_bytes = settings.default_split_bytes
@@ -179,7 +179,7 @@ def _count(filled: Sequence[_Range], wanted: SplitRequest, settings: Settings) -
 
 
 def _shares(sizes: Sequence[int], count: int) -> list[int]:
-    """Share `count` parts out so that the largest part is as small as can be; one each at least."""
+    """Distribute `count` parts so that the largest is as small as possible; at least one each."""
     shares = [1] * len(sizes)
     largest = [(-float(size), index) for index, size in enumerate(sizes)]
     heapq.heapify(largest)

@@ -1,8 +1,8 @@
-"""Reads with `stream=true`: one answer that goes on to its end, a part at a time.
+"""Reads with `stream=true`: one answer to the end, a part at a time.
 
-A part is read when the client has taken the one before, so one is held at a time. The end is fixed
-when the answer begins: a log that grows meanwhile does not make it endless. An error in the first
-part has its status; after a later one the connection is closed before the end of the body.
+A part is read when the client has received the one before, so one part is held. The end is fixed
+when the answer begins, so a growing log does not make it endless. An error in the first part has
+its status; after a later one the connection is closed before the end of the body.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def stream_records(
 async def _begin(
     exchange: Exchange, partition: Partition, call: ReadCall, media_type: bytes, scope: Scope
 ) -> StreamedAnswer:
-    """Make the first part and the headers."""
+    """Return the first part and the headers."""
     if scope["http_version"] == "1.0":
         raise MalformedRequest("stream=true needs HTTP/1.1: its answer is chunked")
     log_id = partition.log_id
@@ -108,7 +108,7 @@ Decode: TypeAlias = Callable[[Callable[[], "_Part"]], Awaitable["_Part"]]
 
 
 class _Frame(NamedTuple):
-    """What makes one body of parts."""
+    """Joins parts to one body."""
 
     before: bytes
     between: bytes
@@ -116,7 +116,7 @@ class _Frame(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one read brought, in the answer's media type."""
+    """One read's records, in the answer's media type."""
 
     start: int
     fetched: Fetched
@@ -125,7 +125,7 @@ class _Part(NamedTuple):
 
 
 class _Source:
-    """Where the parts of one answer come from."""
+    """The source of an answer's parts."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Source:
         return _Part(start, fetched._replace(data=b""), body, next_offset)
 
     def ensure_same(self) -> None:
-        """Raise unless what was read is of the log that the answer began with."""
+        """Raise unless the read was of the log that the answer began with."""
         ensure_current(self.exchange.service, self._partition)
         ensure_log_id(self._partition, self._log_id)
 
@@ -176,7 +176,7 @@ class _Source:
 async def _pieces(
     source: _Source, first: _Part, end: int, frame: _Frame, cut_off: Callable[[], None]
 ) -> AsyncGenerator[Buffer]:
-    """Yield the body; raises BrokenOff if it is not wanted or allowed any more.
+    """Yield the body; raises BrokenOff if it is not wanted or not allowed any more.
 
     A client whose credentials end is cut off, even within a part.
     """

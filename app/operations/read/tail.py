@@ -1,7 +1,7 @@
-"""Tail: one client that follows one partition, told of every commit until somebody ends it.
+"""Tail: one client that follows one partition and receives every commit.
 
-A tail pulls: it reads on from where it stands when its client has taken what it was sent, so the
-log is its queue. Tails that stand at the same place share one read and one rendering per commit.
+A tail pulls: it reads on when its client has received the last event, so the log is its queue.
+Tails at the same offset share one read and one rendering per commit.
 """
 
 from __future__ import annotations
@@ -53,16 +53,15 @@ from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 
 EVENT_COPIES: Final = 3
-"""Of the records of an event while it is made: as a page, without line breaks, as the event."""
+"""Copies of the records in memory while an event is rendered: page, single line, event."""
 
 EVENT_STREAM: Final = b"text/event-stream"
 
 PageKey: TypeAlias = tuple[Hashable, int, int, ReadCall]
-"""What a page is made of: the log, where reading ends now, where the tail stands, how it is read.
-"""
+"""The input of a page: the log, its current end, the tail's offset, and its options."""
 
 SendNow: TypeAlias = Callable[[bytes], bool]
-"""Writes a piece of the answer if its client has taken what it was sent before."""
+"""Writes a piece of the answer if the client has received everything before."""
 
 
 class _End(NamedTuple):
@@ -92,12 +91,12 @@ async def open_tail(exchange: Exchange, partition: Partition, call: ReadCall) ->
 
 
 def _shared(call: ReadCall) -> ReadCall:
-    """Return what of a call all who tail alike have in common."""
+    """Return the part of a call that equal tails share."""
     return call._replace(start=_ANYWHERE, log_id=None, query=b"")
 
 
 class TailSession:
-    """A tail whose first page has been read and that has not been told yet."""
+    """A tail whose first page has been read and not sent."""
 
     status: Final = 200
 
@@ -115,12 +114,12 @@ class TailSession:
         self._heartbeat_at = self._over_at = 0.0
 
     def headers(self) -> Headers:
-        """Return the headers of the answer: where the log is, and where the tail begins."""
+        """Return the headers: the log's offsets, and where the tail begins."""
         marks = self._page.fetched
         return [
             (b"content-type", EVENT_STREAM),
             NO_STORE,
-            (b"x-accel-buffering", b"no"),  # nginx would keep events until it has many
+            (b"x-accel-buffering", b"no"),  # nginx would buffer events
             *read_headers(self._partition, self._call, marks, self._offset, b"tail"),
         ]
 
@@ -131,9 +130,9 @@ class TailSession:
         trace: bytes | None = None,
         send_now: SendNow | None = None,
     ) -> None:
-        """Send events until the client goes or the tail ends; the last one says why.
+        """Send events until the client disconnects or the tail ends; the last one says why.
 
-        With `send_now` what a commit brings may be written where the commit is told.
+        With `send_now` a commit's records may be written in its callback.
         """
         headers = self.headers()
         if trace is not None:
@@ -164,7 +163,7 @@ class TailSession:
         watch: Watch,
         see_to: Callable[[], bool] | None,
     ) -> _End:
-        """Tell what is and what will be there; return why no more."""
+        """Send existing and new records; return why the tail ends."""
         loop = asyncio.get_running_loop()
         partition, settings = self._partition, self._service.settings
         self._over_at = loop.time() + settings.max_tail_ms / 1000
@@ -191,14 +190,14 @@ class TailSession:
                     await watch.wait(see_to)
                     page = self._page
                 else:
-                    await asyncio.sleep(0)  # a reader far behind is not the only one
+                    await asyncio.sleep(0)  # let other tasks run: there may be much to read
                 if not departure.is_gone:
                     page = await self._look_again()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001  # any error is sent as the last event
             return self._end_of(error)
 
     def _told(self, page: Page) -> Page:
-        """Stand behind a page that the client was sent; return it without what was sent."""
+        """Advance past a page that was sent; return it without the sent part."""
         self._offset = page.next_offset
         return _seen(page)
 
@@ -208,7 +207,7 @@ class TailSession:
     def _tell_now(
         self, delivery: Delivery, departure: DisconnectWatcher, send_now: SendNow
     ) -> bool:
-        """Write what a commit has brought, there and then; False if anything else is due."""
+        """Write a commit's records in its callback; False if anything else is due."""
         if delivery.is_slow or departure.is_gone:
             return False
         try:
@@ -225,17 +224,17 @@ class TailSession:
         return True
 
     def _shared_look(self) -> Look | None:
-        """Return what another tail has found in this turn that had seen what this one has."""
+        """Return the page that another tail at the same offset has read in this turn."""
         look, partition = self._service.tail_look, self._partition
         if look is None or look.seen is not self._page or look.log_id != self._log_id:
             return None
         if look.marks is not partition.watermarks:
-            return None  # what was found before the last commit is no answer to whoever looks now
+            return None  # a page from before the last commit is too old
         self._service.telemetry.read(partition.topic_partition, size_bytes=look.page.size_bytes)
         return look
 
     def _look_now(self) -> Look | None:
-        """Find what there is to write here and now, and share it; None if that is a task's."""
+        """Read and share the next page; None if that needs a task."""
         service, partition, isolation = self._service, self._partition, self._call.isolation
         if service.admission.phase is not Phase.READY:
             return None
@@ -243,7 +242,7 @@ class TailSession:
         marks = partition.watermarks
         end = marks.bound(isolation).offset
         if end == self._page.fetched.watermarks.bound(isolation).offset:
-            return None  # woken for something else: the log has not moved
+            return None  # woken for another reason: the log has not moved
         page = _page_now(
             service, partition, (partition.identity, end, self._offset, self._shared_call)
         )
@@ -259,7 +258,7 @@ class TailSession:
         self._service.tail_look = None
 
     def _due_end(self, delivery: Delivery, departure: DisconnectWatcher) -> _End | None:
-        """Return why nothing more is to be told, or raise it; None if nothing is in the way."""
+        """Return why the tail ends, or raise the error; None if it continues."""
         if delivery.is_slow:
             return _TOO_SLOW
         if departure.is_gone:
@@ -271,17 +270,17 @@ class TailSession:
         return None
 
     def _ensure_same(self) -> None:
-        """Raise unless the log still is the one the tail began with."""
+        """Raise unless the log is still the one that the tail began with."""
         ensure_current(self._service, self._partition)
         ensure_log_id(self._partition, self._log_id)
 
     async def _look_again(self) -> Page:
-        """Look from where the tail stands."""
+        """Read from the tail's offset."""
         service, partition = self._service, self._partition
         try:
             page = await page_from(service, partition, self._shared_call, self._offset)
         except EngineError:
-            # That the log was cut or deleted meanwhile explains better what a read met.
+            # If the log was truncated or deleted meanwhile, that explains the error better.
             service.topic(partition.topic)
             self._ensure_same()
             raise
@@ -289,7 +288,7 @@ class TailSession:
         return page
 
     async def _tell(self, delivery: Delivery, event: bytes) -> None:
-        """Send an event; while the client takes it, it counts among the answers held."""
+        """Send an event; until the client has received it, it counts as an answer."""
         ticket = self._exchange.ticket
         ticket.hold_answer(len(event))
         await delivery.send(event)
@@ -322,13 +321,13 @@ def _hurry(delivery: Delivery, watch: Watch) -> None:
 
 
 async def page_from(service: Service, partition: Partition, call: ReadCall, offset: int) -> Page:
-    """Return what there is from `offset` on, made once for all who ask in this turn of the loop."""
+    """Return the page from `offset` on, made once for all tails of this turn."""
     key = _key_of(partition, call, offset)
     return _page_now(service, partition, key) or await service.tail_pages.join(key)
 
 
 def _page_now(service: Service, partition: Partition, key: PageKey) -> Page | None:
-    """Return what there is if it is little and in memory; if not, a worker has begun to make it."""
+    """Return the page if it is small and in memory; otherwise a worker has begun to render it."""
     settings, shared = service.settings, service.tail_pages
     _, _, offset, call = key
     page = shared.get(key)
@@ -360,7 +359,7 @@ def _page_now(service: Service, partition: Partition, key: PageKey) -> Page | No
 
 
 def _key_of(partition: Partition, call: ReadCall, offset: int) -> PageKey:
-    # What was made before the last commit is no answer to whoever looks after it.
+    # A page from before the last commit does not answer a later tail.
     return (partition.identity, partition.watermarks.bound(call.isolation).offset, offset, call)
 
 
@@ -373,7 +372,7 @@ def _rendered(
     *,
     budget: DecodeBudget | None,
 ) -> Page:
-    """Return the page of what was fetched. Without a budget, on the loop, WouldWait is raised."""
+    """Return the page of a read; without a budget, on the loop, WouldWait is raised."""
     settings = service.settings
     view = View(
         start=start,
@@ -405,5 +404,5 @@ def _rendered(
 
 
 def _seen(page: Page) -> Page:
-    """Return a page without what was sent of it: the same one for all who were sent it."""
+    """Return a page without its sent part: the same object for all tails at that offset."""
     return page.seen or page

@@ -1,4 +1,4 @@
-"""Readers at the end of a log: woken when its readable end moves, or when their client hangs up."""
+"""Readers at the end of a log: woken when its readable end moves, or their client disconnects."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ V = TypeVar("V")
 
 
 class ClientGone(Exception):
-    """The client hung up; there is nobody to answer."""
+    """The client has disconnected."""
 
 
 class Sleeper(Protocol):
-    """Who is called when a log moves, every time until it leaves; it may do so there and then."""
+    """Called whenever a log moves, until it leaves; it may leave in the call."""
 
     def wake(self) -> None: ...
 
 
 class Watch:
-    """A reader that waits, again and again, until somebody wakes it: a commit, time, its client.
+    """A reader that waits repeatedly for a commit, its time, or its client.
 
-    What happens while it does not wait is not lost: its next wait ends at once.
+    A wake-up while it does not wait is not lost: its next wait ends at once.
     """
 
     __slots__ = ("_see_to", "_tail", "_timer", "_waiter", "_woken", "is_late")
 
     def __init__(self, tail: Tail) -> None:
         self.is_late = False
-        """Whether the time of `wake_by` has come. The loop's clock need not have reached it: timers
-        are rounded, and who compared the two could go back to sleep with nothing to wake it."""
+        """Whether the time of `wake_by` has come. Timers are rounded, so the loop's clock may still
+        be before it: a reader that compared the two could sleep again without a timer."""
         self._tail = tail
         self._woken = False
         self._waiter: asyncio.Future[None] | None = None
@@ -43,10 +43,10 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, see_to: Callable[[], bool] | None = None) -> None:
-        """Return when it is woken, or has been since it last waited.
+        """Return when it is woken, or was since its last wait.
 
-        Not for what `see_to` sees to while it waits: it is called where the reader would be woken,
-        may not raise, and returns whether that was all.
+        `see_to` is called instead of waking the reader; it must not raise, and returns whether that
+        was enough.
         """
         if not self._woken:
             self._see_to = see_to or _look_oneself
@@ -60,7 +60,7 @@ class Watch:
         self._woken = False
 
     def wake(self) -> None:
-        """Have it look again."""
+        """Wake the reader."""
         if self._waiter is not None and self._see_to():
             return
         self._woken = True
@@ -68,7 +68,7 @@ class Watch:
             self._waiter.set_result(None)
 
     def wake_by(self, time: float) -> None:
-        """Have it woken at this time of the loop at the latest, and perhaps earlier."""
+        """Wake the reader at this time of the loop at the latest, perhaps earlier."""
         if self._timer is None or self._timer.when() > time:
             self.close()
             self.is_late = False
@@ -80,18 +80,18 @@ class Watch:
         self.wake()
 
     def close(self) -> None:
-        """Forget the time."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 def _look_oneself() -> bool:
-    """See to nothing: the reader is to look itself."""
+    """Do nothing: the reader looks itself."""
     return False
 
 
 class DisconnectWatcher:
-    """Knows when the client hangs up: `with DisconnectWatcher(receive) as departure`."""
+    """Watches for a disconnect: `with DisconnectWatcher(receive) as watcher`."""
 
     __slots__ = ("_receive", "_task", "_watch", "is_gone")
 
@@ -110,10 +110,10 @@ class DisconnectWatcher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._task.cancel()  # not waited for: a thousand readers may be answered in this turn
+        self._task.cancel()  # not awaited: a thousand readers may be answered in this turn
 
     def wakes(self, watch: Watch) -> None:
-        """Have this reader woken when the client hangs up, or now if it has."""
+        """Wake this reader when the client disconnects, or now if it has."""
         self._watch = watch
         if self.is_gone:
             watch.wake()
@@ -127,36 +127,36 @@ class DisconnectWatcher:
 
 
 class Tail:
-    """Who waits at the end of which log, by `Partition.identity`. Belongs to the event loop."""
+    """The readers that wait at the end of each log. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self.waiting = 0
-        """How many readers wait."""
+        """The number of waiting readers."""
         self._sleepers: dict[Hashable, dict[Sleeper, None]] = {}
 
     def wake(self, log: Hashable) -> None:
-        """Wake every reader of this log to look again, in the order in which they came."""
+        """Wake every reader of this log, in the order of their arrival."""
         for sleeper in tuple(self._sleepers.get(log, ())):  # some of them leave at once
             sleeper.wake()
 
     def wake_all(self) -> None:
-        """Wake everybody: the service drains."""
+        """Wake every reader: the service drains."""
         for log in tuple(self._sleepers):
             self.wake(log)
 
     def park(self, log: Hashable, sleeper: Sleeper) -> None:
-        """Have a reader called when this log moves, until it leaves."""
+        """Call a reader when this log moves, until it leaves."""
         self.waiting += 1
         self._sleepers.setdefault(log, {})[sleeper] = None
 
     def leave(self, log: Hashable, sleeper: Sleeper) -> None:
-        """Call this reader no more."""
+        """Stop calling this reader."""
         self.waiting -= 1
         self._forget(log, sleeper)
 
     @contextmanager
     def watch(self, logs: Sequence[Hashable], departure: DisconnectWatcher) -> Iterator[Watch]:
-        """Yield what is woken when one of the logs moves, or the client goes."""
+        """Yield a watch that wakes when one of the logs moves, or the client disconnects."""
         watch = Watch(self)
         departure.wakes(watch)
         for log in logs:
@@ -176,27 +176,27 @@ class Tail:
 
 
 class Shared(Generic[K, V]):
-    """What many readers want in one turn of the loop is made once for all of them.
+    """Results that many readers of one turn need are computed once.
 
-    Readers who are woken together and stand at the same place share what the first one makes, or
-    what is being made. Nothing is kept beyond that.
+    Readers that are woken together at the same offset share the result of the first one, or its
+    computation. Nothing is kept after the turn.
     """
 
     def __init__(self) -> None:
         self._made: dict[K, V] = {}
         self._latest: tuple[K, V] | None = None
-        """Of what was made in this turn; most who look want this, and it needs no hash."""
+        """The result that most readers of this turn want; it needs no hash."""
         self._making: dict[K, asyncio.Task[V]] = {}
 
     def get(self, key: K) -> V | None:
-        """Return what was made of this key in the present turn."""
+        """Return this turn's result for a key."""
         latest = self._latest
         if latest is not None and latest[0] == key:
             return latest[1]
         return self._made.get(key)
 
     def put(self, key: K, made: V) -> None:
-        """Share this with the readers who look in the present turn."""
+        """Share a result with the readers of this turn."""
         if not self._made:
             asyncio.get_running_loop().call_soon(self._forget)
         self._made[key] = made
@@ -207,17 +207,17 @@ class Shared(Generic[K, V]):
         self._latest = None
 
     def is_making(self, key: K) -> bool:
-        """Whether this is being made."""
+        """Whether this is being computed."""
         return key in self._making
 
     def begin(self, key: K, make: Coroutine[None, None, V]) -> None:
-        """Begin to make what takes longer than a turn; `join` has it.
+        """Begin a computation that takes longer than a turn; `join` returns its result.
 
-        It is finished even if the reader who began goes: others may wait for it.
+        It finishes even if the first reader disconnects: others may wait for it.
         """
         making = self._making[key] = asyncio.create_task(make)
         making.add_done_callback(lambda _: self._making.pop(key))
 
     async def join(self, key: K) -> V:
-        """Return what is being made of this key, when it is done."""
+        """Return the result of the running computation for this key."""
         return await asyncio.shield(self._making[key])

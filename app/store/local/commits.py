@@ -1,4 +1,4 @@
-"""The committer's callback as one wake-up of the event loop; who waits for which offset."""
+"""Waiters for committed offsets: the committer's callback becomes one wake-up of the event loop."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from engine.log.log import Log
 SWEEP_SECONDS = 1.0
 
 Settle: TypeAlias = Callable[[Exception | None], None]
-"""Told once how the wait ended: with None, or with why nothing more will come."""
+"""Called once with the result of the wait: None, or an error."""
 
 _Waiter: TypeAlias = tuple[int, float, Settle]
-"""The end that is waited for, the time on the loop's clock when it is too late, whom to tell."""
+"""The awaited end offset, the deadline by the loop's clock, and the callback."""
 
 
 class Commits:
     """Waiters for committed offsets, settled together: one `call_soon_threadsafe` per flush round.
 
-    `committed` and `failed` are called by the flusher thread; everything else belongs to the loop.
-    The other way round it is the same: whoever begins to wait in one turn of the loop asks for a
-    flush together with everyone else of that turn.
+    The flusher thread calls `committed` and `failed`; everything else belongs to the event loop. In
+    the other direction too, waiters that arrive in one turn of the loop request one flush.
     """
 
     def __init__(self, *, timeout_ms: int, on_moved: Callable[[Log], None]) -> None:
@@ -41,36 +40,35 @@ class Commits:
 
     @property
     def waiting(self) -> int:
-        """How many appends wait for the disk."""
+        """The number of appends that wait for the disk."""
         return sum(map(len, self._waiters.values()))
 
     def attach(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """Take the loop that is to be woken and what wakes the flusher; before, nobody is."""
+        """Set the loop to wake and the function that wakes the flusher."""
         self._loop = loop
         self._wake = wake
 
     def wait(self, log: Log, end_offset: int) -> asyncio.Future[None] | None:
-        """Return a future for "everything below `end_offset` is on disk"; None if it is already.
+        """Return a future for "everything below `end_offset` is on disk"; None if it already is.
 
-        The future fails with StorageError if the flush failed, with CommitTimedOut if it never
-        came.
+        The future fails with StorageError if the flush failed, with CommitTimedOut if it timed out.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return future if self.when(log, end_offset, partial(_resolve, future)) else None
 
     def when(self, log: Log, end_offset: int, settle: Settle) -> bool:
-        """Have `settle` called when everything below `end_offset` is on disk; False if it is.
+        """Call `settle` when everything below `end_offset` is on disk; False if it already is.
 
         It is called once, later and on the loop: with None, or with the error of `wait`'s future.
-        It may not raise.
+        It must not raise.
         """
         if log.watermarks.high_watermark >= end_offset:
             return False
         loop = self._loop
-        assert loop is not None, "whoever waits was let in after `attach`"
+        assert loop is not None, "waiters are admitted after `attach`"
         if (
             log.durability.health.is_offline
-        ):  # the flush that failed has told only who waited by then
+        ):  # the failed flush notified only those that already waited
             loop.call_soon(settle, _after_append(log.durability.health.offline_error()))
             return True
         waiters = self._waiters.get(log)
@@ -85,22 +83,22 @@ class Commits:
         return True
 
     def ask(self) -> None:
-        """Ask for a flush now, not only when the turn ends, if somebody waits who has not asked."""
+        """Request a flush now instead of at the end of the turn, if there are new waiters."""
         if self._asks:
             self._asks = False
-            assert self._wake is not None, "whoever waits was let in after `attach`"
+            assert self._wake is not None, "waiters are admitted after `attach`"
             self._wake()
 
     def committed(self, moved: Sequence[tuple[Log, int]]) -> None:
-        """Take one flush round from the flusher thread: these logs are on disk up to here."""
+        """Accept one flush round from the flusher thread: these logs are on disk up to here."""
         self._call(self._settle, tuple(moved))
 
     def failed(self, logs: Sequence[Log], error: Exception) -> None:
-        """Take a failed flush from the flusher thread: everyone who waits on these logs is told."""
+        """Accept a failed flush from the flusher thread: all its waiters get the error."""
         self._call(self.abandon, tuple(logs), error)
 
     def abandon(self, logs: Sequence[Log], error: Exception) -> None:
-        """Fail everyone who waits on these logs and wake their readers."""
+        """Fail all waiters of these logs and wake their readers."""
         for log in logs:
             for _, _, settle in self._waiters.pop(log, ()):
                 settle(_after_append(error))
@@ -108,7 +106,7 @@ class Commits:
 
     def _call(self, work: Callable[..., None], *arguments: object) -> None:
         if self._loop is not None:
-            # A loop that closed while the last round ran has nobody left to tell.
+            # If the loop closed during the last round, there are no waiters.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(work, *arguments)
 
@@ -124,7 +122,7 @@ class Commits:
             self._on_moved(log)
 
     def _sweep(self) -> None:
-        """Fail whoever has waited too long; one timer for all instead of one each."""
+        """Fail waiters past their deadline; one timer serves all."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for log, waiters in list(self._waiters.items()):
@@ -138,14 +136,14 @@ class Commits:
 
 
 def _after_append(error: Exception) -> Exception:
-    """Return the error as one who waits gets it: what it appended may be on disk."""
+    """Return the error for a waiter: its append may be on disk."""
     if isinstance(error, StorageOffline):
         error.has_begun = True
     return error
 
 
 def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
-    if future.done():  # who waited was called off
+    if future.done():  # the waiter was cancelled
         return
     if error is None:
         future.set_result(None)

@@ -1,4 +1,4 @@
-"""The only door to threads: limits of their own for appends, reads, administration, compaction."""
+"""Thread pools: separate limits for appends, reads, administration and compaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 class FairThreads:
-    """Threads that serve holders in turn: much work of one delays no other by more than a piece.
+    """Threads that serve holders in turn: one holder's queue delays others by one task at most.
 
     A holder is a principal or an address, as in `app.limits.shares`.
     """
@@ -28,12 +28,13 @@ class FairThreads:
         self._executor = ThreadPoolExecutor(count, name)
         self._lock = Lock()
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
-        """The work that has not begun, by holder; the first holder is served next."""
+        """Queued work by holder; the first holder is served next."""
 
     def run(self, work: Callable[[], T], holder: str) -> asyncio.Future[T]:
-        """Return what the work will return, done on one of the threads.
+        """Return a future for the work's result.
 
-        No coroutine: its frame would refer to an error that refers to the frame, and keep both.
+        This is not a coroutine: its frame would refer to an error that refers to the frame, a
+        cycle.
         """
         job: Future[T] = Future()
         with self._lock:
@@ -42,7 +43,7 @@ class FairThreads:
         return asyncio.wrap_future(job)
 
     def _run_next(self) -> None:
-        """Do the next piece of work: one call for each that was handed in, whose it may be."""
+        """Run the next task, whichever holder it belongs to; called once for each queued task."""
         with self._lock:
             holder, jobs = self._waiting.popitem(last=False)
             job, work = jobs.popleft()
@@ -54,12 +55,12 @@ class FairThreads:
             result = work()
         except BaseException as error:  # noqa: BLE001  # it is raised where the work was handed in
             job.set_exception(error)
-            del job  # it would keep the error, whose traceback keeps this frame
+            del job  # a reference would keep the error, whose traceback keeps this frame
         else:
             job.set_result(result)
 
     def close(self) -> None:
-        """Let what runs end, and cancel what has not begun."""
+        """Let running tasks finish, and cancel the queued ones."""
         self._executor.shutdown(wait=True, cancel_futures=True)
         for jobs in self._waiting.values():
             for job, _ in jobs:
@@ -67,13 +68,12 @@ class FairThreads:
 
 
 class Workers:
-    """Four pools, so that slow readers never stop writers and neither stops an operator.
+    """Four pools, so that slow readers never block writers and neither blocks an operator.
 
-    Compactions take minutes and the cleaner takes one at a time: they queue for a thread of their
-    own, and keep nobody else waiting.
+    Compactions take minutes and the cleaner runs one at a time: they have a thread of their own.
 
-    What waits for a thread is bounded by admission. A piece of work that has begun ends even if its
-    request is gone: an append is never half done.
+    Admission bounds the queues. A running task finishes even if its request is gone: an append is
+    never half done.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -97,7 +97,7 @@ class Workers:
         return await asyncio.get_running_loop().run_in_executor(self._admins, work)
 
     async def compact(self, work: Callable[[], T]) -> T:
-        """Run a compaction after those that wait; raises Overloaded if too many do."""
+        """Run a compaction after the queued ones; raises Overloaded if there are too many."""
         limit = self._max_compactions
         if self._compactions >= limit:
             raise Overloaded(
@@ -112,7 +112,7 @@ class Workers:
         self._compactions -= 1
 
     def close(self) -> None:
-        """Let what runs end; start nothing more."""
+        """Let running tasks finish; start no others."""
         for pool in (self._writers, self._readers):
             pool.close()
         for executor in (self._admins, self._compactor):

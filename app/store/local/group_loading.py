@@ -1,7 +1,7 @@
-"""Reading one partition of `__consumer_offsets` back: the last value of every key that counts.
+"""Reads one partition of `__consumer_offsets`: the last value of every key.
 
-A broker's consumers may have stored cursors inside transactions. Those count from the marker that
-commits them on, and then by their own place in the log, as in Kafka's `OffsetMetadataManager`.
+A broker's consumers may have stored offsets inside transactions. Those count from the commit marker
+on, and then in log order, as in Kafka's `OffsetMetadataManager`.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _LOG = logging.getLogger(__name__)
 READ_BYTES: Final = 4 * 1024 * 1024
 
 _CURSOR_KEYS: Final = (b"\x00\x00", b"\x00\x01")
-"""How the keys of cursors begin: their versions. All others are skipped without being read."""
+"""Key versions of group offsets; records with other keys are skipped unread."""
 
 _Latest: TypeAlias = dict[bytes, tuple[int, bytes | None]]
 """The offset and the value of the last record of each key."""
 
 
 class Stored(NamedTuple):
-    """A cursor and the record that stores it: partition and offset in the offsets topic."""
+    """A group offset and the record that stores it: partition and offset in the offsets topic."""
 
     value: CursorValue | None
-    """None is a deletion that is not on disk yet."""
+    """None: a deletion that is not on disk yet."""
     log_partition: int
     record_offset: int
 
     @property
     def etag(self) -> str:
-        """Tells this record from every other, for as long as the topic lives."""
+        """Identifies this record for as long as the topic exists."""
         return f'"{self.log_partition}-{self.record_offset}"'
 
 
 def load_cursors(log: Log, *, limit_bytes: int) -> dict[CursorKey, Stored]:
-    """Return the cursors in one log of the offsets topic; raises StorageError, CorruptBatch.
+    """Return the group offsets in one log of the topic; raises StorageError, CorruptBatch.
 
-    Reads the whole log, a few mebibytes at a time, and keeps one value a key: compaction keeps the
-    log as small as that. A record that no version of the schema explains is left out and logged.
+    Reads the whole log, a few MiB at a time, and keeps one value per key; compaction keeps the log
+    small. A record that matches no version of the schema is skipped and logged.
     """
     number = log.topic_partition.partition
     cursors: dict[CursorKey, Stored] = {}
@@ -77,7 +77,7 @@ def _replay(log: Log, limit_bytes: int) -> _Latest:
 
 
 class _Replay:
-    """The values so far, and those of transactions that have not ended."""
+    """The values so far, and those of open transactions."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.settled: _Latest = {}

@@ -1,9 +1,9 @@
-"""Every group's cursors, in memory and in the log: what a put writes and a get finds.
+"""Group offsets in memory and in the log.
 
-The log is the truth. A cursor is one record of the compacted topic `__consumer_offsets`; memory
-holds the last record of each key, and besides it those that are not on disk yet. Which of them
-counts is decided when somebody looks, by the high watermark of the log: nobody sees a cursor that
-a power cut can take back, and nothing has to be told when a flush has happened.
+The log is the truth. An offset is one record of the compacted topic `__consumer_offsets`. Memory
+holds the last record of each key, and the records that are not on disk yet. A look-up decides by
+the log's high watermark which of them counts: a reader never sees an offset that a power failure
+can remove, and a flush needs no notification.
 """
 
 from __future__ import annotations
@@ -49,37 +49,37 @@ CONFIGURATION: Final = {
 
 
 class LoadProgress(NamedTuple):
-    """How many logs of the offsets topic have been read."""
+    """Progress: the number of logs of the offsets topic that were read."""
 
     loaded_logs: int
     total_logs: int
 
 
 class _Group:
-    """One group: in which log its records are, and the last ones of each of its cursors."""
+    """One group: the log of its records, and the last records of each of its offsets."""
 
     __slots__ = ("cursors", "home")
 
     def __init__(self, home: int) -> None:
         self.home = home
         self.cursors: dict[CursorKey, list[Stored]] = {}
-        """At most one record that is on disk, then those that are not yet."""
+        """At most one record on disk, then those that are not."""
 
 
 def no_such_group(group: str) -> GroupNotFound:
-    """Return the refusal of a group that is not there."""
+    """Return the error for a group that does not exist."""
     return GroupNotFound(f"group {group!r} has stored no offset", group=group)
 
 
 class GroupOffsets:
-    """The cursors of all groups. `load` once, on any thread; from then on of the event loop.
+    """The offsets of all groups. Belongs to the event loop after `load`, which runs on any thread.
 
-    `hop` runs an append that is more than a write on a worker.
+    `hop` runs appends that need a worker.
     """
 
     def __init__(self, runtime: Runtime, settings: Settings, clock: Clock, hop: Hop) -> None:
         self.changing = asyncio.Lock()
-        """Held from the look at what a cursor is until it is replaced."""
+        """Held from reading an offset until it is replaced."""
         self._hop = hop
         self._runtime = runtime
         self._settings = settings
@@ -92,7 +92,7 @@ class GroupOffsets:
         self.progress = LoadProgress(0, 0)
 
     def load(self) -> None:
-        """Read all cursors. A log that cannot be read fails whoever asks for its groups, alone."""
+        """Read all offsets. If a log cannot be read, only requests for its groups fail."""
         manager = self._runtime.manager
         topic = manager.topics().get(OFFSETS_TOPIC)
         if topic is None:
@@ -116,13 +116,13 @@ class GroupOffsets:
 
     @property
     def is_made(self) -> bool:
-        """Whether the offsets topic is there and compacted, so that cursors can be stored."""
+        """Whether the offsets topic exists and is compacted, so that offsets can be stored."""
         return self._is_made
 
     def make(self) -> dict[int, Log]:
-        """Make the offsets topic, or have a broker's compacted from now on; for a worker thread.
+        """Create the offsets topic, or enable compaction of a broker's; for a worker thread.
 
-        Its configuration is the one that every broker gives it. Raises what `create_topic` does.
+        It gets the configuration that every broker gives it. Raises what `create_topic` does.
         """
         manager = self._runtime.manager
         topic = manager.topics().get(OFFSETS_TOPIC)
@@ -134,13 +134,13 @@ class GroupOffsets:
         return self._present()
 
     def use(self, logs: dict[int, Log]) -> None:
-        """Work with what `make` returned."""
+        """Use the result of `make`."""
         self._logs = logs
         topic = self._runtime.manager.topic(OFFSETS_TOPIC)
         self._is_made = "cleanup.policy" in topic.overrides
 
     def _present(self) -> dict[int, Log]:
-        """Return the logs of the topic that are here; a broker of several has not all of them."""
+        """Return the topic's logs in this service; an adopted directory has only some."""
         return {
             log.topic_partition.partition: log
             for log in sorted(self._runtime.manager.logs(), key=lambda log: log.topic_partition)
@@ -150,20 +150,20 @@ class GroupOffsets:
     # -- look-ups ----------------------------------------------------------------------------
 
     def names(self, after: str) -> list[str]:
-        """Return the groups behind this name, sorted; raises if a log could not be read.
+        """Return the groups after this name, sorted; raises if a log could not be read.
 
-        One that is being made or deleted need not have a cursor; `keys` tells.
+        A group that is being created or deleted may have no offset; see `keys`.
         """
         for error in self._failed.values():
             raise error.with_traceback(None)
         return sorted(name for name in self._groups if name > after)
 
     def keys(self, group: str) -> Iterator[CursorKey]:
-        """Yield the cursors of a group; none if it is not there."""
+        """Yield the offsets of a group; none if it does not exist."""
         return (key for key, _ in self._settled(group))
 
     def cursors(self, group: str) -> list[tuple[CursorKey, CursorValue]]:
-        """Return the cursors of a group by topic and partition; raises GroupNotFound."""
+        """Return the offsets of a group by topic and partition; raises GroupNotFound."""
         self._ensure_readable(group)
         found = sorted(self._settled(group), key=lambda one: one[0])
         if not found:
@@ -171,7 +171,7 @@ class GroupOffsets:
         return found
 
     def cursor(self, key: CursorKey) -> Stored:
-        """Return one cursor as it is on disk; raises CursorNotFound."""
+        """Return one offset as it is on disk; raises CursorNotFound."""
         self._ensure_readable(key.group)
         stored = self._on_disk(self._versions(key))
         if stored is None or stored.value is None:
@@ -184,13 +184,13 @@ class GroupOffsets:
         return stored
 
     def newest(self, key: CursorKey) -> Stored | None:
-        """Return the cursor as the next one will replace it, on disk or not; None if none."""
+        """Return the latest record of an offset, on disk or not; None without one."""
         self._ensure_readable(key.group)
         versions = self._versions(key)
         return versions[-1] if versions and versions[-1].value is not None else None
 
     def of_topic(self, topic: str) -> Iterator[list[CursorKey]]:
-        """Yield group by group its cursors in a topic; groups may change meanwhile."""
+        """Yield each group's offsets in a topic; groups may change during the iteration."""
         for group in tuple(self._groups.values()):
             yield [
                 key
@@ -201,11 +201,10 @@ class GroupOffsets:
     # -- changes -----------------------------------------------------------------------------
 
     async def append(self, key: CursorKey, value: CursorValue | None) -> tuple[Log, Stored]:
-        """Write a cursor, or None to delete it, behind what is in memory; return log and record.
+        """Append an offset, or None to delete it; return the log and the record.
 
-        The caller is inside `changing`. It counts once it is on disk, which is the caller's to wait
-        for. Raises PolicyViolation beyond the limits of groups and cursors, and what an append
-        raises.
+        The caller is inside `changing`, and waits until the record is on disk. Raises
+        PolicyViolation beyond the limits of groups and offsets, and what an append raises.
         """
         assert self.changing.locked(), "what is judged must be what is replaced"
         home = self._ensure_readable(key.group)
@@ -234,7 +233,7 @@ class GroupOffsets:
         return log, stored
 
     def forget(self, keys: Sequence[CursorKey]) -> None:
-        """Drop from memory those of the cursors whose deletion is on disk."""
+        """Remove offsets from memory whose deletion is on disk."""
         for key in keys:
             versions = self._versions(key)
             if versions and versions[-1].value is None and self._on_disk(versions) is versions[-1]:
@@ -257,14 +256,14 @@ class GroupOffsets:
             raise _full("max_group_offsets", limits.max_group_offsets)
 
     def _ensure_readable(self, group: str) -> int:
-        """Return the log of a group; raise what kept it from being read."""
+        """Return the log of a group; raises the error of reading it."""
         home = self._home(group)
         if home in self._failed:
             raise self._failed[home].with_traceback(None)
         return home
 
     def _home(self, group: str) -> int:
-        """Return where a group's records are, or where Kafka would put them."""
+        """Return the partition of a group's records, or the one that Kafka would use."""
         known = self._groups.get(group)
         if known is not None:
             return known.home
@@ -273,7 +272,7 @@ class GroupOffsets:
         manager = self._runtime.manager
         number = partition_of_group(group, manager.topic(OFFSETS_TOPIC).partitions)
         if number not in self._logs:
-            # That of an offline directory is not replaced: its cursors will be back.
+            # The log of an offline directory is not replaced: its offsets will be back.
             with contextlib.suppress(PartitionNotFound):
                 manager.log(TopicPartition(OFFSETS_TOPIC, number))
             number = list(self._logs)[number % len(self._logs)]

@@ -30,7 +30,7 @@ _INT64: Final = struct.Struct(">q")
 
 
 class CursorKey(NamedTuple):
-    """Whose cursor it is, and in which partition."""
+    """The group and the partition of an offset."""
 
     group: str
     topic: str
@@ -38,22 +38,22 @@ class CursorKey(NamedTuple):
 
 
 class CursorValue(NamedTuple):
-    """Where a group is: the next offset it will read, and what it noted beside it."""
+    """A group's position: the next offset to read, and its metadata."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
-    """That of the last record read; -1 if nobody said."""
+    """The leader epoch of the last record read; -1 if unknown."""
     metadata: str = ""
     commit_timestamp: int = 0
-    """When it was stored, in ms."""
+    """Commit time, in ms."""
 
 
 class UnreadableCursor(ValueError):
-    """A record of the offsets topic that no version of its schema explains."""
+    """A record of the offsets topic that matches no version of its schema."""
 
 
 def encode_key(key: CursorKey) -> bytes:
-    """Return the key of a cursor's record; each string has at most 32,767 bytes."""
+    """Return the key of an offset's record; each string has at most 32,767 bytes."""
     return b"".join(
         (
             _INT16.pack(KEY_VERSION),
@@ -65,7 +65,7 @@ def encode_key(key: CursorKey) -> bytes:
 
 
 def encode_value(value: CursorValue) -> bytes:
-    """Return the value of a cursor's record; the metadata has at most 32,767 bytes."""
+    """Return the value of an offset's record; the metadata has at most 32,767 bytes."""
     return b"".join(
         (
             _INT16.pack(VALUE_VERSION),
@@ -78,7 +78,7 @@ def encode_value(value: CursorValue) -> bytes:
 
 
 def decode_key(content: bytes) -> CursorKey | None:
-    """Return the cursor a key is of; None for what else a broker keeps in this topic.
+    """Return the offset that a key belongs to; None for a broker's other records.
 
     Raises UnreadableCursor.
     """
@@ -89,7 +89,7 @@ def decode_key(content: bytes) -> CursorKey | None:
 
 
 def decode_value(content: bytes) -> CursorValue:
-    """Return the cursor that a value stores; raises UnreadableCursor."""
+    """Return the offset that a value stores; raises UnreadableCursor."""
     fields = _Fields(content)
     version = fields.number(_INT16)
     if version not in VALUE_VERSIONS:
@@ -101,7 +101,7 @@ def decode_value(content: bytes) -> CursorValue:
 
 
 def partition_of_group(group: str, partitions: int) -> int:
-    """Return where Kafka keeps a group: `Utils.abs(group.hashCode()) % partitions`."""
+    """Return the partition of a group: `Utils.abs(group.hashCode()) % partitions`, as in Kafka."""
     hashed = 0
     for (unit,) in struct.iter_unpack(">H", group.encode("utf-16-be", "surrogatepass")):
         hashed = (hashed * 31 + unit) & 0xFFFF_FFFF
@@ -115,7 +115,7 @@ def _string(text: str) -> bytes:
 
 
 class _Fields:
-    """Reads the fields of a record one after the other."""
+    """Reads the fields of a record in order."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -141,7 +141,7 @@ class _Fields:
         try:
             return self._take(size).decode()
         except UnicodeDecodeError:
-            raise UnreadableCursor("a string of a cursor is no UTF-8") from None
+            raise UnreadableCursor("a string of a cursor is not UTF-8") from None
 
     def _take(self, size: int) -> bytes:
         end = self._position + size

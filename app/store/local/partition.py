@@ -17,7 +17,7 @@ from engine.types import FetchIsolation, TimestampAndOffset
 
 
 def _of_log(name: str) -> Any:  # noqa: ANN401  # the annotation of what it becomes says it
-    """Return a property that looks at the log; an attrgetter, since every request has ten."""
+    """Return a property that reads the log; an attrgetter, because every request reads ten."""
     return property(attrgetter(f"log.{name}"))
 
 
