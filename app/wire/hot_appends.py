@@ -116,13 +116,13 @@ class HotLane(Lane):
             return None
         server, scheme = connection.server, connection.scheme or "http"
         try:
-            partition = self.service.partition(asked.topic, asked.partition)
+            self.service.partition(asked.topic, asked.partition)  # FastAPI explains a wrong name
             self.service.sites.ensure_admitted(
                 method.decode(), scheme, connection.headers, server[0] if server else ""
             )
         except (EngineError, CrossSiteRequest, MisdirectedRequest):
             return None
-        cast("Scope", connection.scope)[OPERATION] = (asked, partition)
+        cast("Scope", connection.scope)[OPERATION] = asked
         return self._tasks
 
     def cached_head(self, head: bytes) -> CachedHead | None:

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 from app.http.answers import Answer, Message, Receive, Scope, Send, send_answer
-from app.http.problems import Forbidden, kind_of, problem_answer
+from app.http.problems import Forbidden, QuotaExceeded, kind_of, problem_answer
 from app.http.request_checks import trace_of
 from app.operations.append.append import append_batches, append_records
 from app.operations.exchange import Exchange, holder_of
@@ -29,7 +29,7 @@ from app.store.local.partition import LocalPartition
 from app.wire.hot_operations import HotOperation
 
 OPERATION: Final = "tidelog.operation"
-"""Key of the scope: the `HotOperation` and its partition, set by the connection."""
+"""Key of the scope: the `HotOperation`, set by the connection."""
 
 _Run: TypeAlias = Callable[[Exchange, LocalPartition, Any], Awaitable[Answer | TailSession]]
 
@@ -42,7 +42,7 @@ class HotTasks:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run one operation and send its answer: counted, admitted and explained like any other."""
-        asked, partition = scope[OPERATION]
+        asked: HotOperation = scope[OPERATION]
         started = perf_counter()
         service = self._service
         head: Mapping[bytes, bytes] = dict(scope["headers"])
@@ -55,6 +55,8 @@ class HotTasks:
                 exchange = Exchange(
                     service, head, receive, caller=caller, holder=holder_of(caller, scope)
                 )
+                # Not earlier: a request pipelined before this one may replace the topic.
+                partition = service.partition(asked.topic, asked.partition)
                 answer = await _RUNS[asked.operation](exchange, partition, asked.call)
             except ClientGone:
                 return
@@ -71,8 +73,10 @@ class HotTasks:
             sent_bytes = len(answer.body)
             await send_answer(send, answer, trace)
         finally:
+            known: Principal | None = scope.get(CALLER_KEY)
+            if known is not None:
+                known.sent(sent_bytes, status)
             if exchange is not None:
-                exchange.caller.sent(sent_bytes, status)
                 exchange.close()
             seconds = perf_counter() - started
             service.journal.answered(
@@ -80,11 +84,11 @@ class HotTasks:
             )
 
     def _authorize(self, asked: HotOperation, scope: Scope) -> Principal:
-        """Return the principal; it is logged even if the operation is forbidden."""
+        """Return the principal; it is logged and charged even if the request is refused."""
         security, headers, peer = self._service.security, scope["headers"], peer_of(scope)
         try:
             caller = security.authorize(asked.operation, asked.topic, headers, peer)
-        except Forbidden:
+        except (Forbidden, QuotaExceeded):
             scope[CALLER_KEY] = security.identify(asked.operation, headers, peer)
             raise
         scope[CALLER_KEY] = caller

@@ -14,6 +14,7 @@ from app.operations.service import Service
 from app.settings import Settings
 from engine.errors import EngineError
 from tests.support.builders import new_batch
+from tests.support.credentials import bearer, create_key
 from tests.support.service import (
     BATCHES,
     NDJSON,
@@ -53,6 +54,8 @@ REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
     ("POST", RECORDS, JSON, b"{"),
     ("POST", RECORDS, JSON, b'{"records":[{"value":1,"x":2}]}'),
     ("POST", RECORDS, {"content-type": "text/plain"}, ONE),
+    ("POST", RECORDS, {"content-type": "text/plain", "if-none-match": "*"}, ONE),
+    ("POST", BATCHES, {"content-type": "text/plain", "if-modified-since": "now"}, ONE),
     ("POST", f"{RECORDS}?acks=2", JSON, ONE),
     ("POST", BATCHES, RAW, bytes(new_batch(3))),
     ("POST", BATCHES, RAW, bytes(new_batch(3))[:-1]),
@@ -183,6 +186,35 @@ async def test_who_is_not_let_in_is_told_the_same_on_all_lanes(
         assert {status for status, _, _ in answers} == {503}
         assert sum(counted.values()) == 2 * len(lines) == 4 * len(REFUSED)
         assert (answers, counted, lines) == made[0]
+
+
+async def test_who_is_refused_is_named_and_charged_on_all_lanes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A missing scope costs what its answer takes; a quota that is used up has a name (L1, Z6)."""
+    caplog.set_level("INFO", logger="tidelog.access")
+    made = []
+    for name, lane in LANES.items():
+        directory = tmp_path / name
+        directory.mkdir()
+        admin = bearer(create_key(directory, "admin", "admin:*"))
+        reader = bearer(create_key(directory, "reader", "read:*", quota={"bytes_out": 10}))
+        async with (
+            open_service(directory, clock=ManualClock(), access_log=True) as service,
+            lane(service) as client,
+        ):
+            await client.put("/v1/topics/events", json={}, headers=admin)
+            caplog.clear()
+            sent: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
+                ("POST", RECORDS, JSON | reader, ONE),
+                ("GET", RECORDS, reader, b""),
+            )
+            answers = await answers_of(client, service, sent)
+        made.append((answers, [told(line) for line in caplog.records]))
+    for answers, lines in made:
+        assert [status for status, _, _ in answers] == [403, 429]
+        assert (answers, lines) == made[0]
+    assert all("key:reader" in line for line in made[0][1])
 
 
 def refusals_in(service: Service) -> Counter[bytes]:

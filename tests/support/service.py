@@ -72,7 +72,8 @@ def fast(service: Service) -> App:
             asked = operations[scope["method"].encode() + b" " + url]
             with suppress(EngineError):
                 if asked is not None:
-                    scope[OPERATION] = (asked, service.partition(asked.topic, asked.partition))
+                    service.partition(asked.topic, asked.partition)
+                    scope[OPERATION] = asked
                     app = tasks
         await app(scope, receive, send)
 

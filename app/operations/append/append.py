@@ -73,14 +73,12 @@ class AppendOptions(NamedTuple):
     call: AppendCall
     can_coalesce: bool
     """Whether the log has no producer and no condition to check."""
-    is_ndjson: bool
+    is_ndjson: bool = False
 
     @classmethod
-    def of(
-        cls, head: Mapping[bytes, bytes], call: AppendCall, *, is_ndjson: bool = False
-    ) -> AppendOptions:
+    def of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
         call = with_headers(call, head)
-        return cls(call, call[1:] == _PLAIN, is_ndjson)
+        return cls(call, call[1:] == _PLAIN)
 
 
 class Append(ABC):
@@ -201,7 +199,8 @@ class RecordsAppend(Append):
 
     @classmethod
     def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
-        return AppendOptions.of(head, call, is_ndjson=brings_ndjson(head))
+        options = AppendOptions.of(head, call)
+        return options._replace(is_ndjson=brings_ndjson(head))
 
     def can_coalesce(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
         return self._can_coalesce
@@ -248,8 +247,8 @@ class BatchesAppend(Append):
 
     @classmethod
     def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
-        media_type_of(head, BATCH_TYPES)
         options = AppendOptions.of(head, call)
+        media_type_of(head, BATCH_TYPES)
         if options.call.producer_id != NO_PRODUCER_ID:
             raise MalformedRequest("raw batches contain their producer", header="producer-id")
         return options
