@@ -24,6 +24,9 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 PROBES: Final = frozenset({"/livez", "/readyz"})
 """Paths that answer under any name: a kubelet probes the address of its pod."""
 
+MAX_NAME_BYTES: Final = 260
+"""A name of the DNS has 253 at most; a longer `Host` with its port is not remembered."""
+
 MAX_NAMES: Final = 1_024
 """Cached values of `Host`; beyond it the cache is cleared."""
 
@@ -68,7 +71,7 @@ class Sites:
         if host in self.accepted or (host, local_address) in self._accepted_here:
             return True
         if not self._is_checked:
-            if self._security.asks:
+            if self._security.asks and len(host) <= MAX_NAME_BYTES:
                 _remember(self.accepted, host)
             return True
         match = _HOST.fullmatch(host.decode("latin-1").lower())

@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from app.codecs.calls import FAST_APPEND_CALLS, PARTITION, AppendCall, ReadCall, fast_read_call
+from engine.fs.names import MAX_TOPIC_LENGTH
 
 MAX_URLS: Final = 4_096
 """The number of cached request lines."""
 
 _PATH: Final = re.compile(
-    r"/v1/topics/([^/%]+)/partitions/"
+    rf"/v1/topics/([a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})/partitions/"
     f"({PARTITION.pattern})"
     r"/(records|batches|offsets|tail)"
 )
-"""The spelling that `Link` and `Location` use."""
+"""The spelling that `Link` and `Location` use. A name that no topic has would only take memory."""
 
 
 class HotOperation(NamedTuple):

@@ -299,6 +299,15 @@ async def test_many_names_fill_no_memory(service: Service, monkeypatch: pytest.M
         assert service.sites.accepts(b"localhost:%d" % port, "")
 
 
+async def test_a_long_name_fills_no_memory(tmp_path: Path) -> None:
+    """With credentials every `Host` is accepted; one that is no name is not remembered."""
+    create_key(tmp_path, "root", *ALL)
+    async with open_service(tmp_path) as service:
+        names = [b"log.example:8080", b"x" * 261]
+        assert [service.sites.accepts(name, "") for name in names] == [True, True]
+        assert service.sites.accepted == {names[0]}
+
+
 @pytest.mark.parametrize("wrong", ["http://log.example", "log.example:8080", "", "a b", "*/"])
 def test_an_allowed_host_is_a_name(tmp_path: Path, wrong: str) -> None:
     """What could never match is told at the start."""

@@ -42,6 +42,8 @@ def test_hot_operations_are_found(method: bytes, url: bytes, operation: str) -> 
         (b"GET", b"/v1/topics/a%2Fb/partitions/0/records"),
         (b"GET", b"/v1/topics/events/partitions/00/records"),
         (b"GET", b"/v1/topics/events/partitions/0/records/"),
+        (b"GET", b"/v1/topics/%b/partitions/0/records" % (b"x" * 250)),
+        (b"GET", b"/v1/topics/caf\xe9/partitions/0/records"),
     ],
 )
 def test_everything_else_is_left_to_fastapi(method: bytes, url: bytes) -> None:
