@@ -98,7 +98,8 @@ class Settings(BaseSettings):
     """Memory of answers, mostly those of slow readers; beyond it 503."""
 
     max_in_flight_render_bytes: Positive = 96 * MIB
-    """Memory in which reads decode and render; beyond it they wait. The largest run alone."""
+    """Memory in which reads and look-ups by time decode and render, and as much in which appends
+    decode; beyond it they wait. The largest run alone."""
 
     max_waiting_readers: Positive = 20_000
     """Concurrent long polls; beyond it 503."""

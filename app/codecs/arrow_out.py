@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from app.codecs.stored import Records, StoredRecords, View
+from app.codecs.stored import StoredRecords, View
+from engine.records.chunks import Records
 from engine.records.header import Codec
 from engine.records.record import Headers
 from engine.records.scan import iter_headers

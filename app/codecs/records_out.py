@@ -20,10 +20,10 @@ from app.codecs.stored import (
     HEADER_BYTES,
     MOST_GROWTH,
     RECORD_BYTES,
-    Records,
     StoredRecords,
     View,
 )
+from engine.records.chunks import Records
 from engine.records.compiled import CompiledRecord
 from engine.records.header import BatchHeader, TimestampType
 from engine.records.record import Headers, Record

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from app.http.problems import RecordTooLarge
 from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge
 from engine.guard import WouldWait
 from engine.records.batch import BatchView
-from engine.records.budget import DecodeBudget
-from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate
-from engine.records.compression import content_bound
+from engine.records.budget import DECODER_COPIES, DecodeBudget
+from engine.records.chunks import Records, in_chunks, part_chunks, payload_chunks
+from engine.records.compiled import CompiledRecord
 from engine.records.header import CODEC_MASK, MAGIC_2, BatchHeader
 from engine.records.parts import PART_BYTES, parts_of
-from engine.records.record import Record, decode_records
+from engine.records.record import Record
 from engine.records.scan import iter_headers
 from engine.types import INT64_MAX, Buffer
-
-Records: TypeAlias = Sequence[CompiledRecord | Record]
-
-CHUNK_RECORDS: Final = 128
-"""Enough to share what a call costs, few enough to stay in the processor's cache."""
-
 
 RECORD_BYTES: Final = 256
 """More than a record takes in an answer besides its fields and headers."""
@@ -190,7 +183,7 @@ class StoredRecords:
         is_small = header.size_bytes <= PART_BYTES
         if is_small and header.magic == MAGIC_2 and not header.attributes & CODEC_MASK:
             self.part_bytes = header.size_bytes
-            return _chunks_of(batch, batch.payload, header.records_count)
+            return payload_chunks(batch, batch.payload, header.records_count)
         if self._view.at_once and header.attributes & CODEC_MASK:
             return self._decoded_inline(batch)
         return self._decoded(batch)
@@ -208,14 +201,14 @@ class StoredRecords:
             raise WouldWait from None
         self.part_bytes = len(content)
         self._inline = bound.without(header.size_bytes, len(content), header.records_count)
-        return _chunks_of(batch, content, header.records_count)
+        return payload_chunks(batch, content, header.records_count)
 
     def _decoded(self, batch: BatchView) -> Iterator[Records]:
         """Yield the records of a batch that is compressed, large, or of an old format."""
         view, budget, header = self._view, self._view.budget, batch.header
         if header.magic != MAGIC_2:
             self.part_bytes = INT64_MAX
-            yield from _in_chunks(batch.records(limit_bytes=view.limit_bytes))
+            yield from in_chunks(batch.records(limit_bytes=view.limit_bytes))
             return
         if header.records_count == 0:
             return
@@ -229,10 +222,7 @@ class StoredRecords:
             if offset <= view.start and not has_gaps:
                 continue
             self.part_bytes = len(part.payload)
-            if len(part.payload) <= PART_BYTES:  # the codec works on a copy
-                yield from _chunks_of(batch, part.payload, part.records_count)
-            else:
-                yield from _judged(batch, part.payload, part.records_count)
+            yield from part_chunks(batch, part)
 
 
 def render_bytes(
@@ -240,50 +230,16 @@ def render_bytes(
 ) -> int:
     """Return the most memory that it takes to show what was read, but for a megabyte or two.
 
-    The answer takes so many times its size while it is made, and the largest batch three times its
-    content: a single record may be all of it, in the decoder's window, in a buffer, and alone.
+    While the answer is made there are `copies` of it, and of the largest batch DECODER_COPIES.
     """
     count = content_bytes = largest_bytes = 0
     for data in reads:
         for position, header in iter_headers(data):
-            size_bytes = _decoded_bound(data, position, header, limit_bytes)
+            size_bytes = limit_bytes  # nothing is known of a batch far from the beginning
+            if not header.attributes & CODEC_MASK or position + header.size_bytes <= MEASURED_BYTES:
+                size_bytes = BatchView(data, position).content_bound(limit_bytes)
             count += max(0, header.records_count)
             content_bytes += size_bytes
             largest_bytes = max(largest_bytes, size_bytes)
     answer_bytes = count * RECORD_BYTES + content_bytes * MOST_GROWTH
-    return copies * min(max_answer_bytes, answer_bytes) + 3 * largest_bytes
-
-
-def _decoded_bound(data: Buffer, position: int, header: BatchHeader, limit_bytes: int) -> int:
-    """Return the most that a batch holds; of one far behind the first bytes, no more is known."""
-    if not header.attributes & CODEC_MASK:
-        return header.size_bytes
-    if header.magic != MAGIC_2 or position + header.size_bytes > MEASURED_BYTES:
-        return limit_bytes
-    return content_bound(header.codec, BatchView(data, position).payload, limit_bytes)
-
-
-def _chunks_of(batch: BatchView, payload: Buffer, records_count: int) -> Iterator[Records]:
-    """Yield records as the compiled codec makes them, or as the referee reads them."""
-    given = 0
-    try:
-        # The codec's iterator must not be asked for itself again: hence `chain`.
-        quick = chain(iterate(batch.buffer, payload, records_count) if records_count else ())
-        while chunk := list(islice(quick, CHUNK_RECORDS)):
-            yield chunk
-            given += len(chunk)
-    except DECODING_ERRORS:
-        yield from _judged(batch, payload, records_count, given)
-
-
-def _judged(
-    batch: BatchView, payload: Buffer, records_count: int, given: int = 0
-) -> Iterator[Records]:
-    """Yield what follows the records that were given, or raise what is wrong with them."""
-    header = batch.header._replace(records_count=records_count)
-    return _in_chunks(islice(decode_records(payload, header), given, None))
-
-
-def _in_chunks(records: Iterator[Record]) -> Iterator[Records]:
-    while chunk := list(islice(records, CHUNK_RECORDS)):
-        yield chunk
+    return copies * min(max_answer_bytes, answer_bytes) + DECODER_COPIES * largest_bytes

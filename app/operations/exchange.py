@@ -78,16 +78,23 @@ class Exchange:
         `ensure_wanted` raises to end it. Without it, ClientGone ends the work soon after the client
         disconnects; then the body must have been received.
         """
+        service = self.service
+        memory = service.append_memory if run == self.write else service.render_memory
+        hold = memory.hold_bytes
         if ensure_wanted is not None:
             wanted = ensure_wanted
-            return await run(lambda: self.budget.run(work, wanted))
+            return await run(lambda: self.budget.run(work, wanted, hold))
         with DisconnectWatcher(self.receive) as departure:
 
             def ensure_connected() -> None:
                 if departure.is_gone:
                     raise ClientGone
 
-            return await run(lambda: self.budget.run(work, ensure_connected))
+            return await run(lambda: self.budget.run(work, ensure_connected, hold))
+
+    async def look_up(self, work: Callable[[DecodeBudget], T]) -> T:
+        """Run a look-up by time on a worker, within the budget; as `decode`."""
+        return await self.decode(self.read, lambda: work(self.budget))
 
     @property
     def receive(self) -> Receive:

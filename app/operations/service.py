@@ -83,6 +83,8 @@ class Service:
         self.deliveries = Deliveries(stall_timeout_ms=settings.tail_stall_timeout_ms)
         self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
         self.workers = Workers(settings)
+        self.append_memory = RenderMemory(settings)
+        """Of its own, so that slow reads do not stop appends."""
         self.render_memory = RenderMemory(settings)
         self.idempotency = IdempotencyWindow(settings, self.clock)
         self.ending = asyncio.Lock()

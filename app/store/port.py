@@ -7,12 +7,19 @@ need a remote call is a coroutine. Properties are published whole and never wait
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import TypeAlias
 
 from engine.config import LogConfig
 from engine.log.results import Fetched, LogTag
+from engine.records.budget import DecodeBudget
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation, TimestampAndOffset, TopicPartition
+
+LookUp: TypeAlias = Callable[[DecodeBudget], TimestampAndOffset | None]
+
+RunLookUp: TypeAlias = Callable[[LookUp], Awaitable[TimestampAndOffset | None]]
+"""Runs a look-up in this process on a thread, within the budget of its request."""
 
 
 class Partition(ABC):
@@ -107,12 +114,15 @@ class Partition(ABC):
         """
 
     @abstractmethod
-    async def offset_for_time(self, time_ms: int) -> TimestampAndOffset | None:
-        """Return the first record at or after a time, below the high watermark."""
+    async def offset_for_time(self, time_ms: int, run: RunLookUp) -> TimestampAndOffset | None:
+        """Return the first record at or after a time, below the high watermark.
+
+        Raises DecodeBudgetSpent if `run` sets too small a budget to find it.
+        """
 
     @abstractmethod
-    async def max_timestamp(self) -> TimestampAndOffset | None:
-        """Return the record with the greatest time."""
+    async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
+        """Return the record with the greatest time; raises as `offset_for_time`."""
 
     @abstractmethod
     async def extent_bytes(

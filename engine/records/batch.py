@@ -17,7 +17,11 @@ from engine.errors import CorruptBatch, UnsupportedMagic
 from engine.records.budget import DecodeBudget
 from engine.records.checksum import crc32c
 from engine.records.compiled import DECODING_ERRORS, CompiledRecord, iterate
-from engine.records.compression import DEFAULT_DECOMPRESSED_LIMIT_BYTES, decompress
+from engine.records.compression import (
+    DEFAULT_DECOMPRESSED_LIMIT_BYTES,
+    content_bound,
+    decompress,
+)
 from engine.records.header import (
     ATTRIBUTES_POSITION,
     CRC_POSITION,
@@ -97,6 +101,15 @@ class BatchView:
             return self.header
         return complete_header(self.buffer, self.header, limit_bytes)
 
+    def content_bound(self, limit_bytes: int) -> int:
+        """Return the most bytes that decoding it can yield, at most `limit_bytes` of a codec."""
+        codec = self.header.codec
+        if codec is Codec.NONE:
+            return self.header.size_bytes
+        if self.header.magic != MAGIC_2:
+            return limit_bytes
+        return content_bound(codec, self.payload, limit_bytes)
+
     def uncompressed(
         self,
         *,
@@ -131,19 +144,23 @@ class BatchView:
         payload = self.uncompressed(limit_bytes=limit_bytes)
         return iterate(self.buffer, payload, self.header.records_count)
 
-    def records(self, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
+    def records(
+        self,
+        *,
+        limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
+        budget: DecodeBudget | None = None,
+    ) -> Iterator[Record]:
         """Yield the records one by one, those of a control batch too.
 
         Raises `InvalidRecord` where the content is not what the header says or no record can be
-        read, as Kafka's reader would; `CorruptBatch` and `TooLarge` as `uncompressed`, before the
-        first record.
+        read, as Kafka's reader would; otherwise as `uncompressed`, before the first record.
         """
         if self.header.magic != MAGIC_2:
-            yield from message_records(self.buffer, self.header, limit_bytes)
+            yield from message_records(self.buffer, self.header, limit_bytes, budget)
             return
         if self.header.records_count == 0:
             return
-        payload = self.uncompressed(limit_bytes=limit_bytes)
+        payload = self.uncompressed(limit_bytes=limit_bytes, budget=budget)
         yielded = 0
         try:
             for record in iterate(self.buffer, payload, self.header.records_count):

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from engine.errors import DecodeBudgetSpent
 
 T = TypeVar("T")
+
+Hold: TypeAlias = Callable[[int], AbstractContextManager[None]]
+"""Blocks until so many bytes of memory are free, and holds them until the context ends."""
+
+DECODER_COPIES: Final = 3
+"""How often decoding may hold the content of a batch: a record may be all of it, in the decoder's
+window, in a buffer, and alone."""
 
 CHECK_EVERY: Final = 1024
 """Loops over blocks and frames, of about a microsecond each, check the budget this often."""
@@ -30,6 +38,11 @@ def always_wanted() -> None:
     """Raise nothing: the work goes on to its end."""
 
 
+def hold_nothing(size_bytes: int) -> AbstractContextManager[None]:  # noqa: ARG001 - one signature
+    """Set no bound to memory."""
+    return nullcontext()
+
+
 class DecodeBudget:
     """What is left of one request's limits. One thread uses it at a time.
 
@@ -37,7 +50,15 @@ class DecodeBudget:
     answer where it is spent. All methods raise whatever `ensure_wanted` raises.
     """
 
-    __slots__ = ("_cpu_ns", "_ensure_wanted", "_limits", "_mark_ns", "_spent_ns", "left_bytes")
+    __slots__ = (
+        "_cpu_ns",
+        "_ensure_wanted",
+        "_hold",
+        "_limits",
+        "_mark_ns",
+        "_spent_ns",
+        "left_bytes",
+    )
 
     def __init__(
         self, limits: DecodeLimits, *, cpu_ns: Callable[[], int] = time.thread_time_ns
@@ -47,20 +68,32 @@ class DecodeBudget:
         self._limits = limits
         self._cpu_ns = cpu_ns
         self._ensure_wanted = always_wanted
+        self._hold: Hold = hold_nothing
         self._spent_ns = 0
         self._mark_ns = cpu_ns()
 
-    def run(self, work: Callable[[], T], ensure_wanted: Callable[[], None] = always_wanted) -> T:
+    def run(
+        self,
+        work: Callable[[], T],
+        ensure_wanted: Callable[[], None] = always_wanted,
+        hold: Hold = hold_nothing,
+    ) -> T:
         """Do a part of the request's work on this thread, whose processor time counts from now on.
 
-        Once the result is not needed any more, `ensure_wanted` raises to end the work.
+        Once the result is not needed any more, `ensure_wanted` raises to end the work. `hold` is
+        what `decoding` does.
         """
         self._ensure_wanted = ensure_wanted
+        self._hold = hold
         self._mark_ns = self._cpu_ns()
         try:
             return work()
         finally:
             self._ensure_wanted = always_wanted  # what it refers to may refer to the budget
+
+    def decoding(self, content_bytes: int) -> AbstractContextManager[None]:
+        """Hold the memory to decode a batch of at most so many bytes, until the context ends."""
+        return self._hold(DECODER_COPIES * content_bytes)
 
     def spend(self, size_bytes: int) -> None:
         """Count bytes that were decoded, and the time so far."""
@@ -89,7 +122,7 @@ class DecodeBudget:
             limit_ms = self._limits.max_decode_cpu_ms
             raise DecodeBudgetSpent(
                 f"decoding takes more than max_decode_cpu_ms ({limit_ms} ms of processor time); "
-                "send fewer or smaller batches in a request",
+                "send fewer or smaller batches, or ask for fewer partitions, in a request",
                 limit="max_decode_cpu_ms",
                 limit_ms=limit_ms,
             )
@@ -103,7 +136,7 @@ class DecodeBudget:
         limit_bytes = self._limits.max_decoded_bytes
         return DecodeBudgetSpent(
             f"the content decodes to more than max_decoded_bytes ({limit_bytes} bytes); "
-            "send fewer or smaller batches in a request",
+            "send fewer or smaller batches, or ask for fewer partitions, in a request",
             limit="max_decoded_bytes",
             limit_bytes=limit_bytes,
         )

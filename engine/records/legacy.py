@@ -22,6 +22,7 @@ import zlib
 from typing import Final
 
 from engine.errors import InvalidRecord
+from engine.records.budget import DecodeBudget
 from engine.records.compression import decompress
 from engine.records.header import (
     MAGIC_2,
@@ -43,17 +44,22 @@ def message_checksum(message: memoryview) -> int:
     return zlib.crc32(message[MAGIC_POSITION:])
 
 
-def message_records(message: memoryview, header: BatchHeader, limit_bytes: int) -> list[Record]:
+def message_records(
+    message: memoryview,
+    header: BatchHeader,
+    limit_bytes: int,
+    budget: DecodeBudget | None = None,
+) -> list[Record]:
     """Return the one record of a message, or those in a wrapper; none of them has headers.
 
     A record of magic 0 has the time -1; the append time of a wrapper is that of all in it. Bytes
     behind the value, or of an inner message cut short, are passed over as in Kafka. Raises
-    `InvalidRecord` for wrong content, `CorruptBatch` and `TooLarge` as `decompress`.
+    `InvalidRecord` for wrong content, otherwise as `decompress`.
     """
     if not is_wrapper(header):
         key, value = _key_and_value(message, header)
         return [Record(header.base_offset, header.max_timestamp, key, value, ())]
-    content = _wrapped(message, header, limit_bytes)
+    content = _wrapped(message, header, limit_bytes, budget)
     inner = _inner_messages(content)
     offsets = _absolute_offsets(header, [message_header for _, message_header in inner])
     append_time = (
@@ -108,7 +114,12 @@ def is_wrapper(header: BatchHeader) -> bool:
     return header.magic < MAGIC_2 and header.codec is not Codec.NONE
 
 
-def _wrapped(message: memoryview, header: BatchHeader, limit_bytes: int) -> memoryview:
+def _wrapped(
+    message: memoryview,
+    header: BatchHeader,
+    limit_bytes: int,
+    budget: DecodeBudget | None = None,
+) -> memoryview:
     """Return the messages inside a wrapper, decompressed."""
     if header.codec is Codec.ZSTD:
         raise InvalidRecord(f"a message of magic {header.magic} cannot be compressed with zstd")
@@ -117,7 +128,11 @@ def _wrapped(message: memoryview, header: BatchHeader, limit_bytes: int) -> memo
         raise InvalidRecord("a compressed message has a null value")
     # The first writers of this framing hashed the wrong bytes, and only magic 0 was theirs.
     return decompress(
-        header.codec, message[start:end], limit_bytes, checks_lz4_hash=header.magic != 0
+        header.codec,
+        message[start:end],
+        limit_bytes,
+        checks_lz4_hash=header.magic != 0,
+        budget=budget,
     )
 
 

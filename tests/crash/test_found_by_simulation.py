@@ -260,13 +260,13 @@ def test_a_read_that_fails_amid_a_look_up_by_time_is_told(
     log = world.open_log(CONFIG)
     append_values(log, b"one")
     log.durability.commit()
-    look_up = {
+    look_ups: dict[str, Callable[[], object]] = {
         "offset_for_time": lambda: log.reader.offset_for_time(0),
         "max_timestamp": log.reader.max_timestamp,
-    }[what]
+    }
     world.disk.fail("read", error=error)
     with pytest.raises(told):
-        look_up()
+        look_ups[what]()
     assert world.health.is_offline == (told is StorageOffline)
 
 

@@ -42,7 +42,7 @@ _EXAMPLES: Final = {
     400: (400, "query.offset: Field required"),
     401: (40101, "Unauthorized: this needs credentials: Authorization: Bearer <API key or token>"),
     403: (40301, "Forbidden: the credentials do not have the scope read:flights"),
-    404: (40402, "LocalPartition 9 not found: topic 'flights' has no partition 9 here"),
+    404: (40402, "Partition 9 not found: topic 'flights' has no partition 9 here"),
     406: (406, "HTTP 406 Not Acceptable: none of the accepted media types is available"),
     408: (408, "the body did not arrive within 30000 ms"),
     413: (
@@ -113,7 +113,7 @@ async def _partition(
     topic: TopicPath,
     partition: Annotated[
         str,
-        Path(description="LocalPartition number; the first is 0"),
+        Path(description="Partition number; the first is 0"),
         WithJsonSchema({"type": "integer", "format": "int32", "minimum": 0}),
     ],
 ) -> LocalPartition:

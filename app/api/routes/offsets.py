@@ -34,6 +34,7 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[
     responses={**answers(200, Offsets, "All marks of the log"), **problems(404)},
 )
 async def get_offsets(
+    exchange: ExchangeDep,
     partition: PartitionDep,
     timestamp: Annotated[TimestampOrName | None, Query(include_in_schema=False)] = None,
 ) -> AnswerResponse:
@@ -42,32 +43,33 @@ async def get_offsets(
     The ETag of the answer is what `If-Match` takes on appends.
     """
     if timestamp is not None:  # before getOffsetAt there was this; clients still send it
-        return AnswerResponse(await operations.get_offset_at(partition, timestamp))
+        return AnswerResponse(await operations.get_offset_at(exchange, partition, timestamp))
     return AnswerResponse(operations.get_offsets(partition))
 
 
 @router.get(
     "/partitions/{partition}/offset-at",
     operation_id="getOffsetAt",
-    responses={**answers(200, OffsetAtTime, "The offset at that time"), **problems(404)},
+    responses={**answers(200, OffsetAtTime, "The offset at that time"), **problems(404, 413)},
 )
 async def get_offset_at(
+    exchange: ExchangeDep,
     partition: PartitionDep,
     parameters: Annotated[OffsetAtParameters, Query()],
 ) -> AnswerResponse:
     """Return the first offset at or after a time, or the offset that a name stands for."""
-    answer = await operations.get_offset_at(partition, parameters.timestamp)
+    answer = await operations.get_offset_at(exchange, partition, parameters.timestamp)
     return AnswerResponse(answer)
 
 
 @router.get(
     "/offsets",
     operation_id="getTopicOffsets",
-    responses={**answers(200, TopicOffsets, "All partitions"), **problems(404)},
+    responses={**answers(200, TopicOffsets, "All partitions"), **problems(404, 413)},
 )
 async def get_topic_offsets(
     exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[OffsetParameters, Query()]
 ) -> AnswerResponse:
     """Return the marks of all partitions of a topic, or their offsets at a time."""
-    answer = await operations.get_topic_offsets(exchange.service, topic, parameters.timestamp)
+    answer = await operations.get_topic_offsets(exchange, topic, parameters.timestamp)
     return AnswerResponse(answer)

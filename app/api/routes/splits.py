@@ -37,4 +37,4 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[
 async def plan_splits(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """Cut what lies between two cuts through a topic into ranges of about equal bytes."""
     wanted = parse_model(await exchange.control_body(), SplitRequest)
-    return AnswerResponse(await operations.plan_splits(exchange.service, topic, wanted))
+    return AnswerResponse(await operations.plan_splits(exchange, topic, wanted))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from app.codecs.calls import ReadCall
+from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.store.port import Partition
 from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd
@@ -58,13 +59,13 @@ def _replaced(partition: Partition, *, expected: str | None) -> LogReplaced:
     )
 
 
-async def start_offset(partition: Partition, call: ReadCall) -> int:
+async def start_offset(exchange: Exchange, partition: Partition, call: ReadCall) -> int:
     """Return the start of the read as a number; raises LogReplaced."""
     start = start_now(partition, call)
     if start is not None:
         return start
     end = partition.watermarks.bound(call.isolation).offset
-    found = await partition.offset_for_time(call.start.timestamp)
+    found = await partition.offset_for_time(call.start.timestamp, exchange.look_up)
     return end if found is None else found.offset
 
 

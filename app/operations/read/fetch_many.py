@@ -145,7 +145,7 @@ class _Fetch:
                 self._exchange.caller.ensure(Action.READ, part.wanted.topic)
                 part.partition = self._service.partition(part.wanted.topic, part.wanted.partition)
                 part.call = with_end(part.partition, part.call)
-                part.start = await start_offset(part.partition, part.call)
+                part.start = await start_offset(self._exchange, part.partition, part.call)
             except (EngineError, ServiceError) as error:
                 part.fail(error)
         await self._look(self._drawn)

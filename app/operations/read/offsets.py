@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.codecs.receipts import offsets_body, offsets_headers, to_json
 from app.http.answers import Answer, Headers, json_answer
 from app.http.problems import MalformedRequest
-from app.operations.service import Service
+from app.operations.exchange import Exchange
 from app.store.port import Partition
 from engine.types import INT64_MAX, TimestampAndOffset
 
@@ -21,23 +21,23 @@ def get_offsets(partition: Partition) -> Answer:
     return json_answer(body, headers=headers)
 
 
-async def get_offset_at(partition: Partition, timestamp: str) -> Answer:
+async def get_offset_at(exchange: Exchange, partition: Partition, timestamp: str) -> Answer:
     """Return the offset of a time, or of a name for one."""
-    found = await _offset_at(partition, timestamp)
+    found = await _offset_at(exchange, partition, timestamp)
     headers = offsets_headers(partition, partition.watermarks, partition.tag)
     return json_answer(to_json(found), headers=headers)
 
 
-async def get_topic_offsets(service: Service, topic: str, timestamp: str | None) -> Answer:
+async def get_topic_offsets(exchange: Exchange, topic: str, timestamp: str | None) -> Answer:
     """Return the offsets of all partitions, or their look-ups by time."""
-    partitions = service.partitions(topic)
+    partitions = exchange.service.partitions(topic)
     if timestamp is None:
         described = [_marks_of(partition) for partition in partitions]
     else:
         described = [
             {
                 "partition": partition.number,
-                **await _offset_at(partition, timestamp),
+                **await _offset_at(exchange, partition, timestamp),
                 "log_id": partition.log_id,
             }
             for partition in partitions
@@ -59,18 +59,18 @@ def _marks_of(partition: Partition) -> dict[str, object]:
     }
 
 
-async def _offset_at(partition: Partition, timestamp: str) -> dict[str, object]:
+async def _offset_at(exchange: Exchange, partition: Partition, timestamp: str) -> dict[str, object]:
     marks, epoch = partition.watermarks, partition.leader_epoch
     if timestamp == "earliest":
         return _found(TimestampAndOffset(-1, marks.log_start_offset, epoch))
     if timestamp == "latest":
         return _found(TimestampAndOffset(-1, marks.high_watermark, epoch))
     if timestamp == "max_timestamp":
-        return _found(await partition.max_timestamp())
+        return _found(await partition.max_timestamp(exchange.look_up))
     time_ms = int(timestamp)
     if time_ms > INT64_MAX:
         raise MalformedRequest("timestamp does not fit in 64 bits", parameter="timestamp")
-    return _found(await partition.offset_for_time(time_ms))
+    return _found(await partition.offset_for_time(time_ms, exchange.look_up))
 
 
 def _found(found: TimestampAndOffset | None) -> dict[str, object]:

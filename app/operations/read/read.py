@@ -258,7 +258,7 @@ async def fetch_or_wait(
 async def _find_or_wait(exchange: Exchange, partition: Partition, call: ReadCall) -> Found:
     service, ticket = exchange.service, exchange.ticket
     wait_ms = min(call.max_wait_ms, service.settings.max_wait_ms)
-    start = await start_offset(partition, call)
+    start = await start_offset(exchange, partition, call)
     found = await find(exchange, partition, call, start)
     if wait_ms == 0 or is_enough(call, found.fetched):
         return found

@@ -1,4 +1,4 @@
-"""The memory in which reads decode batches and render answers, reserved before use."""
+"""The memory in which batches are decoded and answers rendered, reserved before use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SMALL_BYTES: Final = 1024 * 1024
 
 
 class RenderMemory:
-    """The memory of all readers' threads, within `max_in_flight_render_bytes`.
+    """The memory of one pool's threads, within `max_in_flight_render_bytes`.
 
-    Thread-safe. A read that finds too little free memory waits, first come first served. One that
-    needs more than the limit runs alone, so that every reader advances.
+    Thread-safe. Work that finds too little free memory waits, first come first served. Work that
+    needs more than the limit runs alone, so that all work advances.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -47,6 +47,12 @@ class RenderMemory:
                 limit_bytes=settings.max_decompressed_batch_bytes,
                 copies=copies,
             )
+        with self.hold_bytes(size_bytes):
+            yield
+
+    @contextmanager
+    def hold_bytes(self, size_bytes: int) -> Iterator[None]:
+        """Hold so many bytes until the block ends."""
         if size_bytes <= SMALL_BYTES:
             yield
             return

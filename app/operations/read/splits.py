@@ -10,6 +10,7 @@ from app.codecs.calls import OffsetSpec, parse_offset
 from app.codecs.receipts import to_json
 from app.http.answers import Answer, json_answer
 from app.http.problems import InvalidBody
+from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.settings import Settings
 from app.store.port import Partition
@@ -41,14 +42,15 @@ class _Range(NamedTuple):
         }
 
 
-async def plan_splits(service: Service, topic: str, wanted: SplitRequest) -> Answer:
+async def plan_splits(exchange: Exchange, topic: str, wanted: SplitRequest) -> Answer:
     """Return the ranges between the positions, and their splits; raises TooLarge for too many."""
+    service = exchange.service
     ensure_sensible(wanted, service.settings)
     partitions = _partitions(service, topic, wanted.partitions)
     starts, ends = (_specs(cut, partitions) for cut in (wanted.start, wanted.end))
 
     ranges = [
-        await _range(partition, start, end, wanted)
+        await _range(exchange, partition, start, end, wanted)
         for partition, start, end in zip(partitions, starts, ends, strict=True)
     ]
     splits = await _splits(ranges, wanted, service.settings)
@@ -102,7 +104,11 @@ def _specs(cut: Cut, partitions: Sequence[Partition]) -> list[OffsetSpec]:
 
 
 async def _range(
-    partition: Partition, start: OffsetSpec, end: OffsetSpec, wanted: SplitRequest
+    exchange: Exchange,
+    partition: Partition,
+    start: OffsetSpec,
+    end: OffsetSpec,
+    wanted: SplitRequest,
 ) -> _Range:
     """Return the range with its bytes.
 
@@ -112,8 +118,8 @@ async def _range(
     while True:
         # The id first: if the log is replaced now, the plan has the old id.
         log_id = partition.log_id
-        start_offset = await _resolve(partition, start, isolation)
-        end_offset = await _resolve(partition, end, isolation)
+        start_offset = await _resolve(exchange, partition, start, isolation)
+        end_offset = await _resolve(exchange, partition, end, isolation)
         if end_offset < start_offset:
             raise InvalidBody(
                 f"partition {partition.number} would be read from {start_offset} to {end_offset}",
@@ -128,7 +134,9 @@ async def _range(
         return _Range(partition, log_id, start_offset, end_offset, size_bytes)
 
 
-async def _resolve(partition: Partition, spec: OffsetSpec, isolation: FetchIsolation) -> int:
+async def _resolve(
+    exchange: Exchange, partition: Partition, spec: OffsetSpec, isolation: FetchIsolation
+) -> int:
     if spec.offset is not None:
         return spec.offset
     marks = partition.watermarks
@@ -137,7 +145,7 @@ async def _resolve(partition: Partition, spec: OffsetSpec, isolation: FetchIsola
     end = marks.bound(isolation).offset
     if spec.place == "latest":
         return end
-    found = await partition.offset_for_time(spec.timestamp)
+    found = await partition.offset_for_time(spec.timestamp, exchange.look_up)
     return end if found is None else min(found.offset, end)
 
 

@@ -70,7 +70,7 @@ async def _begin(
         raise MalformedRequest("stream=true needs HTTP/1.1: its answer is chunked")
     log_id = partition.log_id
     call = with_end(partition, call)
-    start = await start_offset(partition, call)
+    start = await start_offset(exchange, partition, call)
     visible = partition.watermarks.bound(call.isolation).offset
     end = visible if call.end_offset is None else min(call.end_offset, visible)
     source = _Source(exchange, partition, log_id, call._replace(end_offset=end), media_type)

@@ -85,7 +85,7 @@ async def open_tail(exchange: Exchange, partition: Partition, call: ReadCall) ->
     negotiate(exchange.head.get(b"accept"), (EVENT_STREAM,))
     call = resumed(call, exchange.head)
     exchange.ticket.tail()
-    start = await start_offset(partition, call)
+    start = await start_offset(exchange, partition, call)
     page = await page_from(exchange.service, partition, _shared(call), start)
     return TailSession(exchange, partition, call, page)
 

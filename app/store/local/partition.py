@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from app.store.local.executors import Workers
-from app.store.port import Partition
+from app.store.port import Partition, RunLookUp
 from engine.config import LogConfig
 from engine.log.log import Log
 from engine.log.results import Fetched, LogTag
@@ -79,11 +79,11 @@ class LocalPartition(Partition):
             cached_only=True,
         )
 
-    async def offset_for_time(self, time_ms: int) -> TimestampAndOffset | None:
-        return await self._workers.read(partial(self.log.reader.offset_for_time, time_ms))
+    async def offset_for_time(self, time_ms: int, run: RunLookUp) -> TimestampAndOffset | None:
+        return await run(partial(self.log.reader.offset_for_time, time_ms))
 
-    async def max_timestamp(self) -> TimestampAndOffset | None:
-        return await self._workers.read(self.log.reader.max_timestamp)
+    async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
+        return await run(self.log.reader.max_timestamp)
 
     async def extent_bytes(
         self, start_offset: int, end_offset: int, isolation: FetchIsolation

@@ -10,6 +10,7 @@ with a right checksum and wrong content must not reach a reader; one that our ow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -32,6 +33,7 @@ from engine.records.header import (
     MAGIC_2,
     MAGIC_POSITION,
     BatchHeader,
+    Codec,
     TimestampType,
     frame_size,
     parse_header,
@@ -162,13 +164,14 @@ def _of_client(
         view = BatchView(buffer, position)
         view.ensure_intact()
         _ensure_client_header(header, position)
-        checked = check_records(
-            view,
-            limit_bytes=limits.max_decompressed_bytes,
-            budget=limits.budget,
-            requires_keys=config.is_compacted,
-            timestamp_bounds=None if config.uses_append_time else bounds,
-        )
+        with _decoding(view, limits):
+            checked = check_records(
+                view,
+                limit_bytes=limits.max_decompressed_bytes,
+                budget=limits.budget,
+                requires_keys=config.is_compacted,
+                timestamp_bounds=None if config.uses_append_time else bounds,
+            )
         if config.uses_append_time:
             stamp_max_timestamp(buffer, position, TimestampType.LOG_APPEND_TIME, limits.now_ms)
         else:
@@ -176,12 +179,13 @@ def _of_client(
         batch: bytearray | memoryview = memoryview(buffer)[position : position + header.size_bytes]
         if chosen is not None and chosen[0] is not header.codec:
             codec, level = chosen
-            batch = recompress_batch(
-                BatchView(batch),
-                codec,
-                level=level,
-                limit_bytes=limits.max_decompressed_bytes,
-            )
+            with _decoding(view, limits):
+                batch = recompress_batch(
+                    BatchView(batch),
+                    codec,
+                    level=level,
+                    limit_bytes=limits.max_decompressed_bytes,
+                )
             _ensure_batch_size(len(batch), config)
             rewritten = True
         accepted.append(batch)
@@ -189,6 +193,13 @@ def _of_client(
         return _described(bytearray(b"".join(accepted)), limits)
     positions = [position for position, _ in frames]
     return _summed_up(buffer, [parse_header(buffer, at) for at in positions], positions)
+
+
+def _decoding(batch: BatchView, limits: AnalysisLimits) -> AbstractContextManager[None]:
+    """Hold the memory to decode a compressed batch, if that is bounded."""
+    if limits.budget is None or batch.header.codec is Codec.NONE:
+        return nullcontext()
+    return limits.budget.decoding(batch.content_bound(limits.max_decompressed_bytes))
 
 
 def _of_peer(

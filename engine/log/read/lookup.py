@@ -7,9 +7,14 @@ log start, the next one is searched. What lies at or above the reader's bound is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
 
 from engine.records.batch import BatchView
+from engine.records.budget import DecodeBudget
+from engine.records.chunks import records_of
+from engine.records.compiled import CompiledRecord
 from engine.records.record import Record
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
@@ -17,31 +22,49 @@ from engine.segment.times import ensure_true, floor_by_time
 from engine.types import NO_LEADER_EPOCH, TimestampAndOffset
 
 
+class Bounds(NamedTuple):
+    """What a look-up may find, and what it may cost."""
+
+    log_start_offset: int
+    limit_bytes: int
+    """The most bytes that one batch may decode to."""
+    budget: DecodeBudget | None = None
+    """Of all batches together; None sets no bound."""
+
+    @contextmanager
+    def records(self, batch: BatchView) -> Iterator[Iterator[CompiledRecord | Record]]:
+        """Give the records that may be found in a batch, holding the memory to decode them."""
+        budget, limit_bytes = self.budget, self.limit_bytes
+        with nullcontext() if budget is None else budget.decoding(batch.content_bound(limit_bytes)):
+            records = records_of(batch, limit_bytes=limit_bytes, budget=budget)
+            yield (record for record in records if record.offset >= self.log_start_offset)
+
+
 def first_at_or_after(
-    timestamp_ms: int, segments: SegmentSnapshot, *, log_start_offset: int, limit_bytes: int
+    timestamp_ms: int, segments: SegmentSnapshot, bounds: Bounds
 ) -> TimestampAndOffset | None:
     """Return the first record of at least that time, at or after the log start."""
-    for segment in _present(segments, log_start_offset):
+    for segment in _present(segments, bounds.log_start_offset):
         if segment.largest_timestamp >= timestamp_ms:
-            found = _search(segment, timestamp_ms, log_start_offset, limit_bytes)
-            if found is not None or segment.base_offset >= log_start_offset:
+            found = _search(segment, timestamp_ms, bounds)
+            if found is not None or segment.base_offset >= bounds.log_start_offset:
                 return found
     return None
 
 
-def with_max_timestamp(
-    segments: SegmentSnapshot, *, log_start_offset: int, limit_bytes: int
-) -> TimestampAndOffset | None:
+def with_max_timestamp(segments: SegmentSnapshot, bounds: Bounds) -> TimestampAndOffset | None:
     """Return the first record with the largest time of all, at or after the log start, if any.
 
     Messages of magic 0 have no times and are passed over.
     """
     best: TimestampAndOffset | None = None
-    present = [segment for segment in _present(segments, log_start_offset) if segment.size_bytes]
+    present = [
+        segment for segment in _present(segments, bounds.log_start_offset) if segment.size_bytes
+    ]
     for segment in sorted(present, key=lambda one: one.maximum.timestamp, reverse=True):
         if best is not None and not _may_beat(best, segment.maximum.timestamp, segment.base_offset):
             break
-        best = _better(best, _newest_in(segment, log_start_offset, limit_bytes))
+        best = _better(best, _newest_in(segment, bounds))
     return best
 
 
@@ -50,20 +73,19 @@ def _present(segments: SegmentSnapshot, log_start_offset: int) -> Sequence[Segme
     return segments.segments[max(0, segments.floor_index(log_start_offset)) :]
 
 
-def _newest_in(
-    segment: Segment, starting_offset: int, limit_bytes: int
-) -> TimestampAndOffset | None:
-    """Return the first record with the largest time, from an offset on.
+def _newest_in(segment: Segment, bounds: Bounds) -> TimestampAndOffset | None:
+    """Return the first record with the largest time, from the log start on.
 
-    Nearly always it is in the batch that the segment has noted. If that lies below the offset, or
-    compaction emptied it, all headers from there on are read and the latest batches looked into.
+    Nearly always it is in the batch that the segment has noted. If that lies below the log start,
+    or compaction emptied it, all headers from there on are read and the latest batches looked into.
     """
+    starting_offset = bounds.log_start_offset
     maximum = segment.maximum
     ensure_true(segment, maximum)
     noted = segment.locate(max(maximum.offset, starting_offset))
     if noted is not None and maximum.offset >= starting_offset:
         noted_batches = segment.records.batches(noted.position, noted.end)
-        best = _newest_of(next(noted_batches)[1], starting_offset, limit_bytes)
+        best = _newest_of(next(noted_batches)[1], bounds)
         if best is not None and best.timestamp == maximum.timestamp:
             return best
     first = segment.locate(starting_offset)
@@ -75,20 +97,17 @@ def _newest_in(
         if best is not None and not _may_beat(best, header.max_timestamp, header.base_offset):
             break
         _, batch = next(segment.records.batches(position, position + header.size_bytes))
-        best = _better(best, _newest_of(batch, starting_offset, limit_bytes))
+        best = _better(best, _newest_of(batch, bounds))
     return best
 
 
-def _newest_of(
-    batch: BatchView, starting_offset: int, limit_bytes: int
-) -> TimestampAndOffset | None:
+def _newest_of(batch: BatchView, bounds: Bounds) -> TimestampAndOffset | None:
     best: TimestampAndOffset | None = None
     if batch.header.magic > 0:
-        for record in batch.records(limit_bytes=limit_bytes):
-            if record.offset >= starting_offset and (
-                best is None or record.timestamp > best.timestamp
-            ):
-                best = _answer(batch, record)
+        with bounds.records(batch) as records:
+            for record in records:
+                if best is None or record.timestamp > best.timestamp:
+                    best = _answer(batch, record)
     return best
 
 
@@ -105,32 +124,21 @@ def _may_beat(best: TimestampAndOffset, timestamp_ms: int, offset: int) -> bool:
     return (timestamp_ms, -offset) > (best.timestamp, -best.offset)
 
 
-def _search(
-    segment: Segment, timestamp_ms: int, starting_offset: int, limit_bytes: int
-) -> TimestampAndOffset | None:
+def _search(segment: Segment, timestamp_ms: int, bounds: Bounds) -> TimestampAndOffset | None:
     entry = floor_by_time(segment, timestamp_ms)
-    first = segment.locate(max(entry.offset, starting_offset))
+    first = segment.locate(max(entry.offset, bounds.log_start_offset))
     if first is None:
         return None
-    late_enough = (
-        batch
-        for _, batch in segment.records.batches(first.position, segment.size_bytes)
-        if batch.header.max_timestamp >= timestamp_ms
-    )
-    return _first_record(late_enough, timestamp_ms, starting_offset, limit_bytes)
-
-
-def _first_record(
-    batches: Iterable[BatchView], timestamp_ms: int, starting_offset: int, limit_bytes: int
-) -> TimestampAndOffset | None:
-    for batch in batches:
-        for record in batch.records(limit_bytes=limit_bytes):
-            if record.timestamp >= timestamp_ms and record.offset >= starting_offset:
-                return _answer(batch, record)
+    for _, batch in segment.records.batches(first.position, segment.size_bytes):
+        if batch.header.max_timestamp >= timestamp_ms:
+            with bounds.records(batch) as records:
+                for record in records:
+                    if record.timestamp >= timestamp_ms:
+                        return _answer(batch, record)
     return None
 
 
-def _answer(batch: BatchView, record: Record) -> TimestampAndOffset:
+def _answer(batch: BatchView, record: CompiledRecord | Record) -> TimestampAndOffset:
     epoch = batch.header.leader_epoch
     return TimestampAndOffset(
         record.timestamp, record.offset, None if epoch == NO_LEADER_EPOCH else epoch

@@ -30,8 +30,10 @@ from engine.log.read.splits import Extent, Split
 from engine.log.results import Fetched, LogTag, SegmentInfo
 from engine.log.state import LogState
 from engine.log.view import LogView
+from engine.records.budget import DecodeBudget
 from engine.segment.file_records import NotCached
 from engine.segment.segment import Segment
+from engine.segment.segments import SegmentSnapshot
 from engine.types import Buffer, FetchIsolation, TimestampAndOffset
 
 _Found = TypeVar("_Found")
@@ -304,25 +306,33 @@ class LogReader:
 
         return self._mending(lambda: self._seen(look))
 
-    def offset_for_time(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """Return the first committed record of at least that time, if there is one."""
-        return self._committed(partial(lookup.first_at_or_after, timestamp_ms))
+    def offset_for_time(
+        self, timestamp_ms: int, budget: DecodeBudget | None = None
+    ) -> TimestampAndOffset | None:
+        """Return the first committed record of at least that time, if there is one.
 
-    def max_timestamp(self) -> TimestampAndOffset | None:
-        """Return the first record with the largest time, if it is committed."""
-        return self._committed(lookup.with_max_timestamp)
+        Raises DecodeBudgetSpent if the budget does not suffice to find it.
+        """
+        return self._committed(partial(lookup.first_at_or_after, timestamp_ms), budget)
+
+    def max_timestamp(self, budget: DecodeBudget | None = None) -> TimestampAndOffset | None:
+        """Return the first record with the largest time, if it is committed.
+
+        Raises as `offset_for_time`.
+        """
+        return self._committed(lookup.with_max_timestamp, budget)
 
     def _committed(
-        self, look_up: Callable[..., TimestampAndOffset | None]
+        self,
+        look_up: Callable[[SegmentSnapshot, lookup.Bounds], TimestampAndOffset | None],
+        budget: DecodeBudget | None,
     ) -> TimestampAndOffset | None:
         """Return what a look-up by time finds, unless it lies at or above the high watermark."""
 
         def look(view: LogView) -> TimestampAndOffset | None:
-            found = look_up(
-                view.segments,
-                log_start_offset=view.marks.log_start_offset,
-                limit_bytes=self._core.context.config.max_decompressed_batch_bytes,
-            )
+            limit_bytes = self._core.context.config.max_decompressed_batch_bytes
+            bounds = lookup.Bounds(view.marks.log_start_offset, limit_bytes, budget)
+            found = look_up(view.segments, bounds)
             high_watermark = view.marks.high_watermark
             return found if found is not None and found.offset < high_watermark else None
 

@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.codecs.records_out import render_records
-from app.codecs.stored import CHUNK_RECORDS, View
+from app.codecs.stored import View
 from app.http.problems import RecordTooLarge
 from engine.errors import StoredDataCorrupt
 from engine.records.batch import stamp_crc
 from engine.records.budget import DecodeBudget, DecodeLimits
 from engine.records.builder import NewRecord, build_batch, encode_batch
+from engine.records.chunks import CHUNK_RECORDS
 from engine.records.compression import compress
 from engine.records.header import CRC_POSITION, RECORDS_COUNT_POSITION, Codec, parse_header
 from engine.records.record import Record, encode_record

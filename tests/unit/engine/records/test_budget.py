@@ -1,6 +1,7 @@
 """The budget of one request: the sum of all its batches, in bytes and in processor time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
@@ -129,3 +130,24 @@ def test_work_that_nobody_wants_any_more_ends_between_two_pieces(records: list[b
         with pytest.raises(Gone):
             budget.run(partial(check, view), ensure_wanted)
     budget.check()
+
+
+def test_the_memory_to_decode_a_batch_is_held_by_who_runs_the_work() -> None:
+    """Three times the content, in this run and in no later one."""
+    held: list[int] = []
+
+    @contextmanager
+    def hold(size_bytes: int) -> Iterator[None]:
+        held.append(size_bytes)
+        yield
+        held.append(-size_bytes)
+
+    budget = budget_of()
+
+    def decode() -> int:
+        with budget.decoding(10):
+            return len(held)
+
+    assert budget.run(decode, hold=hold) == 1
+    assert held == [30, -30]
+    assert budget.run(decode) == 2

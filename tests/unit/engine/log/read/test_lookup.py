@@ -192,9 +192,9 @@ def test_a_start_that_retention_has_passed_meanwhile_hides_nothing(log: Log) -> 
     log.maintenance.run_retention()
     segments = SegmentSnapshot(tuple(segment_bases(log)), log.reader.segments)
     assert segments.base_offsets[0] == 1
-    limits = {"log_start_offset": 0, "limit_bytes": ALL_BYTES}
-    latest = lookup.with_max_timestamp(segments, **limits)
-    first = lookup.first_at_or_after(START_MS + 15, segments, **limits)
+    bounds = lookup.Bounds(log_start_offset=0, limit_bytes=ALL_BYTES)
+    latest = lookup.with_max_timestamp(segments, bounds)
+    first = lookup.first_at_or_after(START_MS + 15, segments, bounds)
     assert (latest, first) == (
         TimestampAndOffset(START_MS + 30, 2, 0),
         TimestampAndOffset(START_MS + 20, 1, 0),
