@@ -1,7 +1,7 @@
-"""How a command gets in: an API key or token, whom it trusts, and the certificate it shows.
+"""Credentials of a command: API key or token, trusted CAs, client certificate.
 
-The options are those of every command that talks to a service, so they are added to each by
-`with_access` and found by `session`. A key is never printed, not even by an error.
+Every command that talks to a service has these options: `with_access` adds them and `session` reads
+them. A key is never printed, not even in an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PANEL: Final = "Credentials"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a command was given; without any of it, what everybody has."""
+    """The credentials of a command; by default none."""
 
     api_key: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
@@ -32,16 +32,16 @@ class Access:
     client_key: Path | None = None
 
     def headers(self) -> Mapping[str, str]:
-        """Return what every request carries; Failure for a key that can be none."""
+        """Return the headers of every request; Failure for an invalid key."""
         if not self.api_key:
             return {}
         key = self.api_key.strip()
         if not key.isascii() or not key.isprintable() or " " in key:
-            raise Failure("the API key is not one: it has characters that no key has")
+            raise Failure("the API key is invalid: it contains characters that keys do not have")
         return {"Authorization": f"Bearer {key}"}
 
     def verification(self) -> ssl.SSLContext | None:
-        """Return how the service is known and what it is shown, None if as usual.
+        """Return the TLS context, None for the default.
 
         Failure for files that cannot be used.
         """
@@ -62,7 +62,7 @@ _GIVEN: Final[ContextVar[Access]] = ContextVar("access", default=EVERYBODY)
 
 
 def given_access() -> Access:
-    """Return what the running command was given."""
+    """Return the credentials of the running command."""
     return _GIVEN.get()
 
 
@@ -73,7 +73,7 @@ def _options(
         typer.Option(
             "--api-key",
             envvar="TIDELOG_API_KEY",
-            help="API key or token; others see the command line, so rather set the variable.",
+            help="API key or token. Prefer the variable: other users can see the command line.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -82,7 +82,7 @@ def _options(
         typer.Option(
             "--ca-file",
             envvar="TIDELOG_CA_FILE",
-            help="Trust the certificates that these signed (PEM).",
+            help="CAs to trust instead of the system's (PEM).",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -91,7 +91,7 @@ def _options(
         typer.Option(
             "--client-cert",
             envvar="TIDELOG_CLIENT_CERT",
-            help="Show this certificate (PEM).",
+            help="Client certificate (PEM).",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -109,7 +109,7 @@ def _options(
 
 
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options for credentials after its own."""
+    """Return the command with the credential options after its own."""
     added = inspect.signature(_options, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True)
 

@@ -21,16 +21,16 @@ from app.client.partitioner import partition_of
 from app.client.record_lines import RecordLine
 
 DEFAULT_BATCH_RECORDS: Final = 1_000
-DEFAULT_BATCH_BYTES: Final = 512 * 1024  # half of the max.message.bytes a topic has by default
+DEFAULT_BATCH_BYTES: Final = 512 * 1024  # half of the default max.message.bytes
 DEFAULT_WORKERS: Final = 4
-_SEQUENCE_RANGE: Final = 2**31  # sequences are 32 bits, and go on at 0
+_SEQUENCE_RANGE: Final = 2**31  # sequences are 32 bits and wrap to 0
 _BATCHES_AHEAD: Final = 2
 _STOP_CHECK_S: Final = 0.2
 
 
 @dataclass(slots=True)
 class AppendReport:
-    """What is in the log for certain; `duplicates` of `records` were found there by a retry."""
+    """What is certainly in the log; `duplicates` of `records` were found there by a retry."""
 
     records: int = 0
     requests: int = 0
@@ -40,13 +40,13 @@ class AppendReport:
 
 @dataclass(slots=True)
 class _Lane:
-    """What of one partition waits to be sent, and the sequence it will carry."""
+    """Waiting records of one partition, and the sequence of the first."""
 
     partition: int
     next_sequence: int
     lines: list[bytes] = field(default_factory=list)
     numbers: list[int | None] = field(default_factory=list)
-    """Of each line, which line of the input it is."""
+    """The input line of each record."""
     size_bytes: int = 0
 
 
@@ -118,7 +118,7 @@ class Appender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Send what is left and wait for it; after an error wait for requests under way alone."""
+        """Send the remaining records and wait; after an error only wait for open requests."""
         if error is None:
             self._send_what_is_left()
         elif self._failure is None:
@@ -166,7 +166,7 @@ class Appender:
         self._put(self._queues[lane.partition % len(self._queues)], batch)
 
     def _put(self, batches: queue.Queue[_Batch | None], batch: _Batch | None) -> None:
-        """Wait for room, in turns short enough for Ctrl-C; a failed worker makes room at once."""
+        """Wait for room, in steps short enough for Ctrl-C; a failed worker makes room at once."""
         while True:
             try:
                 batches.put(batch, timeout=_STOP_CHECK_S)
@@ -177,7 +177,7 @@ class Appender:
     def _work(self, batches: queue.Queue[_Batch | None]) -> None:
         while (batch := batches.get()) is not None:
             if self._failure is not None:
-                continue  # nothing may follow a batch that is missing: its sequence would not fit
+                continue  # no batch may follow a missing one: its sequence would be a gap
             try:
                 self._send(batch)
             except Exception as failure:  # noqa: BLE001 - it is raised again in the caller's thread

@@ -1,4 +1,4 @@
-"""What `tidelog verify` and `tidelog repair` do and say; the commands load it when they run."""
+"""`tidelog verify` and `tidelog repair`: the commands import this when they run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOWHERE: Final = Path("nowhere")
 
 
 class ProblemsFound(Failure):
-    """The directory does not keep what it promises."""
+    """The directory has problems."""
 
     code = "problems_found"
 
@@ -36,16 +36,16 @@ class ProblemsFound(Failure):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The data directories of one log, and what its service works with."""
+    """The data directories of one service, and its settings."""
 
     directories: tuple[Path, ...]
     gone: tuple[Path, ...] = ()
     topic_defaults: str = "{}"
-    """As JSON: what topics are that do not say otherwise."""
+    """Default topic configuration, as JSON."""
 
     @property
     def config(self) -> EngineConfig:
-        """Failure if the defaults make no sense."""
+        """Failure for invalid defaults."""
         try:
             return EngineConfig(
                 default_topic_config=canonical(
@@ -54,11 +54,11 @@ class Subject:
                 gone_directories=self.gone,
             )
         except (msgspec.MsgspecError, EngineError) as error:
-            raise Failure(f"the defaults of topics make no sense: {error}") from error
+            raise Failure(f"the default topic configuration is invalid: {error}") from error
 
     @property
     def root(self) -> Path:
-        """Below which files are named; several directories have none."""
+        """The directory that names are relative to; None for several directories."""
         return self.directories[0] if len(self.directories) == 1 else _NOWHERE
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Subject:
 
 
 def check_directories(terminal: Terminal, subject: Subject) -> None:
-    """Tell every finding as it is met; Failure if one is a problem."""
+    """Report every finding when it is found; Failure if one is a problem."""
     problems = 0
     with _readable(subject):
         check = DirectoryCheck(PosixFileSystem(), subject.directories, subject.config)
@@ -80,12 +80,12 @@ def check_directories(terminal: Terminal, subject: Subject) -> None:
     if problems:
         raise ProblemsFound(
             f"{problems} problem(s) in {subject}",
-            f"`tidelog repair --dry-run {subject}` tells what can be put right.",
+            f"`tidelog repair --dry-run {subject}` shows what can be repaired.",
         )
 
 
 def repair_directories(terminal: Terminal, subject: Subject, *, dry_run: bool, cut: bool) -> None:
-    """Tell every step and, unless it is a dry run, take it; Failure if problems are left."""
+    """Report every step and, unless it is a dry run, execute it; Failure if problems remain."""
     fs = PosixFileSystem()
     directories, config = subject.directories, subject.config
     with _readable(subject):
@@ -120,7 +120,7 @@ def _readable(subject: Subject) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # whoever reads has seen enough
+        raise  # the reader of the pipe has closed it
     except OSError as error:
         place = error.filename or subject
         raise Failure(f"{place} cannot be read: {error.strerror or error}") from error
@@ -140,14 +140,14 @@ def _tell(terminal: Terminal, finding: Finding, subject: Subject) -> None:
 
 
 def _leave(terminal: Terminal, subject: Subject, left: Iterable[Finding]) -> None:
-    """Tell what a repair does not put right, and fail if that is anything."""
+    """Report what a repair does not fix; Failure if there is anything."""
     findings = tuple(left)
     for finding in findings:
         _tell(terminal, finding, subject)
     if findings:
         raise ProblemsFound(
             f"{len(findings)} problem(s) in {subject} need a person",
-            "Restore damaged files from a copy, or use --cut and lose what lies behind damage.",
+            "Restore damaged files from a copy, or use --cut and lose everything after the damage.",
         )
 
 

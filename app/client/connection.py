@@ -1,8 +1,8 @@
-"""One tidelog service over HTTP: kept-alive connections, retries, problems as errors.
+"""One tidelog service over HTTP: keep-alive connections, retries, problems as errors.
 
-Every request of the command line may be sent twice without harm: reads and `PUT` are idempotent by
-nature, appends by the producer's sequence numbers. So a lost answer, a restart or an overloaded
-service costs a retry with growing pauses and never a decision by the caller.
+Every request of the command line may be sent twice: reads and `PUT` are idempotent, appends have
+sequence numbers. So a lost answer, a restart or an overloaded service costs a retry, with growing
+pauses.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     wait_ms: int = 0
-    """How long the service was asked to hold the answer back; the time-out allows for it."""
+    """Requested `max_wait_ms`; the timeout allows for it."""
 
 
 def topic_path(topic: str, partition: int | None = None, operation: str = "") -> str:
@@ -60,10 +60,9 @@ def topic_path(topic: str, partition: int | None = None, operation: str = "") ->
 class Connection:
     """A service at `url`; safe for several threads.
 
-    A request that fails for a passing reason is sent again until `patience_s` is over, counted from
-    its first failure. A service that has never answered is not waited for: a wrong address is told
-    at once. `notice` is called with a sentence at the first failure of an outage and when it is
-    over.
+    A request that fails for a temporary reason is repeated for `patience_s` after its first
+    failure. A service that has never answered is not waited for, so a wrong address is reported at
+    once. `notice` is called at the first failure of an outage and when it is over.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Connection:
         self._stopped = threading.Event()
         self._pause = pause or self._stopped.wait
         self._now = now
-        self.uses_environment = not _is_loopback(self.url)  # no proxy on the way to oneself
+        self.uses_environment = not _is_loopback(self.url)  # no proxy for loopback
         if access.api_key and self.uses_environment and self.url.startswith("http:"):
             self._notice(f"the API key goes to {self.url} unencrypted: use https")
         self._has_answered = False
@@ -113,9 +112,9 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """End every wait, and let no request begin; the last one under way ends the connections.
+        """End all waits and refuse new requests; the last open request closes the connections.
 
-        Sockets are never closed under a thread that reads from them: it would see a broken service.
+        Sockets are never closed while a thread reads from them: it would report a broken service.
         """
         self.stop_waiting()
         with self._lock:
@@ -125,7 +124,7 @@ class Connection:
             self._http.close()
 
     def stop_waiting(self) -> None:
-        """Let no request wait for the service any longer; the one being answered may finish."""
+        """Stop waiting for the service; a request that is being answered may finish."""
         self._stopped.set()
 
     def json(self, request: Request) -> JsonObject:
@@ -234,7 +233,7 @@ def _reason(error: httpx.TransportError) -> str:
 
 
 def _retry_after_s(failure: Failure) -> float:
-    """Return what the service asked for; dates and nonsense count as nothing."""
+    """Return the service's Retry-After in seconds; dates and invalid values count as none."""
     asked = failure.problem.get("retry_after") if isinstance(failure, Refused) else None
     try:
         return min(max(float(asked or 0), 0.0), _LONGEST_PAUSE_S)
@@ -243,7 +242,7 @@ def _retry_after_s(failure: Failure) -> float:
 
 
 def _jittered(pause_s: float) -> float:
-    """Spread the retries of many clients, so that a service that comes back is not run over."""
+    """Spread the retries of many clients over time."""
     return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret depends on it
 
 

@@ -1,10 +1,10 @@
-"""What can go wrong for a user of the command line: one sentence, and what to do about it.
+"""Failures of the command line: one sentence each, and what to do about it.
 
 Failure
-├── BadInput       a line of the input is not what the command takes
+├── BadInput       a line of the input is invalid
 ├── Unreachable    nothing answers, or the answer broke off
 ├── Refused        the service answered with a problem document (RFC 9457)
-└── Interrupted    the command was told to stop while it waited
+└── Interrupted    the command was stopped while it waited
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ADVICE: Final = {
 
 
 class Failure(Exception):
-    """A command cannot go on; `str()` is the sentence, `advice` what helps (may be empty)."""
+    """A command cannot continue; `str()` is the sentence, `advice` what helps (may be empty)."""
 
     code: str = "failed"
     advice: str = ""
@@ -55,7 +55,7 @@ class Failure(Exception):
 
 
 class BadInput(Failure):
-    """Line `line` of the input, counted from 1, is not what the command takes."""
+    """Line `line` of the input, counted from 1, is invalid."""
 
     code = "bad_input"
 
@@ -69,7 +69,7 @@ _TRUST = "If that is its certificate, name who signed it with --ca-file (or TIDE
 
 
 class Unreachable(Failure):
-    """No answer came from `url`; whether a request arrived there is not known."""
+    """No answer from `url`; the request may have arrived."""
 
     code = "unreachable"
 
@@ -79,7 +79,7 @@ class Unreachable(Failure):
 
 
 class Interrupted(Failure):
-    """The command was stopped while it waited for the service to come back."""
+    """The command was stopped while it waited for the service."""
 
     code = "interrupted"
 
@@ -90,8 +90,8 @@ class Interrupted(Failure):
 class Refused(Failure):
     """The service answered with an error.
 
-    `code` is the stable name of the problem, `http_<status>` where something in between answered.
-    `problem` is the whole document, empty then.
+    `code` is the problem's code, or `http_<status>` if something in between answered. `problem` is
+    the document; it is empty then.
     """
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ class Refused(Failure):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the very same request may succeed soon."""
+        """Whether the same request may succeed later."""
         retryable = bool(self.problem.get("retryable", self.status in _RETRYABLE_STATUSES))
         return retryable and self.status in _RETRYABLE_STATUSES
 
@@ -119,7 +119,7 @@ class _Fields(dict[str, Any]):
 
 
 def refused(status: int, body: bytes) -> Refused:
-    """Return the error that an answer stands for, whoever wrote its body."""
+    """Return the error of an answer, also of a proxy."""
     try:
         problem = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError:

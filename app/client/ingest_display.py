@@ -58,4 +58,4 @@ def _line(event: IngestProgress) -> str:
 
 
 def _behind(lag: int | None) -> str:
-    return "" if lag is None else f", {lag:,} behind"
+    return "" if lag is None else f", lag {lag:,}"

@@ -1,7 +1,7 @@
-"""Kafka's default partitioner: a key lands where a Kafka producer would put it.
+"""Kafka's default partitioner: the partition that a Kafka producer would choose for a key.
 
-It is a client's, as in Kafka; the service uses it where a client leaves the choice to the service.
-aiokafka has the hash too, but takes up to twice as long for it, and 60 ms to load.
+Clients use it, as in Kafka; the service uses it if a client leaves the choice to the service.
+aiokafka has the hash too, but takes up to twice as long, and 60 ms to import.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 LONGEST_KEPT_BYTES: Final = 64
-"""Longer keys are hashed each time: what is kept is bounded in bytes, not in keys alone."""
+"""Longer keys are not cached, to bound the cache in bytes."""
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995

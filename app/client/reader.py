@@ -1,4 +1,4 @@
-"""Pages of one partition: up to the committed end as it was at the start, or on and on."""
+"""Pages of one partition: up to the committed end at the start, or without end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POLL_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Records of one partition as the service wrote them, one JSON object a line."""
+    """Records of one partition as the service wrote them, one JSON object per line."""
 
     partition: int
     lines: list[bytes]
@@ -27,7 +27,7 @@ class Page:
 def read_to_end(
     connection: Connection, topic: str, partition: int, start: str, *, max_records: int | None
 ) -> Iterator[Page]:
-    """Yield what is committed when the first page is read, and nothing that comes in later."""
+    """Yield the records that are committed when the first page is read."""
     end_offset: int | None = None
     offset = start
     left = max_records
@@ -44,7 +44,7 @@ def read_to_end(
 
 
 def follow(connection: Connection, topic: str, partition: int, start: str) -> Iterator[Page]:
-    """Yield what is and what will be committed, waiting for it; ends only by an error."""
+    """Yield existing and future records; ends only by an error."""
     offset = start
     while True:
         page = _page(connection, topic, partition, offset, wait_ms=_POLL_MS)

@@ -1,7 +1,6 @@
-"""What a line of input means: a record as the service takes it, or a document for its value.
+"""Input lines: a record as the service accepts it, or a document that becomes its value.
 
-Bytes are passed on as they came: a value reaches the log exactly as it was typed, whatever its
-spacing or its numbers.
+Bytes are passed on unchanged: a value is stored exactly as typed, with its spacing and numbers.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ class RecordLine(NamedTuple):
     line: bytes
     key: bytes | None
     number: int | None = None
-    """Which line of the input it is, from 1 on."""
+    """Line number, from 1."""
 
 
 class _Record(msgspec.Struct):
-    """What of a record decides where it goes; everything else is the service's to judge."""
+    """The fields that decide the partition; the service checks everything else."""
 
     key: msgspec.Raw = msgspec.Raw(b"null")
     key_encoding: str | None = None
@@ -49,12 +48,12 @@ class Fields:
 
 
 def read_records(lines: Iterable[bytes]) -> Iterator[RecordLine]:
-    """Yield the records of lines in the service's own form; empty lines are passed over."""
+    """Yield the records of lines in the service's own form; empty lines are ignored."""
     return _each(lines, _record)
 
 
 def read_documents(lines: Iterable[bytes], fields: Fields) -> Iterator[RecordLine]:
-    """Yield a record for each line, whose value is the line itself; empty lines are passed over."""
+    """Yield a record for each line, with the line as its value; empty lines are ignored."""
     return _each(lines, lambda line, number: _document(line, number, fields))
 
 
@@ -144,5 +143,5 @@ def _timestamp_of(document: dict[str, msgspec.Raw], field: str | None) -> int | 
 
 def _field(document: dict[str, msgspec.Raw], field: str) -> object:
     if field not in document:
-        raise ValueError(f"there is no field {field!r}")
+        raise ValueError(f"the document has no field {field!r}")
     return _any_decoder.decode(document[field])

@@ -1,7 +1,7 @@
-"""Where a command prints: tables and progress for people, one JSON object a line for programs.
+"""Output of commands: tables and progress for people, one JSON object per line for programs.
 
 Results go to standard output, everything else (progress, notices, errors) to standard error, so
-that a pipe gets only what was asked for. Progress is drawn on a terminal alone.
+that a pipe gets only the results. Progress bars need a terminal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Terminal:
         self.raw(msgspec.json.encode(value) + b"\n")
 
     def raw(self, data: bytes) -> None:
-        """Write bytes as they are and let them through at once."""
+        """Write bytes unchanged and flush."""
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -64,19 +64,19 @@ class Terminal:
         self._out.print(table)
 
     def notice(self, sentence: str) -> None:
-        """Tell what happens meanwhile; programs may read standard error line by line too."""
+        """Print a notice; with `as_json` standard error is JSON lines too."""
         if self.as_json:
             self._report({"notice": sentence})
         else:
             self._err.print(escape(sentence), style="yellow")
 
     def plain(self, sentence: str) -> None:
-        """Tell of progress where no bar can be drawn: a line in somebody's log."""
+        """Print progress where no bar can be drawn: a line in a log."""
         if not self.as_json and not self._err.is_terminal:
             self._err.print(escape(sentence))
 
     def failure(self, failure: Failure) -> None:
-        """Say what went wrong and what helps."""
+        """Print an error and its advice."""
         if self.as_json:
             self._report(failure.for_programs())
             return
@@ -106,7 +106,7 @@ class Terminal:
 
 
 class Meter:
-    """A count that grows while long work goes on."""
+    """A count that grows during long work."""
 
     def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar = bar
@@ -119,12 +119,12 @@ class Meter:
         )
 
     def say(self, what: str) -> None:
-        """Put other words before the bar."""
+        """Replace the text before the bar."""
         self._bar.update(self._task, description=escape(what))
 
 
 def printable(text: str) -> str:
-    """Return the text with whatever could steer a terminal made visible."""
+    """Return the text with terminal control characters made visible."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -186,7 +186,7 @@ def test_what_is_made_anew_is_as_the_service_would_make_it(
     for wrong in ("{", '{"index.interval.bytes": "no"}', "[]"):
         refused = run("verify", *map(str, two), "--topic-defaults", wrong)
         assert refused.exit_code == 1
-        assert "defaults of topics make no sense" in refused.stderr
+        assert "default topic configuration is invalid" in refused.stderr
 
 
 def test_repair_tells_which_log_it_cannot_open(run: Run, directory: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_log_file_gets_a_line_a_micro_batch(capfd: pytest.CaptureFixture[str])
     out, err = capfd.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "micro-batch 0: 1,000 rows, 3 in quarantine in 2.0 s, 7 behind",
+        "micro-batch 0: 1,000 rows, 3 in quarantine in 2.0 s, lag 7",
         "micro-batch 1: 10 rows in 0.1 s",
         "no answer; restarting in 4 s",
     ]

@@ -22,11 +22,13 @@ def append(
     topic: TopicArgument,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, help="Append to this one, whatever the keys."),
+        typer.Option("--partition", "-p", min=0, help="Append all records to this partition."),
     ] = None,
     documents: Annotated[
         bool,
-        typer.Option("--documents", help="A line is any JSON and becomes a record's value."),
+        typer.Option(
+            "--documents", help="Each line is a JSON document and becomes a record's value."
+        ),
     ] = False,
     key_field: Annotated[
         str | None,
@@ -45,15 +47,15 @@ def append(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """Append what comes in on standard input, a record of JSON on each line.
+    """Append records from standard input, one JSON record per line.
 
     echo '{"key": "a", "value": {"n": 1}}' | tidelog append events
     tidelog append flights --key-field carrier < flights.ndjson
 
-    Every record is on disk when the command ends well. A request that gets
-    lost, or a service that is restarted meanwhile, is tried again for a
-    minute and leaves no duplicates. Without a key a record goes to any
-    partition, with one to where Kafka's own producers put it.
+    Every record is on disk when the command succeeds. Lost requests and a
+    service that restarts are retried for a minute, without duplicates. A
+    record with a key goes to the partition that Kafka's producers choose, a
+    record without a key to any partition.
     """
     fields = Fields(key_field, timestamp_field)
     lines = sys.stdin.buffer
@@ -79,14 +81,14 @@ def append(
                 for record in records:
                     appender.add(record)
         except BaseException:
-            terminal.notice(f"{appender.report.records:,} records are in the log for certain")
+            terminal.notice(f"{appender.report.records:,} records are certainly in the log")
             raise
         seconds = time.monotonic() - started
         terminal.result(*outcome(topic, appender.report, seconds))
 
 
 def outcome(topic: str, report: AppendReport, seconds: float) -> tuple[dict[str, object], str]:
-    """Return what is printed in the end: for programs, for people."""
+    """Return the summary: for programs, and for people."""
     records = "1 record" if report.records == 1 else f"{report.records:,} records"
     sentence = f"{records} appended to {topic} in {seconds:.1f} s"
     if report.duplicates:

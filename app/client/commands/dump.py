@@ -17,18 +17,20 @@ def dump(
     files: Annotated[list[Path], typer.Argument(help=".log, .index …")],
     max_bytes: Annotated[
         int | None,
-        typer.Option(min=0, help="Of a .log file, the whole batches in its first so many bytes."),
+        typer.Option(
+            min=0, help="Print only the whole batches in the first BYTES bytes of a .log file."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what is in the files of a log, as `kafka-dump-log --deep-iteration` does.
+    """Print the contents of log files, as `kafka-dump-log --deep-iteration` does.
 
     tidelog dump data/flights-0/00000000000000000000.log
     tidelog dump data/flights-0/*.index --json
 
-    It only reads, and needs no service; files of a running one may be looked
-    at. Damage is told in its place, and makes the exit code 1. Offsets that
-    are missing are told, too: that is damage only where nothing was compacted.
+    It only reads, and works with or without a running service. Damage is
+    printed in its place, and the exit code is then 1. Missing offsets are
+    printed too: they are damage only if the log was never compacted.
     """
     from engine.fs.filesystem import PosixFileSystem  # noqa: PLC0415 - only `dump` needs it
     from engine.tools.dump import dump_file  # noqa: PLC0415 - only `dump` needs it
@@ -49,7 +51,7 @@ def dump(
                         is_told = is_problem or entry.kind == "gap"
                         (sys.stderr if is_told else sys.stdout).write(render(entry) + "\n")
             except BrokenPipeError:
-                raise  # whoever reads has seen enough: `tidelog dump … | head` is no failure
+                raise  # the pipe was closed: `tidelog dump … | head` is not a failure
             except OSError as error:
                 raise Failure(
                     f"{error.filename or path} cannot be read: {error.strerror or error}"

@@ -17,14 +17,14 @@ _POLL_S = 0.5
 
 
 class MoveFailed(Failure):
-    """The service gave the move up."""
+    """The service could not move the partition."""
 
     code = "move_failed"
 
 
 @with_access
 def directories(*, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
-    """List the data directories of the service, and how much lies in each.
+    """List the data directories of the service with their sizes.
 
     tidelog directories
     """
@@ -49,10 +49,10 @@ def move(
     topic: TopicArgument,
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its number.")],
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="As `tidelog directories` shows it.")
+        str, typer.Argument(metavar="DIR", help="As printed by `tidelog directories`.")
     ],
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Stay until it is done, and say how far it is.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until it is done, and show the progress.")
     ] = True,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
@@ -61,8 +61,8 @@ def move(
 
     tidelog move flights 0 /disk-2/tidelog
 
-    Appends and reads go on meanwhile. Stopping this command does not stop the
-    move, and a service that is stopped begins it anew when it starts.
+    Appends and reads continue. Stopping this command does not stop the move;
+    a restarted service starts the move again.
     """
     request = Request(
         "POST",
@@ -83,9 +83,9 @@ def move(
 
 
 def follow(connection: Connection, terminal: Terminal, report: JsonObject) -> JsonObject:
-    """Ask again and again until the move is done; return its last report.
+    """Poll until the move is done; return its last report.
 
-    MoveFailed if it came to nothing, or if the service was restarted and knows it no more.
+    MoveFailed if it failed, or if a restarted service does not know it.
     """
     path = topic_path(report["topic"], report["partition"], "move")
     copied = 0
@@ -100,5 +100,7 @@ def follow(connection: Connection, terminal: Terminal, report: JsonObject) -> Js
         name = f"{report['topic']}-{report['partition']}"
         raise MoveFailed(f"{name} was not moved: {report['problem']}")
     if report["state"] == "idle":
-        raise MoveFailed("the service was restarted: look where the partition is, and ask again")
+        raise MoveFailed(
+            "the service was restarted: check where the partition is, and move it again"
+        )
     return report

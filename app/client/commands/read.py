@@ -29,7 +29,7 @@ def _offset(text: str) -> str:
 
 
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="This one; all without it.")
+    int | None, typer.Option("--partition", "-p", min=0, help="Partition; default: all.")
 ]
 OffsetOption = Annotated[
     str,
@@ -38,7 +38,7 @@ OffsetOption = Annotated[
     ),
 ]
 MaxRecordsOption = Annotated[
-    int | None, typer.Option("--max-records", "-n", min=1, help="Stop after so many.")
+    int | None, typer.Option("--max-records", "-n", min=1, help="Stop after this many records.")
 ]
 
 
@@ -52,7 +52,7 @@ def read(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what is in a topic now, partition by partition, then end.
+    """Print the current records of a topic, partition by partition, then end.
 
     tidelog read flights --partition 0 --offset 100 --max-records 5
     tidelog read flights --offset ts:1356998400000 --json | jq .value
@@ -77,7 +77,7 @@ def tail(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what comes in, as soon as it is on disk, until Ctrl-C.
+    """Print new records as soon as they are on disk, until Ctrl-C.
 
     tidelog tail flights
     tidelog tail flights --offset earliest --json
@@ -105,7 +105,7 @@ def _follow(
     offset: str,
     pages: queue.Queue[Page | Failure],
 ) -> None:
-    """Hand over the pages of one partition, in the end the failure that stopped it."""
+    """Pass on the pages of one partition, and finally the failure that stopped it."""
     try:
         endless = follow(connection, topic, partition, offset)
         while True:
@@ -121,7 +121,7 @@ def _partitions(connection: Connection, topic: str, partition: int | None) -> li
 
 
 class _Shown(msgspec.Struct):
-    """What of a record a person sees; the values stay JSON text."""
+    """The columns of a record for people; values stay JSON text."""
 
     offset: int
     timestamp: int

@@ -1,4 +1,4 @@
-"""What every command shares: its options, and how a failure becomes an exit code."""
+"""Shared by all commands: options, and exit codes of failures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from app.client.terminal import Terminal
 if TYPE_CHECKING:
     from app.client.connection import Connection
 
-EXIT_REFUSED: Final = 3  # trying again changes nothing: something else has to be changed first
-EXIT_STOPPED: Final = 130  # what a shell reports for Ctrl-C
+EXIT_REFUSED: Final = 3  # repeating the command does not help: something has to be changed first
+EXIT_STOPPED: Final = 130  # a shell's exit code for Ctrl-C
 
 ServerOption: TypeAlias = Annotated[
     str,
@@ -32,7 +32,7 @@ TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="
 
 @contextmanager
 def terminal_session(*, as_json: bool) -> Iterator[Terminal]:
-    """Yield where to print; a failure inside is told in a sentence and ends the program."""
+    """Yield the terminal; a failure inside is printed as one sentence and ends the program."""
     terminal = Terminal(as_json=as_json)
     try:
         yield terminal

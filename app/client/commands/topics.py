@@ -25,11 +25,11 @@ _CREATED = 201
 @with_access
 def topics(
     *,
-    topic: Annotated[str | None, typer.Argument(help="Show one, with its partitions.")] = None,
+    topic: Annotated[str | None, typer.Argument(help="Show one topic with its partitions.")] = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """List the topics, or show where each partition of one begins and ends.
+    """List the topics, or show the offsets of one topic's partitions.
 
     tidelog topics
     tidelog topics flights
@@ -48,12 +48,12 @@ def create(
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many.")] = 1,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic configuration of Kafka."),
+        typer.Option("--config", "-c", metavar="KEY=VALUE", help="A Kafka topic configuration."),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a topic; one that is there with the same settings is as good.
+    """Create a topic; succeeds if it already exists with these settings.
 
     tidelog create flights --partitions 4 --config retention.ms=-1
     """
@@ -82,7 +82,7 @@ def _list(connection: Connection, terminal: Terminal) -> None:
             ("topic", ">partitions"), ((t["topic"], str(t["partitions"])) for t in found)
         )
     else:
-        terminal.notice("there are no topics yet: `tidelog create TOPIC` makes one")
+        terminal.notice("there are no topics yet: create one with `tidelog create TOPIC`")
 
 
 def all_topics(connection: Connection) -> Iterator[JsonObject]:
@@ -97,7 +97,7 @@ def all_topics(connection: Connection) -> Iterator[JsonObject]:
 
 
 def _overrides(topic: JsonObject) -> str:
-    """Return what of the configuration was set for this topic; defaults say nothing new."""
+    """Return the configuration that was set for this topic, without defaults."""
     config: JsonObject = topic.get("config") or {}
     chosen = {k: v["value"] for k, v in config.items() if v.get("source") == "topic"}
     return " ".join(f"{key}={value}" for key, value in sorted(chosen.items()))

@@ -14,7 +14,7 @@ DirectoriesArgument: TypeAlias = Annotated[
 ]
 GoneOption: TypeAlias = Annotated[
     list[Path] | None,
-    typer.Option("--gone", help="A data directory that will not come back."),
+    typer.Option("--gone", help="A data directory that is lost for good."),
 ]
 DefaultsOption: TypeAlias = Annotated[
     str,
@@ -22,7 +22,7 @@ DefaultsOption: TypeAlias = Annotated[
         "--topic-defaults",
         envvar="TIDELOG_DEFAULT_TOPIC_CONFIG",
         metavar="JSON",
-        help="What the service has as TIDELOG_DEFAULT_TOPIC_CONFIG.",
+        help="The service's TIDELOG_DEFAULT_TOPIC_CONFIG.",
     ),
 ]
 
@@ -34,14 +34,14 @@ def verify(
     topic_defaults: DefaultsOption = "{}",
     as_json: JsonOption = False,
 ) -> None:
-    """Check everything that data directories promise; write nothing.
+    """Check data directories for damage; changes nothing.
 
     tidelog verify data
     tidelog verify /disk-1/tidelog /disk-2/tidelog
 
     Batches, offsets, indexes, snapshots, epochs, checkpoints, topics. Stop the
-    service first: what is written meanwhile may look wrong. The exit code is 1
-    if there is a problem; what is called a note is none.
+    service first: concurrent writes may look like damage. The exit code is 1
+    if there is a problem; a note is not a problem.
     """
     from app.client.checking import (  # noqa: PLC0415 - it loads the engine
         Subject,
@@ -57,22 +57,25 @@ def repair(
     *,
     directories: DirectoriesArgument,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Only print what would be done.")
     ] = False,
     cut: Annotated[
-        bool, typer.Option("--cut", help="End each damaged log before its damage; data is lost.")
+        bool,
+        typer.Option(
+            "--cut", help="Truncate each damaged log before the damage; later data is lost."
+        ),
     ] = False,
     gone: GoneOption = None,
     topic_defaults: DefaultsOption = "{}",
     as_json: JsonOption = False,
 ) -> None:
-    """Make anew whatever can be made from the logs, without serving anybody.
+    """Rebuild everything that can be rebuilt from the logs.
 
     tidelog repair --dry-run data
     tidelog repair data
 
-    Damaged records stay as they are, unless --cut ends the log before them. The
-    exit code is 1 if something is left that this cannot put right.
+    Damaged records stay, unless --cut truncates the log before them. The exit
+    code is 1 if problems remain that this command cannot repair.
     """
     from app.client.checking import (  # noqa: PLC0415 - it loads the engine
         Subject,
