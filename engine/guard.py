@@ -1,4 +1,4 @@
-"""A lock that is not re-entrant, can prove that its caller holds it, and need not be waited for."""
+"""A lock that is not re-entrant, and that a caller need not wait for."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ class WouldWait(Exception):
 
 
 class GuardedLock:
-    """A mutex with `assert_held`, after LevelDB's `AssertHeld`."""
+    """A mutex that can also be tried for a moment; see `Impatient`."""
 
-    __slots__ = ("_lock", "_owner")
+    __slots__ = ("_lock",)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner: int | None = None
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        self._owner = threading.get_ident()
 
     def __exit__(
         self,
@@ -33,18 +31,12 @@ class GuardedLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._owner = None
         self._lock.release()
-
-    def assert_held(self) -> None:
-        """Fail unless the calling thread is inside the lock."""
-        assert self._owner == threading.get_ident(), "the caller must hold this lock"
 
     def acquire_soon(self) -> None:
         """Take the lock unless it is held for longer than a moment; then raise WouldWait."""
         if not self._lock.acquire(timeout=PATIENCE_SECONDS):
             raise WouldWait
-        self._owner = threading.get_ident()
 
 
 class Impatient:

@@ -90,11 +90,6 @@ class OffsetIndex(MappedIndex):
         return self._last
 
     @property
-    def last_offset(self) -> int:
-        """The offset of the last entry, or the base offset of an empty index."""
-        return self._last.offset
-
-    @property
     def is_full(self) -> bool:
         return self._count >= self._max_entries
 

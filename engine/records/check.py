@@ -107,7 +107,6 @@ class CheckedRecords:
     count: int
     max_timestamp: int
     """The greatest record timestamp in ms, whatever the header claims; -1 if no record has one."""
-    uncompressed_bytes: int
 
 
 def check_records(
@@ -140,7 +139,7 @@ def check_records(
     max_timestamp = _prove(batch, parts, rules, budget) if parts else None
     if max_timestamp is None:
         max_timestamp = _diagnose(header, payload, rules, budget)
-    return CheckedRecords(header.records_count, max_timestamp, len(payload))
+    return CheckedRecords(header.records_count, max_timestamp)
 
 
 def _split(payload: memoryview, records_count: int) -> list[Part]:

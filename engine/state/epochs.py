@@ -24,7 +24,6 @@ from engine.types import EpochOffset
 
 _logger = logging.getLogger(__name__)
 
-_epoch = attrgetter("epoch")
 _start_offset = attrgetter("start_offset")
 
 

@@ -63,11 +63,6 @@ class ProducerEntry(NamedTuple):
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
-    def first_sequence(self) -> int:
-        """The oldest sequence remembered, or -1 if no batch of this epoch is known."""
-        return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
-
-    @property
     def idle(self) -> Idle:
         return self.seen_ms, self.last_timestamp
 

@@ -94,11 +94,6 @@ class Transactions:
         return len(self._ongoing)
 
     @property
-    def oldest(self) -> OpenTransaction | None:
-        """The open transaction that began first."""
-        return self._ongoing[0] if self._ongoing else None
-
-    @property
     def first_unstable(self) -> OffsetMetadata | None:
         """Where the oldest transaction begins that is open, or decided and not yet replicated."""
         if not self._unreplicated:

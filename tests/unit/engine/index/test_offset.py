@@ -40,7 +40,7 @@ def test_empty_index_leads_to_the_first_byte(index: OffsetIndex) -> None:
     """Without entries every look-up answers the start of the segment, by offset and by position."""
     assert index.lookup(BASE) == index.lookup(BASE + 1_000) == OffsetPosition(BASE, 0)
     assert index.floor_by_position(1_000) == OffsetPosition(BASE, 0)
-    assert (index.last_offset, index.count, list(index.entries())) == (BASE, 0, [])
+    assert (index.last_entry.offset, index.count, list(index.entries())) == (BASE, 0, [])
 
 
 @kafka("OffsetIndexTest.lookupExtremeCases")
@@ -95,7 +95,7 @@ def test_full_index_takes_no_more(disk: ForgetfulDisk, path: Path) -> None:
     index.append(BASE + 1, 1)
     with pytest.raises(IndexFull):
         index.append(BASE + 2, 2)
-    assert (index.is_full, index.count, index.last_offset) == (True, 2, BASE + 1)
+    assert (index.is_full, index.count, index.last_entry.offset) == (True, 2, BASE + 1)
 
 
 @kafka("OffsetIndexTest.appendOutOfOrder")
@@ -132,7 +132,7 @@ def test_truncation_keeps_what_lies_below(
     """An entry on the offset goes, one below stays, the file keeps its length."""
     filled.truncate_to_offset(BASE + delta)
     assert list(filled.entries()) == ENTRIES[:kept]
-    assert filled.last_offset == (ENTRIES[kept - 1].offset if kept else BASE)
+    assert filled.last_entry.offset == (ENTRIES[kept - 1].offset if kept else BASE)
     assert disk.size_bytes(path) == 240
     filled.append(BASE + 500, 500)
     assert filled.lookup(BASE + 500) == (BASE + 500, 500)
@@ -147,7 +147,7 @@ def test_closed_index_is_trimmed_and_reopens_full(
     assert disk.size_bytes(path) == 32
     reopened = OffsetIndex(disk, path, BASE, 240)
     assert list(reopened.entries()) == ENTRIES
-    assert (reopened.last_offset, reopened.is_full) == (BASE + 20, True)
+    assert (reopened.last_entry.offset, reopened.is_full) == (BASE + 20, True)
     reopened.restore_max_size()
     assert (disk.size_bytes(path), reopened.is_full) == (240, False)
     reopened.append(BASE + 21, 210)
@@ -161,9 +161,9 @@ def test_crash_leaves_padding_that_counts_until_a_reset(
     assert filled.count == 4
     disk.restart(power_cut=False)
     crashed = OffsetIndex(disk, path, BASE, 240)
-    assert (crashed.count, crashed.last_offset) == (30, BASE)
+    assert (crashed.count, crashed.last_entry.offset) == (30, BASE)
     crashed.reset()
-    assert (crashed.count, crashed.last_offset, crashed.is_full) == (0, BASE, False)
+    assert (crashed.count, crashed.last_entry.offset, crashed.is_full) == (0, BASE, False)
     crashed.append(BASE + 1, 10)
     assert list(crashed.entries()) == [(BASE + 1, 10)]
 

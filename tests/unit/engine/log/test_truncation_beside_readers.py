@@ -250,7 +250,7 @@ def test_a_truncation_reads_what_stays_before_it_takes_the_lock(
 
     def counted(self: FileRecords, position: int, end: int, **options: object) -> Iterator[object]:
         for at, header in walk(self, position, end, **options):  # type: ignore[arg-type]  # passed on
-            if log._core.lock._owner is not None:  # noqa: SLF001 - whether an append would wait
+            if log._core.lock._lock.locked():  # noqa: SLF001 - whether an append would wait
                 under_the_lock.append(at)
             yield at, header
 

@@ -31,7 +31,7 @@ def test_an_offset_index_that_leads_to_the_end_of_the_file_is_wrong() -> None:
     """The file ends at a batch boundary, but without the batch that the last entry names."""
     shelf = Shelf()
     segment = descending(shelf)
-    last = segment.indexes.offset.last_offset
+    last = segment.indexes.offset.last_entry.offset
     position = segment.indexes.offset.lookup(last).position
     segment.close()
     with shelf.disk.open(segment.records.path) as file:

@@ -117,7 +117,7 @@ def test_an_end_older_than_the_index_hides_what_is_behind_it() -> None:
     """A reader whose bound is older than the newest entry still finds what is below it."""
     segment = Shelf().segment()
     positions = filled(segment, range(100))
-    assert segment.indexes.offset.last_offset > 50
+    assert segment.indexes.offset.last_entry.offset > 50
     end = positions[50]
     assert segment.locate(50, end) is None
     assert segment.locate(99, end) is None

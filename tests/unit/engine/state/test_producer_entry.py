@@ -22,14 +22,14 @@ def entry_with(*first_sequences: int) -> ProducerEntry:
 def test_a_new_producer_knows_no_sequence() -> None:
     """Before the first batch there is neither a first nor a last sequence."""
     entry = ProducerEntry(1)
-    assert (entry.first_sequence, entry.last_sequence) == (-1, -1)
+    assert (entry.batches, entry.last_sequence) == ((), -1)
 
 
 def test_the_window_holds_the_last_five_batches() -> None:
     """The sixth batch pushes out the first."""
     entry = entry_with(0, 1, 2, 3, 4, 5)
     assert len(entry.batches) == CACHED_BATCHES == 5
-    assert (entry.first_sequence, entry.last_sequence) == (1, 5)
+    assert (entry.batches[0].first_sequence, entry.last_sequence) == (1, 5)
 
 
 @kafka("ProducerStateManagerTest.testProducerSequenceWithWrapAroundBatchRecord")

@@ -98,7 +98,7 @@ def test_sequences_wrap(log: ProducerLog) -> None:
     log.append(data_batch(offset=1, sequence=0))
     entry = log.states.entry(1)
     assert entry is not None
-    assert (entry.first_sequence, entry.last_sequence) == (INT32_MAX, 0)
+    assert (entry.batches[0].first_sequence, entry.last_sequence) == (INT32_MAX, 0)
 
 
 @kafka("UnifiedLogTest.testDuplicateAppends")
@@ -175,7 +175,7 @@ def test_batches_of_one_append_are_judged_one_after_the_other(log: ProducerLog) 
     log.append(data_batch(offset=0, sequence=0), data_batch(offset=1, sequence=1, count=2))
     entry = log.states.entry(1)
     assert entry is not None
-    assert (entry.first_sequence, entry.last_sequence) == (0, 2)
+    assert (entry.batches[0].first_sequence, entry.last_sequence) == (0, 2)
 
 
 @kafka("ProducerStateManagerTest.testSequenceNotValidatedForGroupMetadataTopic")
@@ -235,7 +235,7 @@ def test_a_marker_of_a_higher_epoch_starts_the_sequences_anew(log: ProducerLog, 
     log.end_transaction(ABORT, offset=2, epoch=1)
     entry = log.states.entry(1)
     assert entry is not None
-    assert (entry.first_sequence, entry.last_sequence) == (-1, -1)
+    assert (entry.batches, entry.last_sequence) == ((), -1)
     assert entry.transaction_first_offset is None
     assert refused_sequence(log, offset=3, sequence=2, epoch=epoch) == (0, 2)
     log.append(data_batch(offset=3, sequence=0, epoch=epoch))

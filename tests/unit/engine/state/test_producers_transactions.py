@@ -51,7 +51,7 @@ def test_a_marker_completes_what_the_first_batch_opened(log: ProducerLog) -> Non
     assert list(verdict.completed) == [CompletedTransaction(1, 16, 40, is_aborted=False)]
     entry = log.states.entry(1)
     assert entry is not None
-    assert (entry.first_sequence, entry.last_sequence) == (1, 14)
+    assert (entry.batches[0].first_sequence, entry.last_sequence) == (1, 14)
     assert entry.transaction_first_offset is None
 
 

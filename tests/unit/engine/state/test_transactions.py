@@ -17,7 +17,7 @@ def test_without_transactions_everything_is_stable() -> None:
     """There is no unstable offset and no open transaction."""
     transactions = opened()
     assert transactions.first_unstable is None
-    assert transactions.oldest is None
+    assert transactions.ongoing == ()
 
 
 def test_the_oldest_open_transaction_is_the_first_unstable() -> None:
@@ -25,14 +25,13 @@ def test_the_oldest_open_transaction_is_the_first_unstable() -> None:
     transactions = opened(30, 10, 20)
     assert [open_.first.offset for open_ in transactions.ongoing] == [10, 20, 30]
     assert transactions.first_unstable == OffsetMetadata(10)
-    assert transactions.oldest == OpenTransaction(OffsetMetadata(10), 2)
 
 
 def test_a_decided_transaction_stays_unstable_until_its_marker_is_replicated() -> None:
     """The marker must lie below the high watermark, not at it."""
     transactions = opened(10)
     transactions.complete(CompletedTransaction(1, 10, 15, is_aborted=False))
-    assert transactions.oldest is None
+    assert transactions.ongoing == ()
     transactions.forget_decided_below(15)
     assert transactions.first_unstable == OffsetMetadata(10)
     transactions.forget_decided_below(16)
