@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from engine.errors import Overloaded, StorageFull, StorageOffline
-from engine.fs.port import HeldLock
+from engine.errors import Overloaded, StorageFull, StorageOffline, StoredDataCorrupt
+from engine.fs.port import HeldLock, NotRegularFile
 from engine.metrics import NullRecorder, Recorder
 
 _LOG = logging.getLogger(__name__)
@@ -150,8 +150,9 @@ class DirectoryHealth:
 
         As `writing`, but without space it raises StorageFull, and without memory or open files
         Overloaded, and stays online: either leaves its file as it was if it fails, so nothing is
-        lost when there is space again. A roll is guarded like this as well: what it leaves half
-        done, the next one does again.
+        lost when there is space again. A file that was replaced by a link or a FIFO is
+        StoredDataCorrupt. A roll is guarded like this as well: what it leaves half done, the next
+        one does again.
         """
         return self._appending
 
@@ -173,7 +174,8 @@ class DirectoryHealth:
     def reading(self) -> _ReadGuard:
         """Guard a block that only reads: an OSError takes the directory offline, for reads too.
 
-        Too many open files or too little memory do not: Overloaded, as in `appending`.
+        Too many open files, too little memory and a file that was replaced do not: Overloaded and
+        StoredDataCorrupt, as in `appending`.
         """
         return self._reading
 
@@ -258,8 +260,8 @@ class _AppendGuard(_Guard):
             raise StorageFull(
                 f"no space left under {directory}", directory=str(directory)
             ) from error
-        if isinstance(error, OSError) and error.errno in _PASSING:
-            raise _overloaded(error) from error
+        if isinstance(error, OSError):
+            _raise_if_online(error)
         super().__exit__(kind, error, trace)
 
 
@@ -296,12 +298,21 @@ class _ReadGuard(_Guard):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, OSError) and error.errno in _PASSING:
-            raise _overloaded(error) from error
+        if isinstance(error, OSError):
+            _raise_if_online(error)
         if isinstance(error, OSError):
             raise self._health.fail(error, can_read=False) from error
 
 
-def _overloaded(error: OSError) -> Overloaded:
-    message, limit = _PASSING[error.errno or 0]
-    return Overloaded(message, limit=limit)
+def _raise_if_online(error: OSError) -> None:
+    """Raise for an error that does not mean that the disk failed.
+
+    A file of a log that was replaced by something else is the damage of that log alone.
+    """
+    if error.errno in _PASSING:
+        message, limit = _PASSING[error.errno]
+        raise Overloaded(message, limit=limit) from error
+    if isinstance(error, NotRegularFile | IsADirectoryError):
+        file = str(error.filename)
+        what = f"{file} cannot be used: {error.strerror}"
+        raise StoredDataCorrupt(what, file=file, position=0, offset=-1) from error

@@ -162,6 +162,10 @@ class HeldLock(Protocol):
         """
 
 
+class NotRegularFile(OSError):
+    """A name is that of a link or a FIFO: nothing is wrong with the disk."""
+
+
 class DirectoryEntry(NamedTuple):
     """One name in a directory; a symbolic link or a FIFO, for example, is neither."""
 
@@ -185,9 +189,9 @@ class FileSystem(Protocol):
     ) -> File:
         """Open a regular file; `create` it if missing, or only if missing when `exclusive`.
 
-        OSError (ELOOP, ENXIO, EISDIR) if the name is that of anything else; a FIFO is not waited
-        for, and a symbolic link is not followed unless `follow_links`, which is for files that
-        somebody else keeps outside the data directories.
+        NotRegularFile or IsADirectoryError if the name is that of anything else. A FIFO is not
+        waited for. A symbolic link is not followed unless `follow_links`, which is for files that
+        are kept outside the data directories.
 
         A file that this call creates with `preallocate_bytes` is that long on disk and logically
         empty; one that existed is as long as it is found.

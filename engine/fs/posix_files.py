@@ -13,6 +13,7 @@ from mmap import ACCESS_READ, ACCESS_WRITE, MADV_RANDOM, mmap
 from pathlib import Path
 from typing import Any, Final, Self
 
+from engine.fs.port import NotRegularFile
 from engine.types import Buffer
 
 BUFFERS_PER_WRITE: Final = 1024
@@ -42,7 +43,7 @@ _new_buffer.restype = ctypes.py_object
 def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple[int, int]:
     """Open a regular file; return its descriptor and its size.
 
-    Anything else is an OSError that says so: a link would lead out of the data directory, and a
+    Anything else is refused: a link would lead out of the data directory, and a
     FIFO would have the caller wait for whoever writes to it.
     """
     try:
@@ -52,7 +53,7 @@ def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple
     except OSError as error:
         if error.errno == errno.ELOOP and not follow_links:
             what = "it is a symbolic link, and those are not followed"
-            raise OSError(errno.ELOOP, what, str(path)) from error
+            raise NotRegularFile(errno.ELOOP, what, str(path)) from error
         raise
     status = os.fstat(number)
     if stat.S_ISREG(status.st_mode):
@@ -60,7 +61,7 @@ def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple
     os.close(number)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.ENXIO, "it is not a regular file", str(path))
+    raise NotRegularFile(errno.ENXIO, "it is not a regular file", str(path))
 
 
 class _Descriptor:

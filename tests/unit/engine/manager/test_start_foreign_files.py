@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from bench.stock import opened
-from engine.errors import InvalidDataDirectory, LogOffline, StorageOffline
+from engine.errors import (
+    InvalidDataDirectory,
+    LogOffline,
+    StorageOffline,
+    StoredDataCorrupt,
+)
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.port import MAX_SMALL_FILE_BYTES
@@ -192,3 +197,27 @@ def test_a_file_that_somebody_else_keeps_may_be_a_link(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="symbolic link") as told:
             refused(tmp_path / "link")
         assert told.value.errno == errno.ELOOP
+
+
+@FOREIGN
+@pytest.mark.parametrize("name", [names.log_name(0), names.index_name(0)])
+def test_a_file_that_is_replaced_after_the_start_is_the_damage_of_its_log(
+    name: str, put: Put, directory: Path
+) -> None:
+    """The log refuses reads that need it and names it; its directory stays online."""
+    with opened(directory) as manager:
+        manager.log(EVENTS).roll()
+        manager.log(EVENTS).durability.flush()
+    with opened(directory) as manager:
+        log = manager.log(EVENTS)
+        log.reader.segments[0].resting.rest()  # as once too many other segments are open
+        put(directory / str(EVENTS) / name)
+        with pytest.raises(StoredDataCorrupt) as told:
+            log.reader.read(0, max_bytes=1 << 20)
+        assert told.value.file == directory / str(EVENTS) / name
+        assert not log.durability.health.is_offline
+        other = manager.log(OTHER)
+        other.append(new_batch())
+        other.durability.commit()
+        assert len(read_values(other)) == 2
+    assert (directory.parent / "outside").read_bytes() == OUTSIDE
