@@ -22,6 +22,7 @@ from app.operations.request_content import (
 )
 from app.operations.service import Service
 from app.security.principal import ANONYMOUS, Principal
+from app.store.port import Run
 from engine.errors import Overloaded, Recovering
 from engine.records.budget import DecodeBudget
 
@@ -69,7 +70,7 @@ class Exchange:
 
     async def decode(
         self,
-        run: Callable[[Callable[[], T]], Awaitable[T]],
+        run: Run,
         work: Callable[[], T],
         ensure_wanted: Callable[[], None] | None = None,
     ) -> T:
@@ -95,6 +96,14 @@ class Exchange:
     async def look_up(self, work: Callable[[DecodeBudget], T]) -> T:
         """Run a look-up by time on a worker, within the budget; as `decode`."""
         return await self.decode(self.read, lambda: work(self.budget))
+
+    def decoding(self, run: Run, ensure_wanted: Callable[[], None] | None = None) -> Run:
+        """Return what runs work as `decode` does."""
+
+        def decode(work: Callable[[], T]) -> Awaitable[T]:
+            return self.decode(run, work, ensure_wanted)
+
+        return decode
 
     @property
     def receive(self) -> Receive:

@@ -232,7 +232,12 @@ class Service:
             log = self.manager.log(TopicPartition(topic, number))
             if len(self._partitions) >= MAX_PARTITIONS:
                 self._partitions.clear()
-            partition = self._partitions[key] = LocalPartition(log, self.workers)
+            partition = self._partitions[key] = LocalPartition(
+                log,
+                workers=self.workers,
+                committer=self.runtime.committer,
+                commits=self.commits,
+            )
         return partition
 
     def partitions(self, topic: str) -> list[LocalPartition]:

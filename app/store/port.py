@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from engine.config import LogConfig
-from engine.log.results import Fetched, LogTag
+from engine.log.results import Appended, Fetched, LogTag
 from engine.records.budget import DecodeBudget
 from engine.state.watermarks import Watermarks
-from engine.types import FetchIsolation, TimestampAndOffset, TopicPartition
+from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
+
+T = TypeVar("T")
+
+Settle: TypeAlias = Callable[[Exception | None], None]
+"""Called once, on the loop, when a wait has ended: with None, or with why nothing will come."""
+
+
+class Run(Protocol):
+    """Runs work that takes long on a worker, in its client's turn."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
 
 LookUp: TypeAlias = Callable[[DecodeBudget], TimestampAndOffset | None]
 
@@ -149,3 +161,59 @@ class Partition(ABC):
         None has more than `max_offsets`. Of more than `at_most` parts only the first so many are
         returned. Raises as `extent_bytes`.
         """
+
+    # -- what is added to it -----------------------------------------------------------------
+
+    @abstractmethod
+    async def append(
+        self,
+        make: Callable[[], Buffer],
+        *,
+        acks_all: bool,
+        checked: bool,
+        run: Run,
+        expected_end_offset: int | None = None,
+        expected_tag: LogTag | None = None,
+        budget: DecodeBudget | None = None,
+    ) -> Appended:
+        """Put whole batches at the end of the log: all of them, or none.
+
+        `make` makes them, and is called by `run`. With `acks_all` the caller will wait for the
+        commit, which `committed` does. `checked` says that our own builder makes the batches; what
+        is not is looked into, within the budget. Raises what `make` and `run` raise,
+        ProducerError, PreconditionFailed if the log end is not the expected one, StorageError.
+        """
+
+    @abstractmethod
+    def append_now(
+        self,
+        data: Buffer,
+        *,
+        acks_all: bool,
+        checked: bool,
+        expected_end_offset: int | None = None,
+        expected_tag: LogTag | None = None,
+    ) -> Appended:
+        """Do what `append` does with small batches without waiting; WouldWait if that takes one.
+
+        A short cut for a side whose log is in this process: any other raises WouldWait.
+        """
+
+    @abstractmethod
+    async def committed(self, end_offset: int) -> None:
+        """Wait until everything below `end_offset` is committed.
+
+        Raises StorageError if that has failed, CommitTimedOut if it takes too long, TopicNotFound
+        if the topic is deleted meanwhile.
+        """
+
+    @abstractmethod
+    def when_committed(self, end_offset: int, settle: Settle) -> bool:
+        """Have `settle` called when `committed` would return or raise; False if it is committed.
+
+        It may not raise.
+        """
+
+    @abstractmethod
+    def commit_soon(self) -> None:
+        """Begin to commit what was appended now, rather than at the end of the loop's turn."""

@@ -29,7 +29,7 @@ from app.operations.append.append import Append, AppendOptions, BatchesAppend, R
 from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
 from app.operations.service import Service
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from app.wire.body_receiver import DIRECT_BYTES, buffer_bytes, lengthen
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_reads import HotReads
@@ -200,7 +200,7 @@ class HotAppend(HotRequest):
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, partition: LocalPartition) -> None:
+    def begin(self, partition: Partition) -> None:
         """Create the append; errors in its headers are answered before the body arrives."""
         cached = self._cached_head
         try:
@@ -294,7 +294,7 @@ class HotAppend(HotRequest):
                 append.take(self._body)
                 self._lane.batcher.add(append, len(self._body), self._appended)
                 return
-            append.run(self._body, at_once=True)
+            append.run_now(self._body)
         except Exception as error:  # noqa: BLE001  # as above
             self._appended(error)
         else:
@@ -324,12 +324,9 @@ class HotAppend(HotRequest):
 
     async def _run_on_worker(self) -> None:
         append, body, exchange = self._append, self._body, self._exchange
-
-        def work() -> None:
-            append.run(body, at_once=False, budget=exchange.budget)
-
+        run = exchange.decoding(exchange.write, self._ensure_wanted)
         try:
-            await exchange.decode(exchange.write, work, self._ensure_wanted)
+            await append.run(body, run, exchange.budget)
         except Exception as error:  # noqa: BLE001  # as above
             await self._explain(error)
         else:
@@ -342,11 +339,11 @@ class HotAppend(HotRequest):
             would_wait = isinstance(error, WouldWait)
             self._start(self._run_on_worker() if would_wait else self._explain(error))
             return
-        if append.call.acks == "all":
-            commits = self._lane.service.commits
-            if commits.when(append.partition.log, append.end_offset, self._settle):
-                return
-        self._settle(None)
+        waits = append.call.acks == "all" and append.partition.when_committed(
+            append.end_offset, self._settle
+        )
+        if not waits:
+            self._settle(None)
 
     def _settle(self, error: Exception | None) -> None:
         if error is not None:

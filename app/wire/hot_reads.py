@@ -28,7 +28,7 @@ from app.operations.read.read import (
     records_now,
 )
 from app.operations.read.read_result import Found
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from app.wire.coalescing_transport import JOINED_BYTES
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_request import HotRefusal, HotRequest, Lane, lines_of
@@ -89,7 +89,7 @@ class HotRead(HotRequest):
         self._found: Found | None = None
         """The read result when the wait began; None while not waiting."""
 
-    def begin(self, partition: LocalPartition) -> None:
+    def begin(self, partition: Partition) -> None:
         """Set the partition to read."""
         self._partition = partition
 

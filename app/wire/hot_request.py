@@ -25,7 +25,7 @@ from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from app.wire.hot_operations import HotOperation, HotOperations
 from engine.errors import EngineError
 from engine.types import Buffer
@@ -72,7 +72,7 @@ class Lane:
 
     def let_in(
         self, connection: HttpToolsProtocol, asked: HotOperation, fields: Mapping[bytes, bytes]
-    ) -> tuple[LocalPartition, Exchange] | HotRefusal | None:
+    ) -> tuple[Partition, Exchange] | HotRefusal | None:
         """Return the partition of a request and its exchange, or its refusal.
 
         None leaves the request to FastAPI. `fields` are the headers by name. A request is

@@ -25,13 +25,13 @@ from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from app.wire.hot_operations import HotOperation
 
 OPERATION: Final = "tidelog.operation"
 """Key of the scope: the `HotOperation`, set by the connection."""
 
-_Run: TypeAlias = Callable[[Exchange, LocalPartition, Any], Awaitable[Answer | TailSession]]
+_Run: TypeAlias = Callable[[Exchange, Partition, Any], Awaitable[Answer | TailSession]]
 
 
 class HotTasks:
@@ -109,7 +109,7 @@ async def _stream(session: TailSession, exchange: Exchange, scope: Scope, send: 
     await session.run(scope, send, trace, scope.get("extensions", {}).get(SEND_NOW))
 
 
-async def _get_offsets(_exchange: Exchange, partition: LocalPartition, _call: object) -> Answer:
+async def _get_offsets(_exchange: Exchange, partition: Partition, _call: object) -> Answer:
     return get_offsets(partition)
 
 

@@ -37,7 +37,7 @@ async def produce(
     embedded = embedded_in(exchange.head)
     ensure_no_conditions(exchange.head)
     sticky = service.sticky_partition(topic, partitions)
-    target = Target(service.any_partition(topic).log.config, partitions, partition, sticky)
+    target = Target(service.any_partition(topic).config, partitions, partition, sticky)
     body = await exchange.body()
 
     def parse() -> Spread:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import ClassVar, Final, NamedTuple, Self
 
@@ -23,7 +24,7 @@ from app.operations.append.idempotency import Finish, fingerprint, key_of
 from app.operations.exchange import Exchange
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of
 from app.operations.service import Service
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition, Run
 from engine.errors import CorruptBatch
 from engine.guard import WouldWait
 from engine.log.append.codec import stored_codec
@@ -100,7 +101,7 @@ class Append(ABC):
     appended: Appended
     """The log's result, once the append is in the log."""
 
-    def __init__(self, service: Service, partition: LocalPartition, options: AppendOptions) -> None:
+    def __init__(self, service: Service, partition: Partition, options: AppendOptions) -> None:
         self._service = service
         self.partition = partition
         self.call, self._can_coalesce, self._is_ndjson = options
@@ -134,25 +135,42 @@ class Append(ABC):
     def room_bytes(self) -> int:
         """Bytes of bodies that may share a batch; a larger body has its own batch."""
 
-    def run(self, body: Body, *, at_once: bool, budget: DecodeBudget | None = None) -> None:
+    def run_now(self, body: Body) -> None:
         """Append the body, all of it or nothing; raises if it is invalid.
 
-        On the event loop, with `at_once`, WouldWait may be raised: run it on a worker. `budget` is
-        needed for a body that is not light.
+        Raises WouldWait if the append has to wait: call `run`.
         """
         self.take(body)
-        batch, checked = self.batch(), self.is_checked
+        call = self.call
         self.on_appended(
-            _append(
-                self._service,
-                self.partition,
-                self.call,
-                batch,
-                checked=checked,
-                at_once=at_once,
+            self.partition.append_now(
+                self.batch(),
+                acks_all=call.acks == "all",
+                checked=self.is_checked,
+                expected_end_offset=call.expected_end_offset,
+                expected_tag=call.expected_tag,
+            )
+        )
+
+    async def run(self, body: Body, run: Run, budget: DecodeBudget) -> None:
+        """Append a body of any size; it is parsed and encoded by `run`."""
+        call = self.call
+        self.on_appended(
+            await self.partition.append(
+                partial(self._encoded, body),
+                acks_all=call.acks == "all",
+                checked=self.is_checked,
+                run=run,
+                expected_end_offset=call.expected_end_offset,
+                expected_tag=call.expected_tag,
                 budget=budget,
             )
         )
+
+    def _encoded(self, body: Body) -> Buffer:
+        """Return the batches of this body alone."""
+        self.take(body)
+        return self.batch()
 
     @abstractmethod
     def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
@@ -171,7 +189,7 @@ class Append(ABC):
     def receipt(self) -> Receipt:
         """Return the receipt: the append's offsets, and those of the log."""
         appended, partition, acks = self.appended, self.partition, self.call.acks
-        marks = partition.log.watermarks
+        marks = partition.watermarks
         status = 200 if appended.is_duplicate else STATUS[acks]
         head = receipt_head(partition, appended, marks, self.kind)
         return Receipt(status, head, receipt_body(partition, appended, marks, acks))
@@ -212,14 +230,19 @@ class RecordsAppend(Append):
             is_ndjson=self._is_ndjson,
             max_records=service.settings.max_records_per_request,
             now_ms=service.clock.now_ms(),
-            config=self.partition.log.config,
+            config=self.partition.config,
         )
 
     def batch(self, others: Sequence[Self] = ()) -> bytearray:
         records: Iterable[NewRecord] = self.records
         if others:
             records = _joined([self.records, *[other.records for other in others]])
-        return _build(self.partition, self.call, records)
+        return build(self.partition, self.call, records)
+
+    def _encoded(self, body: Body) -> Buffer:
+        batch = super()._encoded(body)
+        self.records = []  # here, on a worker: releasing a thousand records takes long
+        return batch
 
     def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
         everybody = (self, *others)
@@ -228,11 +251,11 @@ class RecordsAppend(Append):
             parts = appended.shared_out([_share(one.records) for one in everybody])
         for one, part in zip(everybody, parts, strict=True):
             one.appended = part
-            one.records = []  # a thousand records take too long for the event loop
+            one.records = []
 
     @property
     def room_bytes(self) -> int:
-        return min(SHARED_BYTES, self.partition.log.config.max_message_bytes - HEADER_BYTES)
+        return min(SHARED_BYTES, self.partition.config.max_message_bytes - HEADER_BYTES)
 
 
 class BatchesAppend(Append):
@@ -285,18 +308,18 @@ class BatchesAppend(Append):
         return header.producer_id, header.base_sequence
 
 
-async def append_records(exchange: Exchange, partition: LocalPartition, call: AppendCall) -> Answer:
+async def append_records(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
     """Append the records of a JSON or NDJSON body, in one batch."""
     return await _serve(exchange, partition, RecordsAppend, call)
 
 
-async def append_batches(exchange: Exchange, partition: LocalPartition, call: AppendCall) -> Answer:
+async def append_batches(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
     """Append record batches exactly as the client encoded them: all of them, or none."""
     return await _serve(exchange, partition, BatchesAppend, call)
 
 
 async def _serve(
-    exchange: Exchange, partition: LocalPartition, kind: type[Append], call: AppendCall
+    exchange: Exchange, partition: Partition, kind: type[Append], call: AppendCall
 ) -> Answer:
     append = kind(exchange.service, partition, kind.options_of(exchange.head, call))
     key = key_of(exchange.head, exchange.caller.name)
@@ -304,7 +327,7 @@ async def _serve(
     if key is not None:
         return await _append_once(exchange, append, body, key)
     await _run(append, exchange, body)
-    return await _answer(append, exchange.service)
+    return await _answer(append)
 
 
 async def _append_once(exchange: Exchange, append: Append, body: Body, key: bytes) -> Answer:
@@ -314,11 +337,11 @@ async def _append_once(exchange: Exchange, append: Append, body: Body, key: byte
     async def begin() -> Finish:
         # A repetition may wait for this append, even if its client disconnects.
         await _run(append, exchange, body, always_wanted)
-        return lambda: _answer(append, service)
+        return lambda: _answer(append)
 
     partition = append.partition
     media_type = exchange.head.get(b"content-type")
-    question = (partition.path, partition.log.topic_id, append.kind, append.call, media_type)
+    question = (partition.path, partition.topic_id, append.kind, append.call, media_type)
     asked = await fingerprint(exchange.write, body, question)
     return await service.idempotency.answer_once(key, asked, begin)
 
@@ -331,39 +354,23 @@ async def _run(
 ) -> None:
     if append.is_light(body):
         with suppress(WouldWait):
-            append.run(body, at_once=True)
+            append.run_now(body)
             return
-    await exchange.decode(
-        exchange.write,
-        lambda: append.run(body, at_once=False, budget=exchange.budget),
-        ensure_wanted,
-    )
+    await append.run(body, exchange.decoding(exchange.write, ensure_wanted), exchange.budget)
 
 
-async def _answer(append: Append, service: Service) -> Answer:
+async def _answer(append: Append) -> Answer:
     if append.call.acks == "all":
         try:
-            await service.on_disk(append.partition.log, append.end_offset)
+            await append.partition.committed(append.end_offset)
         except CommitTimedOut as error:
             raise append.explained(error) from None
     return append.receipt().as_answer()
 
 
-def append_new(
-    service: Service,
-    partition: LocalPartition,
-    call: AppendCall,
-    records: Iterable[NewRecord],
-    *,
-    at_once: bool,
-) -> Appended:
-    """Build one batch, with the topic's codec, and append it."""
-    batch = _build(partition, call, records)
-    return _append(service, partition, call, batch, checked=True, at_once=at_once)
-
-
-def _build(partition: LocalPartition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
-    codec, level = stored_codec(partition.log.config) or (Codec.NONE, None)
+def build(partition: Partition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
+    """Return the records as one batch, with the topic's codec."""
+    codec, level = stored_codec(partition.config) or (Codec.NONE, None)
     return build_batch(
         records,
         codec=codec,
@@ -384,30 +391,6 @@ def _share(records: list[NewRecord] | RecordColumns) -> tuple[int, int]:
 def _joined(parts: Sequence[list[NewRecord] | RecordColumns]) -> Iterable[NewRecord]:
     columns = [part for part in parts if isinstance(part, RecordColumns)]
     return RecordColumns.of(columns) if len(columns) == len(parts) else chain(*parts)
-
-
-def _append(
-    service: Service,
-    partition: LocalPartition,
-    call: AppendCall,
-    data: Buffer,
-    *,
-    checked: bool,
-    at_once: bool,
-    budget: DecodeBudget | None = None,
-) -> Appended:
-    """Append on this thread; on the event loop without waiting. Waiters request the flush."""
-    return service.runtime.committer.append(
-        partition.log,
-        data,
-        acks_all=call.acks == "all",
-        wakes=not at_once,
-        at_once=at_once,
-        checked=checked,
-        expected_end_offset=call.expected_end_offset,
-        expected_tag=call.expected_tag,
-        budget=budget,
-    )
 
 
 def _is_compressed(data: Body) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from app.client.partitioner import partition_of
@@ -17,12 +18,12 @@ from app.codecs.receipts import receipt_body, to_json
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body, json_answer
 from app.http.problems import CommitTimedOut, kind_of, problem_members
-from app.operations.append.append import STATUS, append_new
+from app.operations.append.append import STATUS, build
 from app.operations.append.idempotency import Finish, fingerprint, key_of
 from app.operations.exchange import Exchange
 from app.operations.request_content import brings_ndjson
 from app.operations.service import Service
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from engine.config import LogConfig
 from engine.errors import EngineError
 from engine.guard import WouldWait
@@ -43,7 +44,7 @@ class Spread(NamedTuple):
 class Written(NamedTuple):
     """An appended part."""
 
-    partition: LocalPartition
+    partition: Partition
     appended: Appended
 
 
@@ -54,8 +55,8 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
     """Append records to the partitions that Kafka's partitioner picks for their keys."""
     service = exchange.service
     partitions = service.topic(topic).partitions
-    log = service.any_partition(topic).log
-    config, topic_id = log.config, log.topic_id
+    any_partition = service.any_partition(topic)
+    config, topic_id = any_partition.config, any_partition.topic_id
     is_ndjson = brings_ndjson(exchange.head)
     ensure_no_conditions(exchange.head)
     key = key_of(exchange.head, exchange.caller.name)
@@ -75,7 +76,7 @@ async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall)
         written = await _write_parts(exchange, topic, call, spreading.parts)
 
         async def finish() -> Answer:
-            return _answer(topic, call, spreading, await _settle(service, call, written))
+            return _answer(topic, call, spreading, await _settle(call, written))
 
         return finish
 
@@ -95,7 +96,7 @@ async def append_parts(
     Raises the first error if no batch was appended.
     """
     written = await _write_parts(exchange, topic, call, parts)
-    return await _settle(exchange.service, call, written)
+    return await _settle(call, written)
 
 
 async def _write_parts(
@@ -109,14 +110,12 @@ async def _write_parts(
     return _ensure_any(outcomes)
 
 
-async def _settle(
-    service: Service, call: AppendCall, outcomes: Mapping[int, Outcome]
-) -> dict[int, Outcome]:
+async def _settle(call: AppendCall, outcomes: Mapping[int, Outcome]) -> dict[int, Outcome]:
     """Wait for the disk if required; raises the first error if no batch is on disk."""
     if call.acks != "all":
         return dict(outcomes)
     return _ensure_any(
-        {partition: await _on_disk(service, outcome) for partition, outcome in outcomes.items()}
+        {partition: await _on_disk(outcome) for partition, outcome in outcomes.items()}
     )
 
 
@@ -157,26 +156,24 @@ async def _append_part(
     service = exchange.service
     try:
         partition = service.partition(topic, number)
+        acks_all = call.acks == "all"
         if len(records) <= INLINE_RECORDS:
             with suppress(WouldWait):
-                return Written(
-                    partition, append_new(service, partition, call, records, at_once=True)
-                )
-        appended = await exchange.write(
-            lambda: append_new(service, partition, call, records, at_once=False)
-        )
+                batch = build(partition, call, records)
+                appended = partition.append_now(batch, acks_all=acks_all, checked=True)
+                return Written(partition, appended)
+        make = partial(build, partition, call, records)
+        appended = await partition.append(make, acks_all=acks_all, checked=True, run=exchange.write)
     except EngineError as error:
         return error
     return Written(partition, appended)
 
 
-async def _on_disk(service: Service, outcome: Outcome) -> Outcome:
+async def _on_disk(outcome: Outcome) -> Outcome:
     """Wait until an appended part is on disk; return the error if it fails."""
     if isinstance(outcome, Written):
-        committed = service.commits.wait(outcome.partition.log, outcome.appended.last_offset + 1)
         try:
-            if committed is not None:
-                await committed
+            await outcome.partition.committed(outcome.appended.last_offset + 1)
         except (EngineError, CommitTimedOut) as error:
             return error
     return outcome
@@ -197,7 +194,7 @@ def _answer(
         if isinstance(outcome, Exception)
     }
     receipts = [
-        receipt_body(partition, appended, partition.log.watermarks, call.acks)
+        receipt_body(partition, appended, partition.watermarks, call.acks)
         for partition, appended in written.values()
     ]
     body = b'{"topic":"%b","count":%d,"acks":"%b","partitions":[%b],"records":[%b]}' % (

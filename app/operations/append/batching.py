@@ -8,13 +8,13 @@ batches that a client encoded stay as they are. Each request is answered as if i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, TypeAlias
 
 from app.operations.append.append import Append
 from app.operations.service import Service
+from app.store.port import Partition
 from engine.errors import EngineError, StorageError
-from engine.log.log import Log
 from engine.types import Buffer
 
 TURN_BODIES: Final = 4
@@ -36,9 +36,10 @@ _Sharers: TypeAlias = list[_Member]
 class _Group:
     """The appends of one kind for one log at the end of a turn."""
 
-    __slots__ = ("batches", "room_bytes", "size_bytes")
+    __slots__ = ("batches", "partition", "room_bytes", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
         self.batches: list[_Sharers] = []
         self.size_bytes = 0
         self.room_bytes = 0
@@ -49,9 +50,8 @@ class Batcher:
     """Gathers plain appends until the end of the loop's turn. Belongs to the event loop."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
         self._limit_bytes = TURN_BODIES * service.settings.inline_append_bytes
-        self._groups: dict[tuple[Log, bool], _Group] = {}
+        self._groups: dict[tuple[Hashable, bool], _Group] = {}
 
     def add(self, append: Append, size_bytes: int, done: Done) -> None:
         """Append at the end of this turn, or earlier if the group is full.
@@ -59,10 +59,8 @@ class Batcher:
         The append has taken its body of `size_bytes`.
         """
         groups = self._groups
-        key = (
-            append.partition.log,
-            append.is_checked,
-        )  # the log checks clients' batches, not our own
+        # The log checks clients' batches, not our own.
+        key = (append.partition.identity, append.is_checked)
         group = groups.get(key)
         if group is not None and group.size_bytes + size_bytes > self._limit_bytes:
             self._put()
@@ -71,7 +69,7 @@ class Batcher:
         if group is None:
             if not groups:
                 asyncio.get_running_loop().call_soon(self._put)
-            group = groups[key] = _Group()
+            group = groups[key] = _Group(append.partition)
         group.size_bytes += size_bytes
         if size_bytes <= group.room_bytes:
             group.room_bytes -= size_bytes
@@ -82,32 +80,30 @@ class Batcher:
 
     def _put(self) -> None:
         groups, self._groups = self._groups, {}
-        for (log, checked), group in groups.items():
-            self._append(log, group.batches, checked=checked)
-        self._service.commits.ask()
+        for (_, checked), group in groups.items():
+            self._append(group.partition, group.batches, checked=checked)
+        for group in groups.values():
+            group.partition.commit_soon()
 
-    def _append(self, log: Log, batches: Sequence[_Sharers], *, checked: bool) -> None:
+    def _append(self, partition: Partition, batches: Sequence[_Sharers], *, checked: bool) -> None:
         """Append all of them; if the log refuses, append one by one, to find the refused ones.
 
         Before that, each in its own batch: a shared batch may be too large for the topic.
         """
         members = [member for sharers in batches for member in sharers]
         try:
-            appended = self._service.runtime.committer.append(
-                log,
+            appended = partition.append_now(
                 _encoded(batches),
                 acks_all=any(append.call.acks == "all" for append, _ in members),
-                wakes=False,
-                at_once=True,
                 checked=checked,
             )
         except Exception as error:  # noqa: BLE001  # any error is reported
             is_refusal = isinstance(error, EngineError) and not isinstance(error, StorageError)
             if is_refusal and len(batches) < len(members):
-                self._append(log, [[member] for member in members], checked=checked)
+                self._append(partition, [[member] for member in members], checked=checked)
             elif is_refusal and len(members) > 1:
                 for member in members:
-                    self._append(log, [[member]], checked=checked)
+                    self._append(partition, [[member]], checked=checked)
             else:
                 for _, done in members:
                     done(error)

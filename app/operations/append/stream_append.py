@@ -20,12 +20,12 @@ from app.codecs.receipts import header_list, receipt_head, stream_receipt_body
 from app.codecs.records_in import read_records
 from app.http.answers import NDJSON, Answer
 from app.http.problems import AppendBrokeOff, MalformedRequest
-from app.operations.append.append import STATUS, append_new
+from app.operations.append.append import STATUS, build
 from app.operations.append.body_lines import BodyParts
 from app.operations.exchange import Exchange
 from app.operations.read.wait import ClientGone
 from app.operations.request_content import media_type_of
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from engine.errors import InvalidRecord, TooLarge
 from engine.log.results import Appended
 from engine.records.builder import NewRecord
@@ -45,7 +45,7 @@ REFUSED: Final = (
 _WRONG: Final = (InvalidRecord, MalformedRequest, TooLarge)
 
 
-async def append_stream(exchange: Exchange, partition: LocalPartition, call: AppendCall) -> Answer:
+async def append_stream(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
     """Append the records of an NDJSON body in parts, however long it is.
 
     Raises AppendBrokeOff, which says how far it got, once the body has begun.
@@ -56,7 +56,7 @@ async def append_stream(exchange: Exchange, partition: LocalPartition, call: App
             raise MalformedRequest(
                 f"{name.decode()} is about one append; a stream is many", header=name.decode()
             )
-    largest_batch_bytes = partition.log.config.max_message_bytes - HEADER_BYTES
+    largest_batch_bytes = partition.config.max_message_bytes - HEADER_BYTES
     writer = _Writer(exchange, partition, call)
     parts = BodyParts(exchange, largest_batch_bytes, writer.has_failed)
     try:
@@ -88,7 +88,7 @@ class _Progress(NamedTuple):
 class _Writer:
     """Appends part after part, one at a time, and follows them to the disk."""
 
-    def __init__(self, exchange: Exchange, partition: LocalPartition, call: AppendCall) -> None:
+    def __init__(self, exchange: Exchange, partition: Partition, call: AppendCall) -> None:
         self.has_failed = asyncio.Event()
         """Set when a part could not be appended: `put` raises the error."""
         self._exchange = exchange
@@ -112,8 +112,7 @@ class _Writer:
         self._exchange.caller.ensure_valid(self._service.clock)
         await self._end_writing()
         await self._confirm(self._service.settings.max_stream_parts_in_flight)
-        write = partial(self._write, part)
-        self._writing = asyncio.ensure_future(self._exchange.write(write))
+        self._writing = asyncio.ensure_future(self._write(part))
         self._writing.add_done_callback(self._note_failure)
 
     def _note_failure(self, written: asyncio.Future[tuple[int, Appended | None]]) -> None:
@@ -139,7 +138,7 @@ class _Writer:
         progress = self._confirmed
         assert progress is not None, "a body without a record is refused"
         partition, acks = self._partition, self._call.acks
-        marks = partition.log.watermarks
+        marks = partition.watermarks
         appended = progress.last._replace(
             base_offset=progress.base_offset, records_count=progress.records
         )
@@ -185,22 +184,32 @@ class _Writer:
             progress = self._unconfirmed.popleft()
             if self._call.acks == "all":
                 try:
-                    await self._service.on_disk(self._partition.log, progress.last.last_offset + 1)
+                    await self._partition.committed(progress.last.last_offset + 1)
                 except Exception:
                     self._unconfirmed.clear()  # the disk confirms nothing more
                     raise
             self._confirmed = progress
 
-    def _write(self, part: bytes) -> tuple[int, Appended | None]:
-        """Append a part on a worker; return its lines, and the result unless it is blank."""
+    async def _write(self, part: bytes) -> tuple[int, Appended | None]:
+        """Append a part; return its lines, and the result unless it is blank."""
         lines = part.count(b"\n") + (not part.endswith(b"\n"))
         if part.isspace():
             return lines, None
+        appended = await self._partition.append(
+            partial(self._batch, part),
+            acks_all=self._call.acks == "all",
+            checked=True,
+            run=self._exchange.write,
+        )
+        return lines, appended
+
+    def _batch(self, part: bytes) -> bytearray:
+        """Return a part as one batch, on a worker; raises what is wrong with its lines."""
         try:
             records = self._records(part)
         except _WRONG as error:
             self._locate(part, error)
-        return lines, append_new(self._service, self._partition, self._call, records, at_once=False)
+        return build(self._partition, self._call, records)
 
     def _records(self, lines: bytes) -> Iterable[NewRecord]:
         service = self._service
@@ -209,7 +218,7 @@ class _Writer:
             is_ndjson=True,
             max_records=service.settings.max_records_per_request,
             now_ms=service.clock.now_ms(),
-            config=self._partition.log.config,
+            config=self._partition.config,
         )
 
     def _locate(self, part: bytes, error: Exception) -> NoReturn:

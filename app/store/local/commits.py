@@ -10,13 +10,11 @@ from functools import partial
 from typing import TypeAlias
 
 from app.http.problems import CommitTimedOut
+from app.store.port import Settle
 from engine.errors import StorageOffline
 from engine.log.log import Log
 
 SWEEP_SECONDS = 1.0
-
-Settle: TypeAlias = Callable[[Exception | None], None]
-"""Called once with the result of the wait: None, or an error."""
 
 _Waiter: TypeAlias = tuple[int, float, Settle]
 """The awaited end offset, the deadline by the loop's clock, and the callback."""

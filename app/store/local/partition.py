@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from app.store.local.commits import Commits
 from app.store.local.executors import Workers
-from app.store.port import Partition, RunLookUp
+from app.store.port import Partition, Run, RunLookUp, Settle
+from engine.background.committer import Committer
 from engine.config import LogConfig
 from engine.log.log import Log
-from engine.log.results import Fetched, LogTag
+from engine.log.results import Appended, Fetched, LogTag
+from engine.records.budget import DecodeBudget
 from engine.state.watermarks import Watermarks
-from engine.types import FetchIsolation, TimestampAndOffset
+from engine.types import Buffer, FetchIsolation, TimestampAndOffset
 
 
 def _of_log(name: str) -> Any:  # noqa: ANN401  # the annotation of what it becomes says it
@@ -22,14 +25,21 @@ def _of_log(name: str) -> Any:  # noqa: ANN401  # the annotation of what it beco
 
 
 class LocalPartition(Partition):
-    """One partition whose log is open here. Reads that need the disk run on reader threads."""
+    """One partition whose log is open here.
 
-    __slots__ = ("_workers", "log")
+    Reads that need the disk run on reader threads; what is appended waits for the flusher's round.
+    """
 
-    def __init__(self, log: Log, workers: Workers) -> None:
+    __slots__ = ("_commits", "_committer", "_workers", "log")
+
+    def __init__(
+        self, log: Log, *, workers: Workers, committer: Committer, commits: Commits
+    ) -> None:
         super().__init__(log.topic_partition, log.topic_id, identity=log)
         self.log = log
         self._workers = workers
+        self._committer = committer
+        self._commits = commits
 
     log_id: str = _of_log("reader.log_id")
     leader_epoch: int = _of_log("reader.leader_epoch")
@@ -111,3 +121,61 @@ class LocalPartition(Partition):
             at_most=at_most,
         )
         return await self._workers.read(look)
+
+    async def append(
+        self,
+        make: Callable[[], Buffer],
+        *,
+        acks_all: bool,
+        checked: bool,
+        run: Run,
+        expected_end_offset: int | None = None,
+        expected_tag: LogTag | None = None,
+        budget: DecodeBudget | None = None,
+    ) -> Appended:
+        """Make the batches and append them, both on the thread that `run` takes."""
+
+        def work() -> Appended:
+            return self._committer.append(
+                self.log,
+                make(),
+                acks_all=acks_all,
+                checked=checked,
+                expected_end_offset=expected_end_offset,
+                expected_tag=expected_tag,
+                budget=budget,
+            )
+
+        return await run(work)
+
+    def append_now(
+        self,
+        data: Buffer,
+        *,
+        acks_all: bool,
+        checked: bool,
+        expected_end_offset: int | None = None,
+        expected_tag: LogTag | None = None,
+    ) -> Appended:
+        """Append on this thread; who waits for the commit asks for the flush."""
+        return self._committer.append(
+            self.log,
+            data,
+            acks_all=acks_all,
+            wakes=False,
+            at_once=True,
+            checked=checked,
+            expected_end_offset=expected_end_offset,
+            expected_tag=expected_tag,
+        )
+
+    async def committed(self, end_offset: int) -> None:
+        waiting = self._commits.wait(self.log, end_offset)
+        if waiting is not None:
+            await waiting
+
+    def when_committed(self, end_offset: int, settle: Settle) -> bool:
+        return self._commits.when(self.log, end_offset, settle)
+
+    def commit_soon(self) -> None:
+        self._commits.ask()

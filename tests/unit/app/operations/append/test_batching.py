@@ -376,7 +376,7 @@ async def test_an_append_that_is_in_the_log_holds_no_batch(service: Service) -> 
     """It may be kept for long, to answer a repetition; it still knows its producer."""
     body = bytes(new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0))
     append = batches_append(service, partition_of(service))
-    append.run(body, at_once=True)
+    append.run_now(body)
     assert body not in gc.get_referents(append)
     assert append.producer == (7, 0)
 
