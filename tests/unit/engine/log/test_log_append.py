@@ -26,6 +26,7 @@ from engine.records.header import HEADER, HEADER_BYTES, BatchHeader, Codec
 from engine.types import AppendOrigin
 from tests.support.builders import World, new_batch, values_of
 from tests.support.kafka import kafka
+from tests.support.legacy import legacy_message
 from tests.support.logs import (
     CONFIG,
     append_values,
@@ -445,3 +446,5 @@ def test_another_format_is_told_from_damage() -> None:
         batch[16] = magic
         with pytest.raises(UnsupportedMagic):
             log.append(batch, origin=origin)
+    with pytest.raises(UnsupportedMagic, match="only 2"):
+        log.append(new_batch() + legacy_message(0, magic=1))
