@@ -1,7 +1,7 @@
-"""Stored batches to an Arrow IPC stream: columns that DuckDB, Polars and pandas take as they are.
+"""Stored batches to an Arrow IPC stream, which DuckDB, Polars and pandas read directly.
 
-PyArrow is an extra (`tidelog[arrow]`) and large: it is imported with the first answer that needs
-it, on the worker that makes it.
+PyArrow is an extra (`tidelog[arrow]`) and large: the first answer that needs it imports it, on a
+worker.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from engine.records.scan import iter_headers
 from engine.types import Buffer
 
 BATCH_ROWS: Final = 4_096
-"""Rows of one Arrow batch in the stream: readers work on a batch at a time."""
+"""Rows of one Arrow batch: readers process a batch at a time."""
 
 ROW_BYTES: Final = 32
-"""What a row takes besides its key, value and headers: two numbers and four positions."""
+"""Bytes of a row besides its key, value and headers: two numbers and four positions."""
 
 HEADER_BYTES: Final = 9
-"""What a header takes besides its name and value: two positions, and whether the value is null."""
+"""Bytes of a header besides its name and value: two positions and a null bit."""
 
 BATCH_BYTES: Final = 2_048
-"""More than an Arrow batch takes besides its rows: its description, and padding."""
+"""Upper bound for the bytes of an Arrow batch besides its rows: description and padding."""
 
 STREAM_BYTES: Final = 2_048
-"""More than a stream takes besides its batches: its schema, and its end."""
+"""Upper bound for the bytes of a stream besides its batches: schema and end."""
 
 SHORTEST_RECORD_BYTES: Final = 7
-"""Of a record without key, value and headers, as stored; without compression no row is larger than
-this makes it."""
+"""Stored bytes of a record without key, value and headers: the ratio to a row is largest for it, if
+it is not compressed."""
 
 ARROW_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-"""Ends a stream of the IPC format."""
+"""The end of an IPC stream."""
 
 _TIMESTAMP: Final = attrgetter("timestamp")
 _KEY: Final = attrgetter("key")
@@ -49,12 +49,12 @@ _HEADERS: Final = attrgetter("headers")
 
 @cache
 def has_arrow() -> bool:
-    """Whether Arrow streams can be made here; looks for PyArrow without importing it."""
+    """Whether Arrow streams are available; looks for PyArrow without importing it."""
     return find_spec("pyarrow") is not None
 
 
 class Columns(NamedTuple):
-    """Records as an Arrow IPC stream, and where the next read starts if they did not all fit."""
+    """Records as an Arrow IPC stream, and the next offset if not all fit."""
 
     body: memoryview
     next_offset: int | None
@@ -65,8 +65,8 @@ class Columns(NamedTuple):
 def arrow_stream(data: Buffer, view: View) -> Columns:
     """Return the records that the view wants as a stream.
 
-    It never exceeds `max_answer_bytes`, but for one record alone. Blocks for the import the first
-    time. Raises as `StoredRecords`, and RecordTooLarge.
+    It never exceeds `max_answer_bytes`, except for a single record. The first call blocks for the
+    import. Raises as `StoredRecords`, and RecordTooLarge.
     """
     stored = StoredRecords(data, view)
     table = _Table()
@@ -85,9 +85,9 @@ def arrow_stream(data: Buffer, view: View) -> Columns:
 
 
 def arrow_part(stream: Buffer, *, is_first: bool) -> memoryview:
-    """Return what a stream adds to a longer one that begins with `is_first`.
+    """Return one part of a longer stream; the part with `is_first` begins it.
 
-    Parts after one another and `ARROW_END` are one stream: only the first has the schema.
+    Consecutive parts and `ARROW_END` are one stream: only the first has the schema.
     """
     body = memoryview(stream)[: -len(ARROW_END)]
     return body if is_first else body[_schema().serialize().size :]
@@ -96,7 +96,7 @@ def arrow_part(stream: Buffer, *, is_first: bool) -> memoryview:
 @cache
 def _schema() -> Any:  # noqa: ANN401  # PyArrow has no types
     """Return the names and types of the columns."""
-    import pyarrow as pa  # noqa: PLC0415  # an extra, loaded when somebody wants it
+    import pyarrow as pa  # noqa: PLC0415  # an extra, loaded on demand
 
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     return pa.schema(
@@ -111,7 +111,7 @@ def _schema() -> Any:  # noqa: ANN401  # PyArrow has no types
 
 
 def _may_pass(data: Buffer, max_answer_bytes: int) -> bool:
-    """Whether rows have to be measured, which takes a tenth of all: not those of a short read."""
+    """Whether rows have to be measured, a tenth of the cost: not for short reads."""
     most_bytes = len(data) // SHORTEST_RECORD_BYTES * (ROW_BYTES + BATCH_BYTES // BATCH_ROWS)
     if STREAM_BYTES + BATCH_BYTES + most_bytes + len(data) >= max_answer_bytes:
         return True
@@ -119,22 +119,24 @@ def _may_pass(data: Buffer, max_answer_bytes: int) -> bool:
 
 
 class _Table:
-    """Collects columns, and writes them a batch at a time."""
+    """Collects columns, and writes them one batch at a time."""
 
     def __init__(self) -> None:
-        import pyarrow as pa  # noqa: PLC0415  # an extra, loaded when somebody wants it
+        import pyarrow as pa  # noqa: PLC0415  # an extra, loaded on demand
 
         self._schema = _schema()
         self._pa: Any = pa
-        pa.set_memory_pool(pa.system_memory_pool())  # which gives back what is large: see `heaps`
+        pa.set_memory_pool(
+            pa.system_memory_pool()
+        )  # large blocks return to the system: see `app.server.malloc`
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, self._schema)
         self.size_bytes = STREAM_BYTES + BATCH_BYTES
-        """No less than the stream will have, if its rows were measured."""
+        """Upper bound for the stream's size, if its rows were measured."""
         self._columns: tuple[list[Any], ...] = ([], [], [], [], [])
 
     def add(self, records: Records, size_bytes: int = 0) -> None:
-        """Take the records, which take so many bytes as rows."""
+        """Add records of this size as rows."""
         self.size_bytes += size_bytes
         headers: Sequence[Headers] = list(map(_HEADERS, records))
         if not any(headers):
@@ -149,7 +151,7 @@ class _Table:
             self.size_bytes += BATCH_BYTES
 
     def close(self) -> memoryview:
-        """Write what is left, and return the whole stream."""
+        """Write the remaining rows, and return the whole stream."""
         if self._columns[0]:
             self._write()
         self._writer.close()
@@ -170,7 +172,7 @@ class _Table:
             column.clear()
 
     def _no_headers(self, rows: int) -> object:
-        """Return as many empty lists, all of which begin and end at 0: most logs have no others."""
+        """Return this many empty lists, positions all 0: most logs have no headers."""
         pa, lists = self._pa, self._schema.types[4]
         bounds = pa.py_buffer(bytes(4 * (rows + 1)))
         nothing = pa.array([], lists.value_type)
@@ -178,7 +180,7 @@ class _Table:
 
 
 def _offsets(records: Records) -> Sequence[int]:
-    """Return the offsets; they rise, so two of them tell whether there are gaps."""
+    """Return the offsets; they ascend, so two of them show whether there are gaps."""
     first = records[0].offset
     if records[-1].offset - first == len(records) - 1:
         return range(first, first + len(records))
@@ -186,7 +188,7 @@ def _offsets(records: Records) -> Sequence[int]:
 
 
 def _rows_bytes(records: Records) -> int:
-    """Return how many bytes the rows take at most."""
+    """Return an upper bound for the bytes of the rows."""
     size_bytes = len(records) * ROW_BYTES
     size_bytes += sum(map(len, filter(None, map(_KEY, records))))
     size_bytes += sum(map(len, filter(None, map(_VALUE, records))))

@@ -1,7 +1,7 @@
-"""Bodies without their Content-Encoding, piece by piece: whole ones, and those of any length.
+"""Decodes Content-Encoding piece by piece: for whole bodies, and for those of any length.
 
-Of the latter, which are cut into lines, what is held at once is bounded: a piece of what came, a
-piece of what it decodes to, and the lines of one part.
+Bodies of any length are cut into lines; their memory is bounded: one received piece, one decoded
+piece, and the lines of one part.
 """
 
 from __future__ import annotations
@@ -21,41 +21,40 @@ from engine.types import Buffer
 IDENTITY: Final = b"identity"
 
 PIECE_BYTES: Final = 256 * 1024
-"""Bodies are decoded in pieces of this size, however much a few bytes of them hold."""
+"""Decoded pieces have this size, however much a few bytes expand to."""
 
 FED_BYTES: Final = 64 * 1024
-"""A whole body is given to its decoder in pieces of this size: between them the budget is checked.
-"""
+"""A whole body is fed in pieces of this size; the budget is checked between them."""
 
-_ZSTD_WINDOW_BITS: Final = 23  # 8 MiB, the most that a content coding may have (RFC 9659)
+_ZSTD_WINDOW_BITS: Final = 23  # 8 MiB, the maximum for a content coding (RFC 9659)
 _ZSTD_OPTIONS: Final[Mapping[int, int]] = {
     zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_BITS
 }
 _ZSTD_HEAD_BYTES: Final = 6  # magic, descriptor, window
-_ZSTD_SINGLE_SEGMENT: Final = 0x20  # then the content is the window, and there is no such byte
+_ZSTD_SINGLE_SEGMENT: Final = 0x20  # then the content is the window, and this byte is absent
 _GZIP_WINDOW_BITS: Final = 15
-_GZIP_CONTAINER: Final = 16  # added to the bits, it has zlib expect gzip's header
+_GZIP_CONTAINER: Final = 16  # added to the window bits: zlib then expects a gzip header
 _FIRST_SLICE_BYTES: Final = 512
 _SLICE_BYTES: Final = 64 * 1024
 _LIMIT: Final = "max_request_bytes"
 
 
 class Decoder(Protocol):
-    """Takes a body as it was sent and gives it back without its Content-Encoding."""
+    """Decodes a body's Content-Encoding."""
 
     @property
     def held_bytes(self) -> int:
-        """How much is here of what was fed."""
+        """Buffered bytes that were fed."""
         ...
 
     def feed(self, data: bytes) -> None:
-        """Take what came next."""
+        """Feed the next bytes."""
         ...
 
     def read(self) -> Buffer:
-        """Return what comes next of the decoded body; nothing if more has to be fed first.
+        """Return the next decoded piece; empty if more has to be fed first.
 
-        Raises MalformedRequest for damage, and for what cannot be decoded in bounds.
+        Raises MalformedRequest for damage, and for content that cannot be decoded in bounds.
         """
         ...
 
@@ -65,7 +64,7 @@ class Decoder(Protocol):
 
 
 def decoder_of(encoding: bytes) -> Decoder:
-    """Return what decodes this Content-Encoding; raises UnsupportedMediaType if nothing does."""
+    """Return the decoder of this Content-Encoding; raises UnsupportedMediaType without one."""
     make = _DECODERS.get(encoding.strip().lower())
     if make is None:
         raise UnsupportedMediaType(
@@ -79,9 +78,9 @@ def decoder_of(encoding: bytes) -> Decoder:
 def decode_body(
     body: Body, encoding: bytes, *, limit: tuple[str, int], budget: DecodeBudget
 ) -> bytearray:
-    """Return a whole body as it was before it was coded, never more than the limit of a body.
+    """Return a whole decoded body, at most as large as the limit of a body.
 
-    Raises as `decoder_of`, what that returns, and the budget; and TooLarge beyond the limit.
+    Raises as `decoder_of`, its decoder and the budget; TooLarge beyond the limit.
     """
     decoder = decoder_of(encoding)
     content = bytearray()
@@ -99,7 +98,7 @@ def decode_body(
 
 
 class PlainDecoder:
-    """Gives back what it was fed."""
+    """Returns its input unchanged."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -116,7 +115,7 @@ class PlainDecoder:
         return data
 
     def close(self) -> None:
-        """Nothing can be missing."""
+        """Do nothing: the body cannot be incomplete."""
 
 
 class _Member(Protocol):
@@ -135,7 +134,7 @@ class _Member(Protocol):
 
 
 class _GzipMember:
-    """zlib's decompressor, which leaves it to the caller to keep what it did not need."""
+    """zlib's decompressor; the caller keeps unused input."""
 
     def __init__(self) -> None:
         self._inflater = zlib.decompressobj(_GZIP_CONTAINER + _GZIP_WINDOW_BITS)
@@ -160,7 +159,7 @@ def _zstd_frame() -> _Member:
 
 
 def _zstd_window_bytes(head: memoryview) -> int:
-    """Return the window in the head of a frame; the largest one if that does not tell."""
+    """Return the window in a frame's header; the largest one if it is not given."""
     if len(head) < _ZSTD_HEAD_BYTES or head[4] & _ZSTD_SINGLE_SEGMENT:
         return 1 << _ZSTD_WINDOW_BITS
     exponent, mantissa = divmod(head[5], 8)
@@ -171,7 +170,7 @@ class _Coding(NamedTuple):
     name: str
     begin: Callable[[], _Member]
     window_bytes: Callable[[memoryview], int]
-    """How much of its content a member with this head refers to: the decompressor holds it."""
+    """Window size of a member with this header: the decompressor holds it in memory."""
 
 
 _GZIP: Final = _Coding("gzip", _GzipMember, lambda _: 1 << _GZIP_WINDOW_BITS)
@@ -181,8 +180,8 @@ _ZSTD: Final = _Coding("zstd", _zstd_frame, _zstd_window_bytes)
 class MembersDecoder:
     """Decodes gzip members, or zstd frames, one after the other, each of any length.
 
-    A decompressor copies the bytes after the end of its member. So it is given few bytes where a
-    member begins, and twice as many with each call inside it: the copies stay in proportion to the
+    A decompressor copies the bytes after the end of its member. So it gets few bytes at the start
+    of a member, and twice as many with each call inside it: the copies stay proportional to the
     body.
     """
 
@@ -191,7 +190,7 @@ class MembersDecoder:
         self._member: _Member | None = None
         self._window_bytes = 0
         self._content_bytes = 0
-        """How much of the member's content there has been."""
+        """Decoded bytes of the current member."""
         self._slice_bytes = _FIRST_SLICE_BYTES
         self._data = memoryview(b"")
         self._position = 0
@@ -212,7 +211,7 @@ class MembersDecoder:
 
     @property
     def _has_more(self) -> bool:
-        """Whether there is content to come of bytes that the decompressor has already."""
+        """Whether the decompressor has input left that yields content."""
         return self._member is not None and not self._member.needs_input
 
     def _next_piece(self) -> bytes:
@@ -250,13 +249,13 @@ _DECODERS: Final[Mapping[bytes, Callable[[], Decoder]]] = {
 
 
 class Lines:
-    """Cuts what is added into parts of whole lines, of `part_bytes` or one longer line each."""
+    """Cuts added bytes into parts of whole lines, of `part_bytes` or one longer line each."""
 
     def __init__(self, part_bytes: int, limit_bytes: int) -> None:
         self._part_bytes = part_bytes
         self._limit_bytes = limit_bytes
         self._held = bytearray()
-        self._searched = 0  # below it there is no line break but those before `part_bytes`
+        self._searched = 0  # below it, all line breaks are before `part_bytes`
 
     @property
     def held_bytes(self) -> int:

@@ -1,8 +1,8 @@
 """Parameters of the hot operations as frozen values, and their fast parsers.
 
-The fast parsers understand what clients usually send. For anything else, malformed or merely odd,
-they return None: the request then goes to FastAPI, whose models judge it and explain what is
-wrong. So one place refuses, and the fast parsers never guess.
+The fast parsers accept what clients usually send. For anything else, malformed or merely unusual,
+they return None: FastAPI then validates the request and explains errors. So there is one place that
+refuses, and the fast parsers never guess.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from schemas.tail import TailParameters
 
 
 class AppendCall(NamedTuple):
-    """How a body is to be appended."""
+    """The parameters of an append."""
 
     acks: str = "all"
     producer_id: int = NO_PRODUCER_ID
@@ -42,7 +42,7 @@ class AppendCall(NamedTuple):
 
 
 class OffsetSpec(NamedTuple):
-    """Where a read starts: a number, or a place that the log knows."""
+    """The start of a read: an offset, or a name for one."""
 
     offset: int | None = None
     place: str = ""
@@ -50,7 +50,7 @@ class OffsetSpec(NamedTuple):
 
 
 class ReadCall(NamedTuple):
-    """What is to be read. Ends are exclusive; None means the service's default."""
+    """The parameters of a read. Ends are exclusive; None means the service's default."""
 
     start: OffsetSpec
     max_bytes: int | None = None
@@ -65,15 +65,15 @@ class ReadCall(NamedTuple):
     encoding: str | None = None
     offsets_as_text: bool = False
     media_type: bytes | None = None
-    """What the URL wants, whatever Accept says."""
+    """The format in the URL, which overrides Accept."""
     query: bytes = b""
-    """As it came, for the link to the next page and for the tag of an immutable answer."""
+    """The start as sent, for the link to the next page and the ETag of an immutable answer."""
 
 
 INT16_MAX: Final = 2**15 - 1
 
 PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-"""The one spelling of a partition's number; digits of other scripts are none."""
+"""The only spelling of a partition's number; other digits do not match."""
 
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 _ETAG: Final = re.compile(r'(?:W/)?"(\d{1,10})-(\d{1,19})-([0-9a-f]{8})"')
@@ -82,10 +82,10 @@ _NO_LOG: Final = LogTag(leader_epoch=-1, log_end_offset=-1, last_batch_crc=0)
 
 
 def parse_etag(text: str) -> LogTag:
-    """Return the log end that an ETag stands for; raises MalformedRequest if it is not an ETag.
+    """Return the log end of an ETag; raises MalformedRequest if it is not an ETag.
 
-    `W/` is dropped: a proxy that compressed the answer has added it. An ETag that no log gives out
-    stands for an end that no log has.
+    `W/` is removed: a proxy that compressed the answer has added it. An unknown ETag becomes a log
+    end that no log has.
     """
     match = _ETAG.fullmatch(text.strip())
     if match is not None:
@@ -93,12 +93,12 @@ def parse_etag(text: str) -> LogTag:
     if _FOREIGN_ETAG.fullmatch(text.strip()):
         return _NO_LOG
     raise MalformedRequest(
-        "If-Match takes one ETag, of an offsets answer or of an append", header="if-match"
+        "If-Match accepts one ETag, of an offsets answer or of an append", header="if-match"
     )
 
 
 def parse_offset(text: str) -> OffsetSpec:
-    """Return where `text` says to start; its form has been checked."""
+    """Return the start that `text` names; its form has been checked."""
     if text.isdigit():
         return OffsetSpec(_within(int(text), "offset"))
     if text.startswith("ts:"):
@@ -116,14 +116,14 @@ _OF_ONE_PAGE: Final = ("max_records", "min_bytes", "max_wait_ms", "explain")
 
 
 def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
-    """Return the call that validated parameters make.
+    """Return the call for validated parameters.
 
-    Raises MalformedRequest for what a stream, which is many pages, cannot do.
+    Raises MalformedRequest for parameters that a stream, which has many pages, does not support.
     """
     for name in _OF_ONE_PAGE if parameters.stream else ():
         if name in parameters.model_fields_set:
             raise MalformedRequest(
-                f"{name} is about one page; stream=true sends all of them", parameter=name
+                f"{name} applies to one page; stream=true sends all pages", parameter=name
             )
     call = ReadCall(
         parse_offset(parameters.offset),
@@ -162,16 +162,16 @@ def tail_call(parameters: TailParameters, query: bytes) -> ReadCall:
 
 
 def resumed(call: ReadCall, head: Mapping[bytes, bytes]) -> ReadCall:
-    """Return the call of a tail that goes on behind the last event its client has seen.
+    """Return the call of a tail that continues after its client's last event.
 
-    Whatever the URL says: EventSource repeats it. An empty id is that of no event; raises
-    MalformedRequest for one that no event has.
+    This overrides the URL, which EventSource repeats. An empty id means no event; raises
+    MalformedRequest for an id that no event has.
     """
     last_event_id = head.get(b"last-event-id")
     if not last_event_id:
         return call
     if not last_event_id.isdigit() or len(last_event_id) > 19:
-        raise MalformedRequest("Last-Event-ID is an offset", header="last-event-id")
+        raise MalformedRequest("Last-Event-ID must be an offset", header="last-event-id")
     return call._replace(start=OffsetSpec(_within(int(last_event_id), "last-event-id")))
 
 
@@ -202,7 +202,7 @@ def _fast_number(text: bytes) -> int | None:
 
 
 def _fast_count(text: bytes) -> int | None:
-    return _fast_number(text) or None  # 0 records are no wish
+    return _fast_number(text) or None  # FastAPI refuses 0
 
 
 def _fast_log_id(text: bytes) -> str | None:
@@ -245,11 +245,11 @@ _FAST_PARAMETERS: Final = {
     "records": _OF_RECORDS,
     "batches": {name: one for name, one in _OF_RECORDS.items() if name not in _SHOWN_ONLY},
 }
-"""What each kind of read takes: the field of its call, and what makes it of a usual value."""
+"""The parameters of each kind of read: the field of its call, and a parser of usual values."""
 
 
 def fast_read_call(kind: str, query: bytes) -> ReadCall | None:
-    """Return the call of a usual query string; None if FastAPI had better look at it.
+    """Return the call of a usual query string; None if FastAPI has to parse it.
 
     `kind` is `records`, `batches` or `tail`.
     """
@@ -275,24 +275,23 @@ FAST_APPEND_CALLS: Final[Mapping[bytes, AppendCall]] = {
     b"acks=1": AppendCall("1"),
     b"acks=all": AppendCall(),
 }
-"""The calls of usual query strings; FastAPI had better look at any other."""
+"""The calls of usual query strings; FastAPI parses any other."""
 
 _APPEND_CONDITIONS: Final = frozenset({b"expected-offset", b"if-match"})
 _PRODUCER_HEADERS: Final = (b"producer-id", b"producer-epoch", b"producer-sequence")
 
 
 def with_headers(call: AppendCall, head: Mapping[bytes, bytes]) -> AppendCall:
-    """Return the call with what the request's headers ask for.
+    """Return the call with the options in the request's headers.
 
-    Raises MalformedRequest for a header that cannot be read, and for a producer that is not
-    complete.
+    Raises MalformedRequest for an invalid header, and for an incomplete producer.
     """
     ensure_defined(head, _APPEND_CONDITIONS)
     given = [name for name in _PRODUCER_HEADERS if name in head]
     if given:
         if len(given) < len(_PRODUCER_HEADERS):
             raise MalformedRequest(
-                "Producer-Id, Producer-Epoch and Producer-Sequence come together or not at all",
+                "Producer-Id, Producer-Epoch and Producer-Sequence must be sent together",
                 header=given[0].decode(),
             )
         call = call._replace(
@@ -309,11 +308,11 @@ def with_headers(call: AppendCall, head: Mapping[bytes, bytes]) -> AppendCall:
 
 
 def ensure_no_conditions(head: Mapping[bytes, bytes]) -> None:
-    """Refuse what makes no sense for an append over several partitions."""
+    """Refuse options that do not apply to an append over several partitions."""
     for name in (*_PRODUCER_HEADERS, b"expected-offset", b"if-match"):
         if name in head:
             raise MalformedRequest(
-                f"{name.decode()} is about one partition; append to that one instead",
+                f"{name.decode()} applies to one partition; append to that partition instead",
                 header=name.decode(),
             )
 

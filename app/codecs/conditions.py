@@ -1,8 +1,8 @@
-"""Conditions of a request (RFC 9110, 13.1) on one thing that has an ETag, or is not there.
+"""Conditions of a request (RFC 9110, 13.1) on a resource with an ETag, or a missing one.
 
-The service gives out strong ETags only. A weak one in a request is one of these after a proxy on
-the way has compressed the answer, which leaves the content the same. So `W/` is dropped before
-tags are compared, in If-Match too.
+The service sends only strong ETags. A weak one in a request is one of these, weakened by a proxy
+that compressed the answer, which does not change its content. So `W/` is removed before tags are
+compared, in If-Match too.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ CONDITIONS: Final = frozenset(
         b"if-unmodified-since",
     }
 )
-"""Headers that make a change depend on something."""
+"""Headers that make a change conditional."""
 
 
 def ensure_defined(head: Mapping[bytes, bytes], defined: Collection[bytes]) -> None:
-    """Raise MalformedRequest for a condition that the operation does not know.
+    """Raise MalformedRequest for a condition that the operation does not define.
 
-    Passing over one would change what the client wanted to leave alone.
+    Ignoring it would change what the client wanted to keep.
     """
     for name in CONDITIONS.intersection(head):
         if name not in defined:
             raise MalformedRequest(
-                f"{name.decode()} is no condition of this operation", header=name.decode()
+                f"{name.decode()} is not a condition of this operation", header=name.decode()
             )
 
 
 def ensure_conditions(head: Mapping[bytes, bytes], etag: str | None, **facts: object) -> None:
-    """Raise PreconditionFailed unless If-Match and If-None-Match allow a change of what has `etag`.
+    """Raise PreconditionFailed unless If-Match and If-None-Match allow a change of `etag`.
 
-    None is the tag of what is not there. Raises MalformedRequest for a header that is neither `*`
-    nor a list of tags. The error carries the present tag, and the facts.
+    None is the ETag of a missing resource. Raises MalformedRequest for a header that is neither `*`
+    nor a list of tags. The error contains the current tag.
     """
     for name, has_to_match in ((b"if-match", True), (b"if-none-match", False)):
         header = head.get(name)
         if header is not None and _matches(header, etag, name.decode()) != has_to_match:
             raise PreconditionFailed(
-                "there is nothing yet" if etag is None else f"it has the ETag {etag} now",
+                "it does not exist" if etag is None else f"the current ETag is {etag}",
                 etag=etag,
                 **facts,
             )
 
 
 def is_known(head: Mapping[bytes, bytes], etag: str) -> bool:
-    """Whether a GET says in If-None-Match that it has this already; raises MalformedRequest."""
+    """Whether If-None-Match of a GET lists this ETag; raises MalformedRequest."""
     header = head.get(b"if-none-match")
     return header is not None and _matches(header, etag, "if-none-match")
 

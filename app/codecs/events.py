@@ -13,34 +13,34 @@ from engine.types import Buffer
 
 
 class Page(NamedTuple):
-    """What a tail finds where it stands; offsets as in a read."""
+    """The next page of a tail; offsets as in a read."""
 
     event: bytes
-    """The records; empty if there are none to show."""
+    """The records event; empty if there are no records to show."""
     chunk: bytes
-    """The same as a chunk of HTTP/1.1; empty if it is larger than a transport takes at once."""
+    """The event as a chunk of HTTP/1.1; empty if it is larger than one write."""
     start: int
     next_offset: int
     is_all: bool
-    """Whether nothing more could be read then: a commit has to come first."""
+    """Whether the page reached the readable end: the next one needs a commit."""
     fetched: Fetched
-    """Without its data."""
+    """Size of the event without its data."""
     size_bytes: int
-    """Of that data."""
+    """Size of the data."""
     seen: Page | None
-    """The same without what there is to send, for who has sent it; None if it is that itself."""
+    """The same page without its event, for tails that sent it; None if this is that page."""
 
 
 class Look(NamedTuple):
-    """What one tail has found where a commit was told: the same for all who had seen the same."""
+    """A page that one tail read in a commit's callback, shared with tails at the same offset."""
 
     seen: Page
-    """What they have been told, the very same."""
+    """The last page of those tails, by identity."""
     marks: Watermarks
-    """Where the log was."""
+    """The log's offsets at that moment."""
     log_id: str
     now: float
-    """When that was, on the loop's clock."""
+    """The time of that moment, by the loop's clock."""
     page: Page
 
 
@@ -56,7 +56,7 @@ def records_event(page: Buffer, next_offset: int) -> bytes:
 def offsets_event(
     partition: Partition, fetched: Fetched, next_offset: int, *, as_text: bool
 ) -> bytes:
-    """Return where the log is as one event."""
+    """Return the log's offsets as one event."""
     marks = {"next_offset": next_offset, **shown_marks(fetched.watermarks)}
     members = {
         "topic": partition.topic,
@@ -70,7 +70,7 @@ def offsets_event(
 def end_event(
     partition: Partition, end: Mapping[str, object], next_offset: int, *, as_text: bool
 ) -> bytes:
-    """Return the last event of a tail: why it ends, and where to resume."""
+    """Return the last event of a tail: the reason, and the next offset."""
     members = {
         "topic": partition.topic,
         "partition": partition.number,
@@ -86,7 +86,7 @@ def chunk_of(event: bytes) -> bytes:
 
 
 def retry_line(retry_ms: int) -> bytes:
-    """Return how long EventSource waits before it connects again."""
+    """Return the event with EventSource's reconnection delay."""
     return b"retry: %d\n" % retry_ms
 
 

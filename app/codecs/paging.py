@@ -1,4 +1,4 @@
-"""Page tokens: the last name of a page, so that a list goes on behind it, whatever has changed."""
+"""Page tokens: the last name of a page, so that a list continues after it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from app.http.problems import MalformedRequest
 
 
 def encode_token(name: str) -> str:
-    """Return the token of the page that begins behind this name."""
+    """Return the token of the page that begins after this name."""
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
 def decode_token(token: str) -> str:
-    """Return the name that a token stands for; raises MalformedRequest."""
+    """Return the name in a token; raises MalformedRequest."""
     try:
         return base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
@@ -22,5 +22,5 @@ def decode_token(token: str) -> str:
 
 
 def malformed_token() -> MalformedRequest:
-    """Return the error of a token that no list gave."""
+    """Return the error of an invalid token."""
     return MalformedRequest("page_token is not one that a list answer gave", parameter="page_token")

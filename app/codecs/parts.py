@@ -19,7 +19,7 @@ MULTIPART: Final = b"multipart/mixed"
 
 
 def entry_frame_bytes(partition: Partition) -> int:
-    """Return how many bytes an entry and its comma take besides the records, or some more."""
+    """Return an upper bound for the bytes of an entry besides its records."""
     return len(read_entry(partition, b"{")) + page_frame_bytes(partition)
 
 
@@ -30,7 +30,7 @@ def read_entry(partition: Partition, page: Buffer) -> bytes:
 
 
 def failed_entry(topic: str, partition: int, problem: Buffer) -> bytes:
-    """Return the entry of a partition that was not."""
+    """Return the entry of a failed partition."""
     return to_json(
         {
             "outcome": "failed",
@@ -47,9 +47,9 @@ def entries_body(entries: Iterable[bytes]) -> bytes:
 
 
 class MixedParts:
-    """An answer that is put together of what single requests would have been answered.
+    """An answer with one part for each partition.
 
-    No part has the line that separates them in it: it is drawn from 2^128.
+    The boundary is random (2^128), so no part contains it.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class MixedParts:
     def add_batches(
         self, partition: Partition, call: ReadCall, start: int, fetched: Fetched
     ) -> None:
-        """Add what readBatches answers, with the URL it would have been asked for."""
+        """Add the answer of readBatches, with its URL."""
         log_id = partition.log_id.encode()
         query = b"&".join(part for part in (b"offset=%d" % start, call.query) if part)
         url = b"%bbatches?%b&log_id=%b" % (partition.path, query, log_id)
@@ -74,7 +74,7 @@ class MixedParts:
         self._add(headers, fetched.data)
 
     def add_problem(self, path: str, problem: Buffer) -> None:
-        """Add why a partition could not be read."""
+        """Add the problem of a failed partition."""
         self._add([(b"content-type", PROBLEM), (b"content-location", path.encode())], problem)
 
     def _add(self, headers: Headers, body: Buffer) -> None:

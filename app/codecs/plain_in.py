@@ -1,8 +1,8 @@
-"""Records of usual form, a column at a time: for a thousand of them no line of Python runs apiece.
+"""Usual records, decoded by columns: no Python line runs per record.
 
-Most records have a string or nothing for a key, a value that is stored as it was sent, and at most
-a time. They are taken without a word about encodings or headers, and only where nothing is wrong:
-whatever else comes is for `records_in`, which takes one after the other and names every fault.
+Most records have a string key or none, a value that is stored as sent, and at most a time. They are
+accepted here only if nothing is wrong; `records_in` handles all others one by one and names every
+fault.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NULL: Final = b"null"
 
 
 class PlainIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A record of usual form, its fields in the order in which most clients write them."""
+    """A usual record, with its fields in the order in which most clients write them."""
 
     key: str | None = None
     value: Raw = _ABSENT
@@ -42,7 +42,7 @@ _LINES: Final = msgspec.json.Decoder(PlainIn)
 
 
 def decode_plain(body: Body, *, is_ndjson: bool) -> Sequence[PlainIn]:
-    """Return the records of a body, none unless all are of usual form."""
+    """Return the records of a body; None unless all are usual."""
     try:
         return _LINES.decode_lines(body) if is_ndjson else _BODY.decode(body).records
     except (msgspec.DecodeError, RecursionError):

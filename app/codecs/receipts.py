@@ -1,6 +1,6 @@
-"""What operations answer, as bytes: receipts, marks and pages, joined without a model in between.
+"""Answers as bytes: receipts, offsets and pages, without a model in between.
 
-The models in `schemas` describe these bytes; the contract tests hold the two together.
+The models in `schemas` describe these bytes; the contract tests compare the two.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation
 
 MARKS_BYTES: Final = 256
-"""More than the marks of a log take in a page, with their names."""
+"""Upper bound for the bytes of a log's offsets in a page."""
 
 
 def receipt_body(partition: Partition, appended: Appended, marks: Watermarks, acks: str) -> bytes:
-    """Return the receipt of one append; `marks` are as they are when it is answered."""
+    """Return the receipt of one append; `marks` are the log's offsets at the time of the answer."""
     return (
         b'%b%d,"last_offset":%d,"count":%d,"timestamp":%d,"duplicate":%b,"acks":"%b",'
         b'"log_start_offset":%d,"high_watermark":%d,"log_end_offset":%d}'
@@ -54,7 +54,7 @@ def stream_receipt_body(
 
 
 def receipt_head(partition: Partition, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
-    """Return the header lines of a receipt: where to read what was written, and the marks."""
+    """Return the header lines of a receipt: the location of the records, and the log's offsets."""
     epoch, end_offset, crc = appended.tag
     path, log_id = partition.path, partition.log_id.encode()
     next_offset = appended.last_offset + 1
@@ -81,13 +81,13 @@ def receipt_head(partition: Partition, appended: Appended, marks: Watermarks, ki
 
 
 def header_list(head: bytes) -> Headers:
-    """Return header lines, each with its end, as ASGI has them."""
+    """Return header lines in ASGI's form."""
     lines = head.split(b"\r\n")[:-1]
     return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
 
 
 def mark_headers(partition: Partition, marks: Watermarks, next_offset: int, epoch: int) -> Headers:
-    """Return which log it is and where it is, all from one snapshot."""
+    """Return the log's id and offsets, from one snapshot."""
     return [
         (b"log-id", partition.log_id.encode()),
         (b"log-start-offset", b"%d" % marks.log_start_offset),
@@ -100,7 +100,7 @@ def mark_headers(partition: Partition, marks: Watermarks, next_offset: int, epoc
 
 
 def shown_marks(marks: Watermarks) -> dict[str, object]:
-    """Return the marks as members of an answer."""
+    """Return the offsets as members of an answer."""
     return {
         "log_start_offset": marks.log_start_offset,
         "high_watermark": marks.high_watermark,
@@ -117,7 +117,7 @@ def log_answer(
     status: int = 200,
     etag: LogTag | None = None,
 ) -> Answer:
-    """Return an answer about a log; body and headers say where it is, by `marks` or as of now."""
+    """Return an answer about a log, with its offsets (`marks`, or the current ones)."""
     marks = marks or partition.watermarks
     headers = mark_headers(partition, marks, marks.high_watermark, partition.leader_epoch)
     if etag is not None:
@@ -126,7 +126,7 @@ def log_answer(
 
 
 def offsets_body(partition: Partition, marks: Watermarks, leader_epoch: int) -> bytes:
-    """Return all marks of one log."""
+    """Return all offsets of one log."""
     return (
         b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
         b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d,"log_id":"%b"}'
@@ -143,7 +143,7 @@ def offsets_body(partition: Partition, marks: Watermarks, leader_epoch: int) -> 
 
 
 def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag) -> Headers:
-    """Return the headers of an offsets answer; its ETag is what If-Match takes on appends."""
+    """Return the headers of an offsets answer; appends accept its ETag in If-Match."""
     end = marks.high_watermark
     url = b"%brecords?offset=%d&log_id=%b" % (
         partition.path,
@@ -158,7 +158,7 @@ def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag) -> Hea
 
 
 def page_frame_bytes(partition: Partition) -> int:
-    """Return how many bytes `page_body` puts around the records, or some more."""
+    """Return an upper bound for the bytes that `page_body` adds to the records."""
     return len(partition.page_prefix) + MARKS_BYTES
 
 
@@ -170,9 +170,9 @@ def page_body(
     *,
     as_text: bool,
 ) -> bytearray:
-    """Return a page as one JSON object: the array of its records, with the rest around it.
+    """Return a page as one JSON object: the array of its records and the other members.
 
-    That says where the log is, by what was `fetched`; None leaves it out.
+    The offsets are those of `fetched`; None leaves them out.
     """
     number = b'"%d"' if as_text else b"%d"
     text[:0] = partition.page_prefix
@@ -195,12 +195,12 @@ def page_body(
 
 
 def file_path(partition: Partition, base_offset: int, kind: FileKind) -> bytes:
-    """Return the path at which a file of a segment can be downloaded."""
+    """Return the download path of a segment's file."""
     return b"%bsegments/%d/%b" % (partition.path, base_offset, kind.value.encode())
 
 
 def file_etag(partition: Partition, base_offset: int, kind: FileKind, file: SegmentFile) -> bytes:
-    """Return the strong tag of a file as it is shown: other bytes have another one."""
+    """Return the strong ETag of a file's visible bytes."""
     log_id = partition.log_id.encode()
     parts = (log_id, base_offset, kind.value.encode(), file.version.encode())
     return b'"%b.%d.%b.%b"' % parts
@@ -209,7 +209,7 @@ def file_etag(partition: Partition, base_offset: int, kind: FileKind, file: Segm
 def file_headers(
     partition: Partition, base_offset: int, kind: FileKind, file: SegmentFile
 ) -> Headers:
-    """Return the headers of a download but for its length, its tag and caching."""
+    """Return the headers of a download without length, tag and caching."""
     name = log_name(base_offset).removesuffix(FileKind.LOG.value) + kind.value
     headers: Headers = [
         (b"content-type", BINARY),
@@ -233,10 +233,10 @@ def read_headers(
     *,
     cut_by: str = "",
 ) -> Headers:
-    """Return the headers of a read but for type and caching.
+    """Return the headers of a read without type and caching.
 
-    `cut_by` is the bound that ended the answer before what was fetched, if one did. There is no
-    next page once `end_offset` is reached.
+    `cut_by` is the bound that ended the answer before the end of the read, if there is one. There
+    is no next page once `end_offset` is reached.
     """
     headers = mark_headers(partition, fetched.watermarks, next_offset, fetched.leader_epoch)
     if call.end_offset is None or next_offset < call.end_offset:
@@ -248,7 +248,7 @@ def read_headers(
 
 
 def _next_link(partition: Partition, call: ReadCall, next_offset: int, kind: bytes) -> bytes:
-    """Return the URL that reads on: the same parameters from the next offset, of this log."""
+    """Return the next page's URL: the same parameters from the next offset, of this log."""
     kept = [
         part
         for part in call.query.split(b"&")
@@ -270,11 +270,11 @@ def _explanation(path: ReadPath | None, ended_by: bytes) -> bytes:
 def is_immutable(
     partition: Partition, call: ReadCall, fetched: Fetched, next_offset: int, *, cut_short: bool
 ) -> bool:
-    """Whether this answer will be the same for ever.
+    """Whether this answer is immutable.
 
-    It must be about this very log, start at a number, end because of a bound in the URL and not
-    because data ran out, lie wholly below what its readers may see, and compaction must not touch
-    it. That the call can have a tag at all is the caller's to know.
+    It must name this log, start at a number, end because of a bound in the URL and not at the end
+    of the data, be completely below what its reader may see, and not be subject to compaction. The
+    caller knows whether the call can have an ETag at all.
     """
     if not cut_short and fetched.ended_by is ReadEnd.LOG_BOUND:
         return False
@@ -287,13 +287,13 @@ def is_immutable(
 
 
 def immutable_etag(call: ReadCall, media_type: bytes) -> bytes | None:
-    """Return the strong tag that an immutable answer to this call has; None if it can have none.
+    """Return the strong ETag of an immutable answer to this call; None if it cannot be immutable.
 
-    It is made of the question, so that a 304 needs no look at the data.
+    It is computed from the request, so a 304 needs no data.
     """
     if call.log_id is None or call.start.offset is None or call.explain:
         return None
-    if call.on_out_of_range != "error":  # then the log start decides, and it moves
+    if call.on_out_of_range != "error":  # then the log start decides, which moves
         return None
     question = b"\n".join((call.query, media_type))
     digest = hashlib.blake2s(question, digest_size=12).hexdigest()

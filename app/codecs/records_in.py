@@ -1,8 +1,7 @@
-"""Records in JSON to records for a batch: values stay the bytes that were sent.
+"""JSON records to records for a batch: values stay the bytes that were sent.
 
-A body is taken apart with msgspec's raw values, so nothing inside a key or value is ever parsed
-into Python objects or written anew. Records of usual form are taken in columns, see `plain_in`; the
-others one by one. What is wrong with them is collected and told with their indexes.
+msgspec's raw values keep keys and values unparsed. Usual records are decoded by columns, see
+`plain_in`; the others one by one. Errors are collected and reported with the records' indexes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _ABSENT: Final = Raw()
 _UNBOUNDED: Final = TimestampBounds(0, INT64_MAX)
 _LEAST_BYTES: Final = len("{},")
 _FEW_BYTES: Final = 1024
-"""Up to this size of a body its records are too few to be worth the columns."""
+"""Bodies up to this size have too few records for the columns."""
 
 EXPIRED: Final = "expired_timestamp"
 
@@ -91,14 +90,13 @@ def read_records(
 ) -> list[NewRecord] | RecordColumns:
     """Return the records of a body, ready for a batch of a topic with this configuration.
 
-    Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it is and holds no
-    records or others than records, TooLarge beyond `max_records`, before it has taken them apart,
-    and what `new_records` raises.
+    Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it contains no or invalid
+    records, TooLarge beyond `max_records`, before they are decoded, and what `new_records` raises.
     """
     if body.startswith(_BOM):  # noqa: FURB188  # which copies a body that has none
         body = body[len(_BOM) :]
     try:
-        str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
+        str(body, "utf-8")  # raw values are never parsed: this is the only check of their bytes
         _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
         if len(body) > _FEW_BYTES:
             plain = decode_plain(body, is_ndjson=is_ndjson)
@@ -114,15 +112,15 @@ def read_records(
     except RecursionError:
         raise MalformedRequest("the body is nested too deeply") from None
     if not records:
-        raise InvalidRecord("there is no record in the body")
+        raise InvalidRecord("the body contains no record")
     return new_records(records, now_ms=now_ms, config=config)
 
 
 def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) -> list[NewRecord]:
     """Return the records ready for a batch of a topic with this configuration.
 
-    Raises InvalidTimestamp if all that is wrong are times, else InvalidRecord; both list the
-    records concerned, and nothing is written.
+    Raises InvalidTimestamp if only times are wrong, otherwise InvalidRecord; both list the records
+    concerned, and nothing is written.
     """
     made: list[NewRecord] = []
     faults: list[dict[str, object]] = []
@@ -140,7 +138,7 @@ def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) 
 
 
 class _Rules:
-    """What the topic asks of records, and the time of those that have none."""
+    """The topic's requirements for records, and the time of those without one."""
 
     __slots__ = ("_bounds", "_kept_from_ms", "config", "now_ms", "requires_keys")
 
@@ -153,7 +151,7 @@ class _Rules:
 
     @property
     def bounds(self) -> TimestampBounds:
-        """The times that are taken; computed when the first record that has one asks."""
+        """The accepted times; computed when the first record with a time needs them."""
         if self._bounds is None:
             config = self.config
             timed = timestamp_bounds(config, self.now_ms)
@@ -162,14 +160,14 @@ class _Rules:
 
     @property
     def kept_from_ms(self) -> int:
-        """Records that are older would be gone with the next pass of retention."""
+        """Older records would be removed by the next retention pass."""
         if self._kept_from_ms is None:
             self._kept_from_ms = _kept_from(self.config, self.now_ms)
         return self._kept_from_ms
 
     @property
     def kept_bounds(self) -> TimestampBounds:
-        """The times that are taken and kept."""
+        """The times that are accepted and kept."""
         bounds = self.bounds
         return bounds._replace(earliest=max(bounds.earliest, self.kept_from_ms))
 
@@ -181,7 +179,7 @@ def _kept_from(config: LogConfig, now_ms: int) -> int:
 
 
 def _new_record(record: RecordIn, rules: _Rules) -> NewRecord:
-    """Return one record ready for a batch, or raise what is wrong with it."""
+    """Return one record ready for a batch, or raise its error."""
     key = _content(record.key, record.key_encoding, "key")
     if key is None and rules.requires_keys:
         _refuse_null_key()
@@ -201,7 +199,7 @@ def _new_record(record: RecordIn, rules: _Rules) -> NewRecord:
 
 
 def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
-    """Return the times a topic accepts now."""
+    """Return the times that a topic accepts now."""
     return TimestampBounds.around(
         now_ms,
         before_max_ms=config.message_timestamp_before_max_ms,
@@ -210,7 +208,7 @@ def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
 
 
 class _Fault(Exception):
-    """What is wrong with one field of a record."""
+    """An error in one field of a record."""
 
     def __init__(self, field: str | None, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -222,7 +220,7 @@ class _Fault(Exception):
 
 
 def _milliseconds(text: str) -> int:
-    """Return the epoch milliseconds of an RFC 3339 time, a part of one rounded down."""
+    """Return the epoch milliseconds of an RFC 3339 time, rounded down."""
     if _RFC_3339.fullmatch(text):
         with suppress(ValueError, OverflowError):
             milliseconds = (datetime.fromisoformat(text.upper()) - _EPOCH) // _MILLISECOND
@@ -234,7 +232,7 @@ def _milliseconds(text: str) -> int:
 
 
 def _value(record: RecordIn) -> bytes | None:
-    """Return the stored bytes of the value: as sent, unless an encoding says otherwise."""
+    """Return the stored bytes of the value: as sent, unless an encoding is given."""
     raw = bytes(record.value)
     if not raw:
         raise _Fault("value", "missing", "there is no value; null makes a tombstone")
@@ -290,7 +288,7 @@ _DECODERS: Final[Mapping[str, Callable[[bytes, str], bytes]]] = {
 
 
 def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> None:
-    """Refuse more records than are taken apart at once; the size, or braces, settle most bodies."""
+    """Refuse too many records; the size, or the number of braces, decides for most bodies."""
     if len(body) <= _LEAST_BYTES * max_records or body.count(b"{") <= max_records:
         return
     count = body.count(b"\n") + 1 if is_ndjson else len(_RAW_BODY.decode(body).records)
@@ -298,7 +296,7 @@ def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> No
 
 
 def ensure_count(count: int, *, max_records: int) -> None:
-    """Raise TooLarge if a request has more records than are taken apart at once."""
+    """Raise TooLarge if a request has too many records."""
     if count > max_records:
         raise TooLarge(
             f"{count} records are more than max_records_per_request ({max_records})",
@@ -309,9 +307,9 @@ def ensure_count(count: int, *, max_records: int) -> None:
 
 
 def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool) -> NoReturn:
-    """Refuse a body of which one record at least has not the form of one; list all that is wrong.
+    """Refuse a body with at least one malformed record; list all errors.
 
-    Raises MalformedRequest where a record is not even JSON.
+    Raises MalformedRequest if a record is not even JSON.
     """
     faults: list[dict[str, object]] = []
     try:
@@ -325,7 +323,7 @@ def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool) -> NoReturn:
                 faults.append(fault.at(index))
             if len(faults) == MAX_ERRORS_LISTED:
                 break
-    except msgspec.ValidationError as error:  # of what is around the records
+    except msgspec.ValidationError as error:  # of the members around the records
         entry = _misformed(error).at(None)
         what = 'the body is JSON and not what an append takes; send {"records": [{"value": …}]}'
         raise InvalidRecord(what, [entry]) from None

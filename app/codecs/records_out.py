@@ -1,8 +1,7 @@
 """Stored batches to JSON: many records at a time, fields in an encoding that can show them.
 
-What a record looks like is one struct, and msgspec writes a chunk of them at once. Whether the
-values of a chunk are JSON is asked once for all of them; only where one is not, or is null, is each
-looked at alone.
+A record is one struct, and msgspec writes a chunk of them at once. Whether values are JSON is
+checked once for a chunk; each is checked alone only if one is not, or is null.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ _ESCAPED_SHORT: Final = b'"\\\b\t\n\f\r'
 _ESCAPED_LONG: Final = bytes(set(range(0x20)) - set(_ESCAPED_SHORT))
 
 SPARE_BYTES: Final = 1024 * 1024
-"""Records are shown first and measured afterwards if they cannot take more than this."""
+"""Below this size records are rendered first and measured afterwards."""
 
 WIDEST_BYTE: Final = 6
-"""No stored byte takes more in JSON: it may be escaped."""
+"""The largest factor from stored bytes to JSON: escapes."""
 
 assert MOST_GROWTH > WIDEST_BYTE, "no part grows more than by headers"
 
@@ -80,22 +79,22 @@ class _RecordOut(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """Records as they go into an answer, and where the next read starts if they did not all fit."""
+    """Rendered records, and the next offset if not all fit."""
 
     text: bytearray
-    """A JSON array of records, or one record a line; whoever makes an answer of it may extend it,
-    so that megabytes are written once."""
+    """A JSON array of records, or one record per line. The caller may extend it, so that megabytes
+    are written once."""
     count: int
     next_offset: int | None
-    """None if everything was shown: the read's own end is the place to go on."""
+    """None if everything was rendered: then the read's own end is next."""
     stopped_by: str
-    """Which bound of the view ended it, if not everything was shown."""
+    """The bound of the view that ended it, if not everything was rendered."""
 
 
 def render_records(data: Buffer, view: View) -> Rendered:
     """Return the records of whole batches that the view wants.
 
-    Text and frame never exceed `max_answer_bytes`, but for one record alone. Raises as
+    Text and frame never exceed `max_answer_bytes`, except for a single record. Raises as
     `StoredRecords`, and RecordTooLarge.
     """
     stored = StoredRecords(data, view)
@@ -118,9 +117,9 @@ def render_records(data: Buffer, view: View) -> Rendered:
 
 
 def _is_small(records: Records, part_bytes: int, room_bytes: int) -> bool:
-    """Whether the records take no more than this, whatever is in them.
+    """Whether the records certainly fit, whatever they contain.
 
-    Their fields are looked at only if the part that they come from could hold more.
+    Their fields are examined only if their part could hold more.
     """
     least_room = len(records) * RECORD_BYTES
     if least_room + part_bytes * MOST_GROWTH <= room_bytes:
@@ -133,10 +132,10 @@ def _is_small(records: Records, part_bytes: int, room_bytes: int) -> bool:
 
 
 class _Renderer(ABC):
-    """Renders the records of one batch after the other as the view wants them."""
+    """Renders the records of batch after batch as the view wants them."""
 
     frame_bytes: ClassVar[int]
-    """What is around all records."""
+    """Bytes around all records."""
 
     def __init__(self, view: View) -> None:
         self.text = bytearray()
@@ -147,7 +146,7 @@ class _Renderer(ABC):
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """How much was written: each record and what separates it."""
+        """Written bytes: each record and its separator."""
 
     @abstractmethod
     def add(self, header: BatchHeader, records: Records) -> None:
@@ -155,16 +154,16 @@ class _Renderer(ABC):
 
     @abstractmethod
     def take_back(self, size_bytes: int) -> None:
-        """Forget what was added after there were so many bytes."""
+        """Truncate to this many bytes."""
 
     @abstractmethod
     def close(self) -> bytearray:
         """Return everything."""
 
     def measure(self, header: BatchHeader, record: CompiledRecord | Record) -> int:
-        """Return how many bytes a record takes, without writing it.
+        """Return the rendered size of a record without rendering it.
 
-        Of one that cannot be shown, the bytes of its fields: it takes more than that.
+        For one that cannot be shown, the size of its fields: a lower bound.
         """
         raw_bytes = len(record.key or b"") + len(record.value or b"")
         if raw_bytes > self._view.max_record_bytes:
@@ -177,7 +176,7 @@ class _Renderer(ABC):
         size_bytes += max(0, len(shown.headers) - 1)  # commas
         shown.key = shown.value = None
         shown.headers = _NO_HEADERS
-        return size_bytes + len(_ENCODER.encode(shown)) - 2 * _NULL_BYTES + 1  # and what separates
+        return size_bytes + len(_ENCODER.encode(shown)) - 2 * _NULL_BYTES + 1  # and the separators
 
     def _shown(self, header: BatchHeader, records: Records) -> list[_RecordOut]:
         appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -200,7 +199,7 @@ class _Renderer(ABC):
                 records,
                 *self._keys.show_all([record.key for record in records]),
                 *self._values.show_all([record.value for record in records]),
-                strict=False,  # encodings repeat without end
+                strict=False,  # encodings repeat
             )
         ]
 
@@ -236,7 +235,7 @@ class _ArrayRenderer(_Renderer):
 
 
 class _LinesRenderer(_Renderer):
-    """Writes one record a line; a line break inside stored JSON becomes a space."""
+    """Writes one record per line; a line break inside stored JSON becomes a space."""
 
     frame_bytes = 0
 
@@ -260,7 +259,7 @@ class _LinesRenderer(_Renderer):
 
 
 def _field_bytes(shown: Content, stored: bytes | None) -> int:
-    """Return how many bytes a field takes that was made of what is stored."""
+    """Return the rendered size of a stored field."""
     if stored is None:
         return _NULL_BYTES
     if isinstance(shown, str):
@@ -269,7 +268,7 @@ def _field_bytes(shown: Content, stored: bytes | None) -> int:
 
 
 def _string_bytes(text: bytes) -> int:
-    """Return how many bytes UTF-8 takes as a JSON string; characters are escaped by 2 or 6."""
+    """Return the size of UTF-8 as a JSON string; escaped characters take 2 or 6 bytes."""
     short = len(text) - len(text.translate(None, _ESCAPED_SHORT))
     long = len(text) - len(text.translate(None, _ESCAPED_LONG))
     return len(text) + 2 + short + (WIDEST_BYTE - 1) * long
@@ -285,15 +284,15 @@ def _as_json(content: bytes | None) -> Shown:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _as_utf8(content)
     if content[0] in _NOT_PLAIN and content.strip() == b"null":
-        return _as_utf8(content)  # these four letters are a value; null as JSON is none
+        return _as_utf8(content)  # these four letters are a value; JSON null means no value
     return Raw(content), "json"
 
 
 def _all_as_json(contents: Sequence[bytes | None]) -> ShownAll:
-    """Ask once whether all are JSON: between brackets they must be the list of just them.
+    """Check at once whether all are JSON: in brackets they must form a list of exactly them.
 
-    Contents that are not JSON might still make a list together, `[1` and `2]` for one; then some
-    element is not as long as what was stored.
+    Contents that are not JSON might form a list together, such as `[1` and `2]`; then an element's
+    length differs from the stored one.
     """
     try:
         joined = b"[%b]" % b",".join(contents)  # type: ignore[arg-type]  # a null is a TypeError

@@ -1,7 +1,7 @@
-"""What a GET gets of a representation (RFC 9110): nothing new, a part, or all of it.
+"""Conditional and range requests (RFC 9110): not modified, a part, or everything.
 
-Pure functions over headers. Every ETag here is strong and has its quotes. `W/` of a tag in a
-request is dropped, except in If-Range: see `app.codecs.conditions`.
+Pure functions over headers. Every ETag is strong and includes its quotes. `W/` of a tag in a
+request is removed, except in If-Range: see `app.codecs.conditions`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RANGE: Final = re.compile(rb"bytes=[ \t]*([0-9]{0,19})-([0-9]{0,19})[ \t]*", re
 
 
 class Span(NamedTuple):
-    """A part of a representation in bytes; `end` is exclusive."""
+    """A range of bytes; `end` is exclusive."""
 
     start: int
     end: int
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 def known_tag(head: Head, tags: Iterable[bytes]) -> bytes | None:
     """Return the first of `tags` that If-None-Match lists, weak or not.
 
-    What `*` would have is for the caller to know: whether there is anything.
+    The caller handles `*`, because it knows whether the resource exists.
     """
     header = head.get(b"if-none-match")
     if header is None:
@@ -42,7 +42,7 @@ def known_tag(head: Head, tags: Iterable[bytes]) -> bytes | None:
 
 
 def ensure_match(head: Head, etag: bytes) -> None:
-    """Raise PreconditionFailed for an If-Match that has neither `etag`, weak or not, nor `*`."""
+    """Raise PreconditionFailed for an If-Match with neither `etag`, weak or not, nor `*`."""
     header = head.get(b"if-match")
     if header is None or header.strip() == b"*":
         return
@@ -53,11 +53,11 @@ def ensure_match(head: Head, etag: bytes) -> None:
 
 
 def span_of(head: Head, etag: bytes, size_bytes: int) -> Span | None:
-    """Return the one part that Range asks for; None if all of it is to be sent.
+    """Return the one range that Range selects; None to send everything.
 
-    All is sent without Range, for one that cannot be read, is in other units or names several
-    parts, and if If-Range has another ETag or a date. Raises RangeNotSatisfiable for a part that
-    begins behind the end.
+    Everything is sent without Range, for an invalid one, for other units or several ranges, and if
+    If-Range has another ETag or a date. Raises RangeNotSatisfiable for a range that begins after
+    the end.
     """
     match = _RANGE.fullmatch(head.get(b"range", b""))
     if match is None or head.get(b"if-range", etag).strip() != etag:
@@ -72,17 +72,17 @@ def span_of(head: Head, etag: bytes, size_bytes: int) -> Span | None:
     elif not last:
         return None
     elif int(last) > 0:
-        # The last bytes of nothing can be had, yet Content-Range has no words for them.
+        # The last bytes of an empty file exist, but Content-Range cannot express them.
         return Span(max(0, size_bytes - int(last)), size_bytes) if size_bytes else None
     raise RangeNotSatisfiable(
-        f"the part asked for is not within {size_bytes} bytes",
+        f"the requested range is not within {size_bytes} bytes",
         headers={"content-range": f"bytes */{size_bytes}"},
         size_bytes=size_bytes,
     )
 
 
 def part_of(head: Head, etag: bytes, answer: Answer) -> Answer:
-    """Return the part that Range asks for of an answer that has `etag`, as 206, or all of it."""
+    """Return the range that Range selects of an answer with `etag`, as 206, or all of it."""
     _, headers, body = answer
     span = span_of(head, etag, len(body))
     if span is None:
@@ -92,10 +92,10 @@ def part_of(head: Head, etag: bytes, answer: Answer) -> Answer:
 
 
 def content_range(span: Span, size_bytes: int) -> tuple[bytes, bytes]:
-    """Return the header that tells which part of how many bytes is sent."""
+    """Return Content-Range."""
     return (b"content-range", b"bytes %d-%d/%d" % (span.start, span.end - 1, size_bytes))
 
 
 def tag_in(coding: bytes | None, etag: bytes) -> bytes:
-    """Return the tag of a coding's representation: other bytes, so another strong tag."""
+    """Return the ETag of a coding: other bytes need another strong tag."""
     return etag if coding is None else etag[:-1] + b"-" + coding + b'"'

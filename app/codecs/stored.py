@@ -1,4 +1,4 @@
-"""Stored batches to the records a reader wants, some at a time: JSON and Arrow are made of them."""
+"""Stored batches to the records that a reader wants, some at a time; JSON and Arrow use this."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from engine.records.scan import iter_headers
 from engine.types import INT64_MAX, Buffer
 
 RECORD_BYTES: Final = 256
-"""More than a record takes in an answer besides its fields and headers."""
+"""Upper bound for the bytes of a record besides its fields and headers."""
 
 HEADER_BYTES: Final = 48
-"""More than a header takes besides its name and value, and `SHORTEST_HEADER_BYTES` as stored."""
+"""Upper bound for the bytes of a header besides its name, value and stored minimum."""
 
 SHORTEST_HEADER_BYTES: Final = 2
 
 MOST_GROWTH: Final = HEADER_BYTES // SHORTEST_HEADER_BYTES
-"""No stored byte takes more in an answer, but for what each record takes."""
+"""The largest factor from stored bytes to an answer."""
 
 MEASURED_BYTES: Final = 1024 * 1024
-"""Compressed batches are looked into no further than this to learn what they hold: that may take a
-microsecond for every three bytes."""
+"""Compressed batches are examined up to this size to learn their content: a microsecond for every
+three bytes."""
 
 
 class InlineBound(NamedTuple):
-    """What may be decompressed without leaving the event loop, in all batches of a read."""
+    """Limits of decompression on the event loop, for all batches of a read."""
 
     stored_bytes: int
     content_bytes: int
     records: int
 
     def without(self, stored_bytes: int, content_bytes: int, records: int) -> InlineBound:
-        """Return what is left."""
+        """Return the remaining limits."""
         return InlineBound(
             self.stored_bytes - stored_bytes,
             self.content_bytes - content_bytes,
@@ -52,29 +52,29 @@ class InlineBound(NamedTuple):
 
 
 INLINE: Final = InlineBound(stored_bytes=4 * 1024, content_bytes=64 * 1024, records=256)
-"""Less than a millisecond, whatever is in it; a worker would cost more than most of it takes."""
+"""Less than a millisecond for any content; a worker would usually cost more."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of the stored batches is to be shown, and how. Ends are exclusive."""
+    """The records to show, and how. Ends are exclusive."""
 
     start: int
     end: int = INT64_MAX
     max_records: int = INT64_MAX
     max_answer_bytes: int = INT64_MAX
-    """The answer ends before the record that would pass this."""
+    """The answer ends before the record that would exceed this."""
     max_record_bytes: int = INT64_MAX
-    """An answer of one record alone never passes this."""
+    """A single record never exceeds this."""
     frame_bytes: int = 0
-    """What an answer has around its records."""
+    """Bytes around the records of an answer."""
     minimum_one: bool = True
-    """Whether the first record is shown even if it passes `max_answer_bytes` or the budget: a
-    reader never stalls."""
+    """Whether the first record is shown even beyond `max_answer_bytes` or the budget, so that a
+    reader advances."""
     limit_bytes: int = INT64_MAX
-    """Ceiling for one decompressed batch."""
+    """Limit of one decompressed batch."""
     budget: DecodeBudget | None = None
-    """The answer ends where this is spent."""
+    """The decoding budget: the answer ends when it is spent."""
     at_once: bool = False
     """Whether compressed batches raise WouldWait beyond `INLINE`, for the event loop."""
     encoding: str | None = None
@@ -83,11 +83,10 @@ class View:
 
 
 class StoredRecords:
-    """The records of whole batches that a view wants, in order, with the header of their batch.
+    """The records of whole batches that a view wants, in order, with their batch's header.
 
     Control batches are left out. A batch is decoded only as far as it is iterated. Iterating raises
-    StoredDataCorrupt if a batch is not what its header says: it was checked on the way in, so that
-    is damage.
+    StoredDataCorrupt if a batch does not match its header, which was checked at the append.
     """
 
     def __init__(self, data: Buffer, view: View) -> None:
@@ -96,11 +95,11 @@ class StoredRecords:
         self._inline = INLINE
         self.count = 0
         self.part_bytes = INT64_MAX
-        """At least as much as the fields of the records given out last have together."""
+        """Upper bound for the fields of the records that were yielded last."""
         self.stopped_at: int | None = None
-        """Where to go on, if a bound of the view ended it; None if everything was there."""
+        """The next offset, if a bound of the view ended it; None otherwise."""
         self.stopped_by = ""
-        """Which bound that was."""
+        """That bound."""
 
     def __iter__(self) -> Iterator[tuple[BatchHeader, Records]]:
         view, budget = self._view, self._view.budget
@@ -131,10 +130,10 @@ class StoredRecords:
     def has_room(
         self, record: CompiledRecord | Record, size_bytes: int, answer_bytes: int, untaken: int
     ) -> bool:
-        """Return whether to show a record that takes so many bytes; if not, end before it.
+        """Return whether to show a record of this size; if not, end before it.
 
         The answer has `answer_bytes` without it and without its frame. The record is the first of
-        the last `untaken` that were given out. Raises RecordTooLarge for the first record of an
+        the last `untaken` that were yielded. Raises RecordTooLarge for the first record of an
         answer if none can show it.
         """
         size_bytes += answer_bytes + self._view.frame_bytes
@@ -155,7 +154,7 @@ class StoredRecords:
         self.stopped_at, self.stopped_by = offset, bound
 
     def _is_spent(self, budget: DecodeBudget, offset: int) -> bool:
-        """Whether to end before this offset for the budget; not before a reader gets on."""
+        """Whether the budget ends the answer before this offset; never before its first record."""
         view = self._view
         if not budget.is_spent or (view.minimum_one and offset <= view.start):
             return False
@@ -178,7 +177,7 @@ class StoredRecords:
         return records
 
     def _chunks(self, batch: BatchView) -> Iterator[Records]:
-        """Return a batch's records, never all of them at once: a few KB can hold millions."""
+        """Return a batch's records, never all at once: a few KB can contain millions."""
         header = batch.header
         is_small = header.size_bytes <= PART_BYTES
         if is_small and header.magic == MAGIC_2 and not header.attributes & CODEC_MASK:
@@ -189,7 +188,7 @@ class StoredRecords:
         return self._decoded(batch)
 
     def _decoded_inline(self, batch: BatchView) -> Iterator[Records]:
-        """Yield the records of a batch that takes little to decode; else raise WouldWait."""
+        """Yield the records of a batch that is cheap to decode; otherwise raise WouldWait."""
         header, bound = batch.header, self._inline
         is_small = header.size_bytes <= bound.stored_bytes and header.magic == MAGIC_2
         if not is_small or not 0 < header.records_count <= bound.records:
@@ -204,7 +203,7 @@ class StoredRecords:
         return payload_chunks(batch, content, header.records_count)
 
     def _decoded(self, batch: BatchView) -> Iterator[Records]:
-        """Yield the records of a batch that is compressed, large, or of an old format."""
+        """Yield the records of a batch that is compressed, large, or in an old format."""
         view, budget, header = self._view, self._view.budget, batch.header
         if header.magic != MAGIC_2:
             self.part_bytes = INT64_MAX
@@ -212,7 +211,7 @@ class StoredRecords:
             return
         if header.records_count == 0:
             return
-        # Without gaps a record's place is its offset: parts before the start are not decoded.
+        # Without gaps the position follows from the offset: earlier parts are not decoded.
         has_gaps = header.records_count != header.last_offset_delta + 1
         offset = header.base_offset
         for part in parts_of(batch, limit_bytes=view.limit_bytes, budget=budget):
@@ -228,14 +227,15 @@ class StoredRecords:
 def render_bytes(
     reads: Sequence[Buffer], *, max_answer_bytes: int, limit_bytes: int, copies: int = 1
 ) -> int:
-    """Return the most memory that it takes to show what was read, but for a megabyte or two.
+    """Return an upper bound for the memory of rendering this read, within a MiB or two.
 
-    While the answer is made there are `copies` of it, and of the largest batch DECODER_COPIES.
+    The answer takes a multiple of its size while it is rendered, and the largest batch three times
+    its content: a single record may be all of it, in the decoder's window, in a buffer, and alone.
     """
     count = content_bytes = largest_bytes = 0
     for data in reads:
         for position, header in iter_headers(data):
-            size_bytes = limit_bytes  # nothing is known of a batch far from the beginning
+            size_bytes = limit_bytes  # only the first bytes of a distant batch are known
             if not header.attributes & CODEC_MASK or position + header.size_bytes <= MEASURED_BYTES:
                 size_bytes = BatchView(data, position).content_bound(limit_bytes)
             count += max(0, header.records_count)

@@ -50,7 +50,7 @@ RIDDLES = re.compile(
     re.IGNORECASE,
 )
 PLAIN_ROOMS = ("app/", "pyspark_tidelog/", "schemas/")
-NOT_YET_PLAIN = ("app/api/", "app/codecs/")
+NOT_YET_PLAIN = ("app/api/",)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -40,7 +40,7 @@ _ERRORS: Final[tuple[Exception, ...]] = (
         "none of the accepted media types is available",
         accepted=["application/json", "application/x-ndjson"],
     ),
-    problems.RangeNotSatisfiable("the part asked for is not within 239 bytes", size_bytes=239),
+    problems.RangeNotSatisfiable("the requested range is not within 239 bytes", size_bytes=239),
     problems.AppendOutcomeUnknown(
         "the disk has not confirmed flights-0 in time",
         outcome="/v1/topics/flights/partitions/0/producers/7/appends/12",
