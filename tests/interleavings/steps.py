@@ -17,7 +17,7 @@ from typing import Final
 
 import engine
 
-CHECKOUT: Final = str(Path(engine.__file__).parents[0])
+CHECKOUT: Final = str(Path(engine.__file__).parents[1])
 """Not looked at in paths: it may be called `engine` itself."""
 
 FOCUSES: Final = (
