@@ -1,1 +1,1 @@
-"""Where topics and partitions are stored: the engine in this process."""
+"""Where topics and partitions are stored: the port, and the engine in this process."""
