@@ -8,7 +8,7 @@ only made when a segment records an aborted transaction. Mirrors Kafka's `LazyIn
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from engine.fs.filesystem import FileSystem
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.index.transaction import TransactionIndex
+from engine.segment.file_records import nobody_to_tell
 
 
 class SegmentIndexes:
@@ -35,6 +36,7 @@ class SegmentIndexes:
         "_suffix",
         "_time",
         "_transaction",
+        "on_wake",
     )
 
     def __init__(
@@ -57,6 +59,8 @@ class SegmentIndexes:
         self._offset: OffsetIndex | None = None
         self._time: TimeIndex | None = None
         self._transaction: TransactionIndex | None = None
+        self.on_wake: Callable[[], None] = nobody_to_tell
+        """Called, without a lock, by the thread that has opened a file of aborted transactions."""
 
     @property
     def offset_path(self) -> Path:
@@ -102,6 +106,8 @@ class SegmentIndexes:
                 index = self._transaction = self._transaction or TransactionIndex(
                     self._fs, self.transaction_path, self._base_offset
                 )
+            if index.size_bytes:
+                self.on_wake()
         return index
 
     @contextmanager
@@ -151,18 +157,20 @@ class SegmentIndexes:
         self.time.reserve_next()
 
     def rest(self) -> None:
-        """Let go of the sparse indexes' files until they are used again; see `MappedIndex.rest`.
+        """Let go of the files until they are used again; see `MappedIndex.rest`.
 
-        The log lock is held, or nobody else knows the segment.
+        What was appended is synced. Reads that are under way end normally.
         """
         for index in (self._offset, self._time):
             if index is not None:
                 index.rest()
-
-    def forget_transactions(self) -> None:
-        """Let go of the transaction index until it is used; nobody else knows the segment yet."""
-        self.transaction.close_handles()
-        self._transaction = None
+        if not self._opening.acquire(blocking=False):
+            return  # another thread opens or renames a file, which may wait for the disk
+        try:
+            if self._transaction is not None and self._transaction.size_bytes and not self._is_gone:
+                self._transaction = None  # its file is closed with the last read that uses it
+        finally:
+            self._opening.release()
 
     def outlive_names(self) -> None:
         """Open again what rests, if that can be: the files are about to lose their names.

@@ -54,7 +54,7 @@ class Resting:
             if resting is not None:
                 resting.woken()
 
-        records.on_wake = on_wake
+        records.on_wake = indexes.on_wake = on_wake
 
     def allow(self, files: SealedFiles) -> None:
         """Let the files rest now, and whenever too many are open: the segment is sealed and synced.

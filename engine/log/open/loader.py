@@ -294,8 +294,6 @@ class Loader:
                 raise CorruptIndex(f"there is no {name}", file=str(path))
         has_transactions = names.txn_index_name(base_offset) in self._found.names
         next_offset = ensure_sane(segment, has_transactions=has_transactions)
-        if has_transactions and segment is not self._segments.active:
-            segment.indexes.forget_transactions()
         segment.load_maximum()
         self._rest(segment)
         return next_offset

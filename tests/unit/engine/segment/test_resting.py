@@ -4,6 +4,7 @@ import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from engine.segment.resting import SealedFiles
 from engine.segment.segment import Segment
 from engine.segment.times import floor_by_time
 from engine.types import AppendOrigin, FetchIsolation, TimestampOffset
-from tests.support.builders import World, new_batch
+from tests.support.builders import SMALL_CONFIG, World, new_batch
 from tests.support.damage import rewrite
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.logs import CONFIG, DIRECTORY, append_values, fill_segments, read_values
@@ -409,21 +410,38 @@ def open_transaction_indexes(directory: Path) -> list[str]:
     return [link for link in links if link.startswith(f"{directory}/") and "txnindex" in link]
 
 
-def test_a_start_opens_no_transaction_index_of_a_sealed_segment(tmp_path: Path) -> None:
-    """Thousands of segments with an aborted transaction each took as many descriptors."""
-    world = World(fs=PosixFileSystem(), directory=tmp_path / "data")
+def with_aborts(world: World, count: int) -> Log:
+    """A log that was started again; each of its segments has an aborted transaction."""
     log = world.open_log()
-    for producer_id in range(5):
+    for producer_id in range(count):
         if producer_id:
             log.roll()
         log.append(new_batch(producer_id=producer_id, **TRANSACTIONAL))
         log.append(abort_of(producer_id), origin=AppendOrigin.COORDINATOR)
     log.durability.flush()
     log.close()
-    assert len(list((tmp_path / "data").rglob("*.txnindex"))) == 5
-    log = world.open_log(recovery_point=10, was_clean=True)
+    assert len(list(world.directory.rglob("*.txnindex"))) == count
+    return world.open_log(recovery_point=2 * count, was_clean=True)
+
+
+def test_a_start_opens_no_transaction_index_of_a_sealed_segment(tmp_path: Path) -> None:
+    """Thousands of segments with an aborted transaction each took as many descriptors."""
+    log = with_aborts(World(fs=PosixFileSystem(), directory=tmp_path / "data"), 5)
     assert len(open_transaction_indexes(tmp_path)) <= 1
     read = log.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
     assert read is not None
     assert (bytes(read.data), read.next_offset) == (b"", 10)
+    log.close()
+
+
+def test_transaction_indexes_rest_with_their_segments(tmp_path: Path) -> None:
+    """They count among the sealed segments that are open, whichever of their files was opened."""
+    config = replace(SMALL_CONFIG, max_open_sealed_segments=2)
+    log = with_aborts(World(PosixFileSystem(), tmp_path / "data", config=config), 6)
+    for offset in (*range(0, 12, 2), *range(10, -1, -2)):
+        log.reader.read(offset, max_bytes=1, isolation=FetchIsolation.TXN_COMMITTED)
+        assert len(open_transaction_indexes(tmp_path)) <= 3, "two, and that of the active one"
+    for segment in log.reader.segments:
+        assert len(list(segment.indexes.transaction.entries())) == 1
+        assert len(open_transaction_indexes(tmp_path)) <= 3
     log.close()
