@@ -44,7 +44,7 @@ from engine.errors import EngineError
 
 ALL_ROUTERS: Final = (*ROUTERS, kafka_rest_v2)
 
-CLIENT_CLOSED_REQUEST: Final = 499  # nobody reads it; it is what the access log shows
+CLIENT_CLOSED_REQUEST: Final = 499  # not read by clients; shown in the access log
 
 
 def create_api(service: Service, on_failure: Callable[[], None] | None = None) -> FastAPI:
@@ -95,13 +95,13 @@ def framed(api: FastAPI, service: Service) -> App:
 
 
 def _docs(request: Request) -> Response:
-    """Show every operation; on a thread, as the page is made anew for each reader."""
+    """Show every operation; runs on a thread, because each request renders the page."""
     page = reference_page.render(request.app.openapi())
     return HTMLResponse(page, headers={"content-security-policy": reference_page.POLICY})
 
 
 def _ignore() -> None:
-    """Nobody has to be told."""
+    """Do nothing."""
 
 
 async def _explain(request: Request, error: Exception) -> Response:

@@ -79,9 +79,9 @@ def _operation_of(scope: Scope) -> str:
 
 
 def _as_get(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
-    """Return the request and its way back as those of a GET of which only the head is sent.
+    """Return a HEAD request as a GET whose body is not sent.
 
-    Once that is out the client is gone for whoever makes the body: an answer that would not end
+    Once the head is sent, the body's producer sees a disconnected client, so an endless answer
     ends. A HEAD has no ranges (RFC 9110, 14.2).
     """
     has_answered = asyncio.Event()

@@ -32,7 +32,7 @@ async def lifespan(service: Service, on_failure: Callable[[], None]) -> AsyncIte
 async def _open(service: Service, on_failure: Callable[[], None]) -> None:
     try:
         await service.open()
-    except Exception as error:  # noqa: BLE001  # kept, told, and the end of the process
+    except Exception as error:  # noqa: BLE001  # kept and logged; the process ends
         if service.admission.phase is Phase.DRAINING:
             return
         service.failure = error

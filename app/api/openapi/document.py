@@ -30,7 +30,7 @@ TAGS: Final = (
         "description": "Roll, flush, retention, deletion, truncation, compaction",
     },
     {"name": "producers", "description": "Identities, outcomes of appends, ends of transactions"},
-    {"name": "groups", "description": "Where readers are, stored for them, and how far behind"},
+    {"name": "groups", "description": "Stored offsets of groups, and their lag"},
     {
         "name": "kafka-rest-v2",
         "description": "For clients of Confluent REST Proxy, Karapace, Strimzi's bridge, Redpanda",

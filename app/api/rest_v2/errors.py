@@ -61,7 +61,7 @@ MAX_FAULTS_TOLD: Final = 3
 
 
 class FormatMismatch(NotAcceptable):
-    """Records that are no JSON were asked for as JSON."""
+    """Records that are not JSON were requested as JSON."""
 
 
 def is_for_proxies(path: str) -> bool:

@@ -26,7 +26,7 @@ async def produce(
     """Append the records of a body; answer when they are on disk, or at once if `is_async`.
 
     If nothing was written at all, what the first partition met is the error of the request. A
-    topic that is not there is told before a format that is not accepted, as Karapace does, and
+    topic that is not there is reported before a format that is not accepted, as Karapace does, and
     records that are too large for the topic are 422 with an entry each.
     """
     service = exchange.service

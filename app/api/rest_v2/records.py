@@ -178,8 +178,8 @@ class Shown(NamedTuple):
 def show_records(data: Buffer, view: View, template: bytes, embedded: Embedded) -> Shown:
     """Return the records of whole batches that the view wants.
 
-    `template` takes key, value and offset. Raises FormatMismatch for a record that is no JSON
-    where JSON is wanted, as `StoredRecords`, and RecordTooLarge.
+    `template` takes key, value and offset. Raises FormatMismatch for a record that is not JSON
+    if JSON is wanted, as `StoredRecords`, and RecordTooLarge.
     """
     show = _SHOWN[embedded]
     stored = StoredRecords(data, view)

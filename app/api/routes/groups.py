@@ -164,6 +164,6 @@ async def delete_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerRespo
 async def get_group_lag(
     exchange: ExchangeDep, group: GroupDep, parameters: Annotated[LagParameters, Query()]
 ) -> AnswerResponse:
-    """Tell how far a group is behind in every partition for which it has stored an offset."""
+    """Report a group's lag in every partition for which it has stored an offset."""
     answer = operations.get_group_lag(exchange, group, parameters.isolation)
     return AnswerResponse(answer)

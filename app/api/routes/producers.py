@@ -39,7 +39,7 @@ PARTITION = "/topics/{topic}/partitions/{partition}"
     "/producers",
     operation_id="allocateProducer",
     status_code=201,
-    responses={**answers(201, ProducerIdentity, "An identity nobody has used"), **problems(507)},
+    responses={**answers(201, ProducerIdentity, "A new producer id"), **problems(507)},
 )
 async def allocate_producer(exchange: ExchangeDep) -> AnswerResponse:
     """Allocate a producer id and epoch for idempotent appends."""

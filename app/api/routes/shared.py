@@ -37,7 +37,7 @@ ServiceDep = Annotated[Service, Depends(_service)]
 
 
 # Dependencies below take what they need from the request: FastAPI analyses those of a dependency
-# anew for every route that has it.
+# for every route again.
 
 
 async def _identify(request: Request) -> None:
