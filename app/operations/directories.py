@@ -11,7 +11,6 @@ from app.operations.service import Service
 from app.store.local.partition import LocalPartition
 from engine.background.mover import MoveReport, MoveState
 from engine.background.scrubber import ScrubReport
-from engine.types import TopicPartition
 
 _NO_SEARCH_YET: Final = ScrubReport(
     start_ms=-1, end_ms=-1, checked_bytes=0, damaged_count=0, damage=()
@@ -67,17 +66,14 @@ async def move_partition(service: Service, partition: LocalPartition, directory:
 
     Raises as `PartitionMover.start`.
     """
-    mover = service.runtime.mover
-    log = TopicPartition(partition.topic, partition.number)
-    report = await service.administer(lambda: mover.start(log, Path(directory)))
+    report = await partition.maintenance.move_to(Path(directory))
     status = 200 if report.state is MoveState.DONE else 202
     return log_answer(partition, _described(service, partition, report), status=status)
 
 
 async def get_move(service: Service, partition: LocalPartition) -> Answer:
     """Return a partition's directory and the state of its last move."""
-    log = TopicPartition(partition.topic, partition.number)
-    report = await service.administer(lambda: service.runtime.mover.report(log))
+    report = await partition.maintenance.last_move()
     return log_answer(partition, _described(service, partition, report))
 
 
@@ -88,7 +84,7 @@ def _described(
     return {
         "topic": partition.topic,
         "partition": partition.number,
-        "directory": str(partition.log.directory.parent),
+        "directory": str(partition.maintenance.directory),
         "state": "idle" if report is None else report.state.value,
         "target": None if report is None else str(report.target),
         "first_offset": -1 if report is None else report.first_offset,

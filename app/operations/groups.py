@@ -45,7 +45,7 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
     async with service.groups.changing:
         partition = service.partition(key.topic, key.partition)
         offset = numbered(partition, wanted.offset)
-        _ensure_not_beyond(partition.log.watermarks, offset)
+        _ensure_not_beyond(partition.watermarks, offset)
         before = service.groups.newest(key)
         ensure_conditions(exchange.head, _etag_of(before), group=key.group)
         value = CursorValue(offset, epoch, wanted.metadata, service.clock.now_ms())
@@ -220,7 +220,7 @@ class _Lag(NamedTuple):
 
 def _lag(service: Service, key: CursorKey, offset: int, isolation: FetchIsolation) -> _Lag:
     try:
-        marks = service.partition(key.topic, key.partition).log.watermarks
+        marks = service.partition(key.topic, key.partition).watermarks
     except NotFound:
         return _Lag(key.topic, key.partition, offset)
     start, end = marks.log_start_offset, marks.bound(isolation).offset

@@ -32,6 +32,7 @@ from app.store.local.commits import Commits
 from app.store.local.executors import Workers
 from app.store.local.group_offsets import GroupOffsets
 from app.store.local.partition import LocalPartition
+from app.store.local.transactions import Transactions
 from app.telemetry.log_gauges import LogGauges
 from app.telemetry.metrics import Telemetry
 from app.telemetry.request_log import RequestLog, log_access
@@ -87,12 +88,8 @@ class Service:
         """Of its own, so that slow reads do not stop appends."""
         self.render_memory = RenderMemory(settings)
         self.idempotency = IdempotencyWindow(settings, self.clock)
-        self.ending = asyncio.Lock()
-        self.ended_transactions: dict[tuple[str, int], int] = {}
-        """First offsets of ended transactions, by `log_id` and the offset of their marker."""
         self.changing_topics = asyncio.Lock()
         """Held from reading a topic's ETag to the change that depends on it."""
-        """Held while a transaction ends: from reading its producer to its marker."""
         self.stopping = asyncio.Event()
         """Set when the service drains: long requests end."""
         fs = fs or PosixFileSystem()
@@ -107,6 +104,7 @@ class Service:
             on_commit=self.commits.committed,
             on_failure=self.commits.failed,
         )
+        self.transactions = Transactions(self.workers, self.runtime.committer, self.clock)
         self.groups = GroupOffsets(self.runtime, settings, self.clock, self.workers.write)
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
@@ -234,9 +232,10 @@ class Service:
                 self._partitions.clear()
             partition = self._partitions[key] = LocalPartition(
                 log,
+                runtime=self.runtime,
                 workers=self.workers,
-                committer=self.runtime.committer,
                 commits=self.commits,
+                transactions=self.transactions,
             )
         return partition
 

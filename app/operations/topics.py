@@ -16,7 +16,7 @@ from app.limits.system_limits import ensure_partitions
 from app.operations.exchange import Exchange
 from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from engine.errors import StorageError
 from engine.manager.topics import Topic
 from engine.state.watermarks import Watermarks
@@ -134,22 +134,20 @@ def list_topics(
 async def list_partitions(service: Service, name: str) -> Answer:
     """Describe all partitions of a topic."""
     partitions = service.partitions(name)
-    described = await service.administer(
-        lambda: [describe_partition(one, one.log.watermarks) for one in partitions]
-    )
+    described = [await describe_partition(one, one.watermarks) for one in partitions]
     return json_answer(to_json({"topic": name, "partitions": described}))
 
 
-async def get_partition(service: Service, partition: LocalPartition) -> Answer:
+async def get_partition(partition: Partition) -> Answer:
     """Describe one partition."""
-    marks = partition.log.watermarks
-    described = await service.administer(lambda: describe_partition(partition, marks))
+    marks = partition.watermarks
+    described = await describe_partition(partition, marks)
     return log_answer(partition, described, marks=marks)
 
 
-def describe_partition(partition: LocalPartition, marks: Watermarks) -> Mapping[str, object]:
+async def describe_partition(partition: Partition, marks: Watermarks) -> Mapping[str, object]:
     """Return offsets, bytes, segments, epoch and producers of one partition."""
-    log = partition.log
+    producers = await partition.producers()
     return {
         "log_start_offset": marks.log_start_offset,
         "high_watermark": marks.high_watermark,
@@ -157,12 +155,12 @@ def describe_partition(partition: LocalPartition, marks: Watermarks) -> Mapping[
         "log_end_offset": marks.log_end_offset,
         "topic": partition.topic,
         "partition": partition.number,
-        "leader_epoch": log.reader.leader_epoch,
-        "recovery_point": log.durability.recovery_point,
-        "size_bytes": log.reader.size_bytes,
-        "segments": log.reader.segments_count,
-        "active_producers": len(log.producers.active()),
-        "log_id": log.reader.log_id,
+        "leader_epoch": partition.leader_epoch,
+        "recovery_point": partition.recovery_point,
+        "size_bytes": partition.size_bytes,
+        "segments": partition.segments_count,
+        "active_producers": len(producers),
+        "log_id": partition.log_id,
     }
 
 

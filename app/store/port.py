@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from engine.config import LogConfig
 from engine.log.results import Appended, Fetched, LogTag
 from engine.records.budget import DecodeBudget
+from engine.state.producer_entry import ProducerEntry
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
 
@@ -91,6 +92,16 @@ class Partition(ABC):
     def config(self) -> LogConfig:
         """The topic's effective configuration."""
 
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """The bytes of all batches."""
+
+    @property
+    @abstractmethod
+    def segments_count(self) -> int:
+        """How many segments there are, the active one included."""
+
     # -- what it holds -----------------------------------------------------------------------
 
     @abstractmethod
@@ -162,7 +173,11 @@ class Partition(ABC):
         returned. Raises as `extent_bytes`.
         """
 
-    # -- what is added to it -----------------------------------------------------------------
+    @abstractmethod
+    async def producers(self) -> Sequence[ProducerEntry]:
+        """Return the producers that are not expired, by id."""
+
+    # -- what is added to it, or taken away ---------------------------------------------------
 
     @abstractmethod
     async def append(
@@ -217,3 +232,10 @@ class Partition(ABC):
     @abstractmethod
     def commit_soon(self) -> None:
         """Begin to commit what was appended now, rather than at the end of the loop's turn."""
+
+    @abstractmethod
+    async def delete_records(self, before_offset: int) -> None:
+        """Give up the records below an offset, durably; -1 is the high watermark.
+
+        Raises OffsetBeyondLogEnd above the high watermark.
+        """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.operations import producers
+from app.store.local import transactions
 from engine.records.builder import build_batch
 from engine.types import INT32_MAX
 from tests.support.builders import new_batch
@@ -185,13 +185,13 @@ async def test_no_end_is_found_that_is_out_of_reach(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search is bounded, and neither begins below the log start nor before a batch."""
-    monkeypatch.setattr(producers, "MAX_SOUGHT_OFFSETS", 1)
-    monkeypatch.setattr(producers, "PIECE_BYTES", 1)
-    monkeypatch.setattr(producers, "MAX_ENDED", 0)
+    monkeypatch.setattr(transactions, "MAX_SOUGHT_OFFSETS", 1)
+    monkeypatch.setattr(transactions, "PIECE_BYTES", 1)
+    monkeypatch.setattr(transactions, "MAX_ENDED", 0)
     await begin(api)
     await api.append(1)
     await api.client.post(f"{LOG}/transactions", json=ending("commit"))
-    assert api.service.ended_transactions == {}
+    assert api.service.transactions.ended == {}
     again = await api.client.post(f"{LOG}/transactions", json=ending("commit"))
     assert again.status_code == 409
     await api.client.post(f"{LOG}/delete-records", json={"before_offset": -1})

@@ -18,7 +18,7 @@ from app.api.routes.shared import IDENTIFIED, ExchangeDep, Responses, TopicPath
 from app.codecs.calls import PARTITION as PARTITION_NUMBER
 from app.codecs.receipts import to_json
 from app.http.answers import NO_STORE, Answer, AnswerResponse
-from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from engine.errors import PartitionNotFound
 from engine.types import INT32_MAX
 from schemas.kafka_rest_v2 import KafkaRestReadParameters
@@ -116,7 +116,7 @@ async def _partition(
         Path(description="Partition number; the first is 0"),
         WithJsonSchema({"type": "integer", "format": "int32", "minimum": 0}),
     ],
-) -> LocalPartition:
+) -> Partition:
     """Return a partition; a word is not found either, with Karapace's code for words."""
     exchange.service.topic(topic)
     if PARTITION_NUMBER.fullmatch(partition) is None or int(partition) > INT32_MAX:
@@ -130,7 +130,7 @@ async def _partition(
     return exchange.service.partition(topic, int(partition))
 
 
-PartitionDep = Annotated[LocalPartition, Depends(_partition)]
+PartitionDep = Annotated[Partition, Depends(_partition)]
 AsyncParameter = Annotated[
     bool,
     Query(

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from app.api.routes.shared import (
     IDENTIFIED,
     ExchangeDep,
-    PartitionDep,
+    LocalPartitionDep,
     answers,
     body_of,
     problems,
@@ -46,7 +46,7 @@ async def get_scrub_report(exchange: ExchangeDep) -> AnswerResponse:
     operation_id="getMove",
     responses={**answers(200, MoveReport, "How far it is"), **problems(404)},
 )
-async def get_move(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
+async def get_move(exchange: ExchangeDep, partition: LocalPartitionDep) -> AnswerResponse:
     """Tell where a partition lies, and how its last move is going."""
     return AnswerResponse(await operations.get_move(exchange.service, partition))
 
@@ -66,7 +66,7 @@ async def get_move(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResp
         example={"directory": "/disk-2/tidelog"},
     ),
 )
-async def move_partition(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
+async def move_partition(exchange: ExchangeDep, partition: LocalPartitionDep) -> AnswerResponse:
     """Move a partition to another data directory; appends and reads go on meanwhile.
 
     One partition moves at a time, the others wait. What a stop interrupts the next start goes on

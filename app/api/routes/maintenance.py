@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query
 from app.api.routes.shared import (
     IDENTIFIED,
     ExchangeDep,
+    LocalPartitionDep,
     PartitionDep,
     answers,
     body_of,
@@ -39,9 +40,9 @@ router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", dependenc
     tags=["maintenance"],
     responses={**answers(200, RollReport, "What became of the segment"), **problems(404, 507)},
 )
-async def roll_segment(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
+async def roll_segment(partition: LocalPartitionDep) -> AnswerResponse:
     """Seal the active segment and open the next; an empty one stays."""
-    return AnswerResponse(await operations.roll_segment(exchange.service, partition))
+    return AnswerResponse(await operations.roll_segment(partition))
 
 
 @router.post(
@@ -50,9 +51,9 @@ async def roll_segment(exchange: ExchangeDep, partition: PartitionDep) -> Answer
     tags=["maintenance"],
     responses={**answers(200, FlushReport, "What is on disk now"), **problems(404, 507)},
 )
-async def flush_log(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
+async def flush_log(partition: LocalPartitionDep) -> AnswerResponse:
     """Put everything on disk, indexes and snapshots too."""
-    return AnswerResponse(await operations.flush_log(exchange.service, partition))
+    return AnswerResponse(await operations.flush_log(partition))
 
 
 @router.post(
@@ -62,12 +63,11 @@ async def flush_log(exchange: ExchangeDep, partition: PartitionDep) -> AnswerRes
     responses={**answers(200, RetentionReport, "What was removed"), **problems(404, 507)},
 )
 async def run_retention(
-    exchange: ExchangeDep,
-    partition: PartitionDep,
+    partition: LocalPartitionDep,
     parameters: Annotated[RetentionParameters, Query()],
 ) -> AnswerResponse:
     """Remove the segments that are due, or with `dry_run` only tell which and why."""
-    answer = await operations.run_retention(exchange.service, partition, dry_run=parameters.dry_run)
+    answer = await operations.run_retention(partition, dry_run=parameters.dry_run)
     return AnswerResponse(answer)
 
 
@@ -88,7 +88,7 @@ async def run_retention(
 async def delete_records(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
     """Give up the records below an offset; -1 is the high watermark."""
     wanted = parse_model(await exchange.control_body(), DeleteRecords)
-    answer = await operations.delete_records(exchange.service, partition, wanted.before_offset)
+    answer = await operations.delete_records(partition, wanted.before_offset)
     return AnswerResponse(answer)
 
 
@@ -108,7 +108,7 @@ async def delete_records(exchange: ExchangeDep, partition: PartitionDep) -> Answ
 )
 async def truncate_log(
     exchange: ExchangeDep,
-    partition: PartitionDep,
+    partition: LocalPartitionDep,
     if_match: Annotated[
         str | None,
         Header(description="ETag: 412 unless the log end still has it. Required, else 428"),
@@ -116,7 +116,7 @@ async def truncate_log(
 ) -> AnswerResponse:
     """Cut the log: the records from an offset on are gone for good, and a new epoch begins."""
     wanted = parse_model(await exchange.control_body(), TruncateLog)
-    answer = await operations.truncate_log(exchange.service, partition, wanted.to_offset, if_match)
+    answer = await operations.truncate_log(partition, wanted.to_offset, if_match)
     return AnswerResponse(answer)
 
 
@@ -126,6 +126,6 @@ async def truncate_log(
     tags=["maintenance"],
     responses={**answers(200, CompactionReport, "What it did"), **problems(404, 422, 507)},
 )
-async def compact_log(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
+async def compact_log(partition: LocalPartitionDep) -> AnswerResponse:
     """Compact a log as far as it can be now; its active segment stays, so roll first."""
-    return AnswerResponse(await operations.compact_log(exchange.service, partition))
+    return AnswerResponse(await operations.compact_log(partition))

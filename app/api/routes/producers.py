@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query
 from app.api.routes.shared import (
     IDENTIFIED,
     ExchangeDep,
+    LocalPartitionDep,
     PartitionDep,
     answers,
     body_of,
@@ -72,7 +73,6 @@ async def list_producers(
     responses={**answers(200, AppendOutcome, "What became of the append"), **problems(404)},
 )
 async def get_append_outcome(
-    exchange: ExchangeDep,
     partition: PartitionDep,
     producer_id: Annotated[ProducerId, Path()],
     sequence: Annotated[Sequence, Path()],
@@ -80,7 +80,7 @@ async def get_append_outcome(
 ) -> AnswerResponse:
     """Tell whether an append whose answer was lost is in the log, by any of its sequences."""
     answer = await operations.get_append_outcome(
-        exchange.service, partition, producer_id, sequence, parameters.producer_epoch
+        partition, producer_id, sequence, parameters.producer_epoch
     )
     return AnswerResponse(answer)
 
@@ -98,7 +98,7 @@ async def get_append_outcome(
         example={"producer_id": 4000, "producer_epoch": 0, "action": "commit"},
     ),
 )
-async def end_transaction(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
+async def end_transaction(exchange: ExchangeDep, partition: LocalPartitionDep) -> AnswerResponse:
     """Commit or abort a producer's open transaction on this partition."""
     wanted = parse_model(await exchange.control_body(), EndTransaction)
-    return AnswerResponse(await operations.end_transaction(exchange.service, partition, wanted))
+    return AnswerResponse(await operations.end_transaction(partition, wanted))

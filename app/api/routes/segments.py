@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, PartitionDep, answers, problems
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, LocalPartitionDep, answers, problems
 from app.http.answers import AnswerResponse, StreamedAnswer, StreamedResponse
 from app.operations import maintenance
 from app.operations.read import segments
@@ -27,9 +27,9 @@ CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "
     operation_id="listSegments",
     responses={**answers(200, SegmentList, "The segments, oldest first"), **problems(404)},
 )
-async def list_segments(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
+async def list_segments(partition: LocalPartitionDep) -> AnswerResponse:
     """List the segments of a log, and where to download their files."""
-    return AnswerResponse(await maintenance.list_segments(exchange.service, partition))
+    return AnswerResponse(await maintenance.list_segments(partition))
 
 
 async def _download_headers(
@@ -69,7 +69,7 @@ async def _download_headers(
 async def download_segment(
     request: Request,
     exchange: ExchangeDep,
-    partition: PartitionDep,
+    partition: LocalPartitionDep,
     base_offset: Annotated[Offset, Path(description="Base offset of the segment")],
     kind: Annotated[
         Literal["log", "index", "timeindex", "txnindex"], Path(description="Which of its files")

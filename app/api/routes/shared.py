@@ -21,6 +21,7 @@ from app.security.audit import CALLER_KEY
 from app.security.authority import Security, peer_of, refuse_credentials_in
 from app.security.principal import Principal
 from app.store.local.partition import LocalPartition
+from app.store.port import Partition
 from schemas.common import PartitionNumber, TopicName
 from schemas.problems import Problem
 
@@ -125,7 +126,9 @@ async def _partition(
     return exchange.service.partition(topic, partition)
 
 
-PartitionDep = Annotated[LocalPartition, Depends(_partition)]
+PartitionDep = Annotated[Partition, Depends(_partition)]
+LocalPartitionDep = Annotated[LocalPartition, Depends(_partition)]
+"""For what can be asked of a log in this process alone."""
 
 
 IDEMPOTENCY_KEY: Final = (

@@ -157,6 +157,6 @@ async def list_partitions(exchange: ExchangeDep, topic: TopicPath) -> AnswerResp
     operation_id="getPartition",
     responses={**answers(200, Partition, "The partition"), **problems(404)},
 )
-async def get_partition(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
+async def get_partition(partition: PartitionDep) -> AnswerResponse:
     """Describe one partition."""
-    return AnswerResponse(await operations.get_partition(exchange.service, partition))
+    return AnswerResponse(await operations.get_partition(partition))

@@ -27,8 +27,8 @@ async def download_segment(
     Its first bytes are read before the answer begins: damage in them is an error. Later damage
     breaks the answer off. `cut_off` ends the connection; it is called when the credentials end.
     """
-    log, head, service = partition.log, exchange.head, exchange.service
-    file = await exchange.read(lambda: log.reader.open_file(base_offset, kind))
+    head, service = exchange.head, exchange.service
+    file = await partition.maintenance.open_file(base_offset, kind, exchange.ticket.holder)
     size_bytes = file.size_bytes
     etag = file_etag(partition, base_offset, kind, file)
     ensure_match(head, etag)
@@ -89,7 +89,8 @@ async def _piece(
     """
     service = exchange.service
     max_bytes = min(service.settings.download_chunk_bytes, span.end - span.start)
-    data = await exchange.read(lambda: partition.log.reader.read_file(file, span.start, max_bytes))
+    holder = exchange.ticket.holder
+    data = await partition.maintenance.read_file(file, span.start, max_bytes, holder)
     if file.content is None:
         exchange.ticket.settle_answer(len(data))
     return memoryview(data)[: span.end - span.start]

@@ -9,12 +9,15 @@ from typing import Any
 
 from app.store.local.commits import Commits
 from app.store.local.executors import Workers
+from app.store.local.maintenance import Maintenance
+from app.store.local.transactions import Ended, Ending, Transactions
 from app.store.port import Partition, Run, RunLookUp, Settle
-from engine.background.committer import Committer
 from engine.config import LogConfig
 from engine.log.log import Log
 from engine.log.results import Appended, Fetched, LogTag
 from engine.records.budget import DecodeBudget
+from engine.runtime import Runtime
+from engine.state.producer_entry import ProducerEntry
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, FetchIsolation, TimestampAndOffset
 
@@ -30,16 +33,34 @@ class LocalPartition(Partition):
     Reads that need the disk run on reader threads; what is appended waits for the flusher's round.
     """
 
-    __slots__ = ("_commits", "_committer", "_workers", "log")
+    __slots__ = (
+        "_commits",
+        "_committer",
+        "_runtime",
+        "_transactions",
+        "_workers",
+        "log",
+        "maintenance",
+    )
 
     def __init__(
-        self, log: Log, *, workers: Workers, committer: Committer, commits: Commits
+        self,
+        log: Log,
+        *,
+        runtime: Runtime,
+        workers: Workers,
+        commits: Commits,
+        transactions: Transactions,
     ) -> None:
         super().__init__(log.topic_partition, log.topic_id, identity=log)
         self.log = log
+        self.maintenance = Maintenance(log, runtime, workers, commits)
+        """What only a log in this process can be asked for."""
+        self._runtime = runtime
         self._workers = workers
-        self._committer = committer
+        self._committer = runtime.committer
         self._commits = commits
+        self._transactions = transactions
 
     log_id: str = _of_log("reader.log_id")
     leader_epoch: int = _of_log("reader.leader_epoch")
@@ -47,6 +68,8 @@ class LocalPartition(Partition):
     watermarks: Watermarks = _of_log("watermarks")
     recovery_point: int = _of_log("durability.recovery_point")
     config: LogConfig = _of_log("config")
+    size_bytes: int = _of_log("reader.size_bytes")
+    segments_count: int = _of_log("reader.segments_count")
 
     async def read(
         self,
@@ -179,3 +202,19 @@ class LocalPartition(Partition):
 
     def commit_soon(self) -> None:
         self._commits.ask()
+
+    async def producers(self) -> Sequence[ProducerEntry]:
+        return await self._workers.administer(self.log.producers.active)
+
+    async def delete_records(self, before_offset: int) -> None:
+        manager = self._runtime.manager
+        await self._workers.administer(partial(manager.delete_records, self.log, before_offset))
+
+    async def end_transaction(self, ending: Ending) -> Ended:
+        """End a producer's open transaction; return once its marker is on disk.
+
+        Raises as `Transactions.end` and `committed`.
+        """
+        ended = await self._transactions.end(self.log, ending)
+        await self.committed(ended.marker_offset + 1)
+        return ended
