@@ -27,8 +27,7 @@ _MARKERS: Final = {"commit": ControlType.COMMIT, "abort": ControlType.ABORT}
 
 async def allocate_producer(service: Service) -> Answer:
     """Return a new producer id."""
-    manager = service.manager
-    producer_id, producer_epoch = await service.administer(manager.allocate_producer)
+    producer_id, producer_epoch = await service.topics.allocate_producer()
     return json_answer(
         to_json({"producer_id": producer_id, "producer_epoch": producer_epoch}), status=201
     )

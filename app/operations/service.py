@@ -32,7 +32,7 @@ from app.store.local.commits import Commits
 from app.store.local.executors import Workers
 from app.store.local.group_offsets import GroupOffsets
 from app.store.local.partition import LocalPartition
-from app.store.local.transactions import Transactions
+from app.store.local.topics import LocalTopics
 from app.telemetry.log_gauges import LogGauges
 from app.telemetry.metrics import Telemetry
 from app.telemetry.request_log import RequestLog, log_access
@@ -45,7 +45,6 @@ from engine.manager.manager import LogManager
 from engine.manager.offline import OfflineLog
 from engine.manager.topics import Topic
 from engine.runtime import Runtime
-from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
@@ -104,7 +103,13 @@ class Service:
             on_commit=self.commits.committed,
             on_failure=self.commits.failed,
         )
-        self.transactions = Transactions(self.workers, self.runtime.committer, self.clock)
+        self.topics = LocalTopics(
+            settings,
+            runtime=self.runtime,
+            workers=self.workers,
+            commits=self.commits,
+            clock=self.clock,
+        )
         self.groups = GroupOffsets(self.runtime, settings, self.clock, self.workers.write)
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
@@ -133,7 +138,7 @@ class Service:
         await asyncio.to_thread(self._warn_of_resources)
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
-            _LOG.info("ready", extra={"topics": len(self.manager.topics())})
+            _LOG.info("ready", extra={"topics": len(self.topics.all())})
 
     def _warn_of_resources(self) -> None:
         partitions = len(self.manager.logs())
@@ -209,7 +214,7 @@ class Service:
     def topic(self, name: str) -> Topic:
         """Return one topic that clients may name; raises TopicNotFound, for internal ones too."""
         try:
-            topic = self.manager.topic(name)
+            topic = self.topics.topic(name)
         except TopicNotFound as error:
             advice = f"create it: PUT /v1/topics/{name}, Content-Type: application/json, body {{}}"
             raise TopicNotFound(f"{error}; {advice}", topic=name) from None
@@ -227,16 +232,9 @@ class Service:
         partition = self._partitions.get(key)
         if partition is None:
             self.topic(topic)
-            log = self.manager.log(TopicPartition(topic, number))
             if len(self._partitions) >= MAX_PARTITIONS:
                 self._partitions.clear()
-            partition = self._partitions[key] = LocalPartition(
-                log,
-                runtime=self.runtime,
-                workers=self.workers,
-                commits=self.commits,
-                transactions=self.transactions,
-            )
+            partition = self._partitions[key] = self.topics.partition(topic, number)
         return partition
 
     def partitions(self, topic: str) -> list[LocalPartition]:
@@ -270,8 +268,8 @@ class Service:
         """Clear the caches of a deleted topic, and notify its waiters."""
         self._sticky.pop(topic, None)
         gone = [key for key in self._partitions if key[0] == topic]
-        logs = [self._partitions.pop(key).log for key in gone]
-        self.commits.abandon(logs, TopicNotFound(f"topic {topic} was deleted", topic=topic))
+        for partition in [self._partitions.pop(key) for key in gone]:
+            partition.abandon(TopicNotFound(f"topic {topic} was deleted", topic=topic))
 
     async def on_disk(self, log: Log, end_offset: int) -> None:
         """Wait until everything below `end_offset` is on disk; raises what `Commits.wait` does."""

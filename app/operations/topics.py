@@ -12,7 +12,6 @@ from app.codecs.paging import decode_token, encode_token
 from app.codecs.receipts import log_answer, to_json
 from app.http.answers import NO_STORE, Answer, json_answer
 from app.http.problems import CommitTimedOut
-from app.limits.system_limits import ensure_partitions
 from app.operations.exchange import Exchange
 from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
@@ -27,22 +26,14 @@ from schemas.topics import PutTopic, UpdateTopic
 async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
     """Create the topic, or verify its settings: 201 or 200."""
     service = exchange.service
-    manager = service.manager
-
-    def create() -> tuple[Topic, bool]:
-        if name not in manager.topics():
-            _ensure_resources(service, wanted.partitions)
-        return manager.create_topic(
-            name, partitions=wanted.partitions, overrides=dict(wanted.config)
-        )
-
     async with service.changing_topics:
-        known = manager.topics().get(name)
+        known = service.topics.all().get(name)
         etag = None if known is None else _etag_of(_body_of(service, known))
         ensure_conditions(exchange.head, etag, topic=name)
         if known is None:
             await drop_topic_cursors(service, name)  # left by a crash after an earlier deletion
-        topic, created = await service.administer(create)
+        overrides = dict(wanted.config)
+        topic, created = await service.topics.create(name, wanted.partitions, overrides)
     location = (b"location", b"/v1/topics/" + name.encode())
     return _topic_answer(service, topic, location, status=201 if created else 200)
 
@@ -59,39 +50,24 @@ async def get_topic(exchange: Exchange, name: str) -> Answer:
 async def update_topic(exchange: Exchange, name: str, patch: UpdateTopic) -> Answer:
     """Apply a merge patch to the configuration, and add partitions."""
     service = exchange.service
-    manager = service.manager
-
-    def update() -> Topic:
-        if patch.partitions is not None:
-            _ensure_resources(service, patch.partitions - service.topic(name).partitions)
-        return manager.update_topic(name, changes=dict(patch.config), partitions=patch.partitions)
-
     async with service.changing_topics:
         _ensure_conditions(exchange, name)
-        topic = await service.administer(update)
+        topic = await service.topics.update(name, dict(patch.config), patch.partitions)
     return _topic_answer(service, topic)
 
 
 async def delete_topic(exchange: Exchange, name: str) -> Answer:
     """Delete the topic at once; its files are removed later."""
     service = exchange.service
-    manager = service.manager
     async with service.changing_topics:
         _ensure_conditions(exchange, name)
-        await service.administer(lambda: manager.delete_topic(name))
+        await service.topics.delete(name)
     service.forget(name)
     with contextlib.suppress(
         StorageError, CommitTimedOut
     ):  # creating the topic again deletes them first
         await drop_topic_cursors(service, name)
     return Answer(204, [], b"")
-
-
-def _ensure_resources(service: Service, partitions: int) -> None:
-    """Refuse partitions that the system's limits do not allow, unless the engine refuses first."""
-    if partitions <= service.settings.max_partitions_per_topic:
-        existing = len(service.manager.logs())
-        ensure_partitions(partitions, existing)
 
 
 def list_topics(
@@ -105,17 +81,17 @@ def list_topics(
     after = "" if page_token is None else decode_token(page_token)
     names = sorted(
         name
-        for name, topic in service.manager.topics().items()
+        for name, topic in service.topics.all().items()
         if name.startswith(prefix)
         and name > after
         and not topic.is_internal
         and caller.may_see(name)
     )
     page = names[: min(page_size, service.settings.max_page_size)]
-    topics = service.manager.topics()
+    topics = service.topics.all()
     offline: defaultdict[str, list[int]] = defaultdict(list)
-    for log in service.manager.offline_logs:
-        offline[log.topic_partition.topic].append(log.topic_partition.partition)
+    for name, number in service.topics.offline():
+        offline[name].append(number)
     shown = [
         {
             "topic": name,
@@ -167,7 +143,7 @@ async def describe_partition(partition: Partition, marks: Watermarks) -> Mapping
 def _ensure_conditions(exchange: Exchange, name: str) -> None:
     """Raise TopicNotFound, and PreconditionFailed unless the request's conditions hold."""
     service = exchange.service
-    etag = _etag_of(_body_of(service, service.manager.topic(name)))
+    etag = _etag_of(_body_of(service, service.topics.topic(name)))
     ensure_conditions(exchange.head, etag, topic=name)
 
 

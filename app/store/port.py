@@ -7,11 +7,12 @@ need a remote call is a coroutine. Properties are published whole and never wait
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from engine.config import LogConfig
 from engine.log.results import Appended, Fetched, LogTag
+from engine.manager.topics import Overrides, Topic
 from engine.records.budget import DecodeBudget
 from engine.state.producer_entry import ProducerEntry
 from engine.state.watermarks import Watermarks
@@ -33,6 +34,45 @@ LookUp: TypeAlias = Callable[[DecodeBudget], TimestampAndOffset | None]
 
 RunLookUp: TypeAlias = Callable[[LookUp], Awaitable[TimestampAndOffset | None]]
 """Runs a look-up in this process on a thread, within the budget of its request."""
+
+
+class Topics(ABC):
+    """The topics of a store, and how they change. What is known of them is published whole."""
+
+    @abstractmethod
+    def all(self) -> Mapping[str, Topic]:
+        """Return all topics by name, internal ones too."""
+
+    @abstractmethod
+    def topic(self, name: str) -> Topic:
+        """Return one topic; raises TopicNotFound."""
+
+    @abstractmethod
+    def offline(self) -> Sequence[TopicPartition]:
+        """Return the partitions that cannot be used at present."""
+
+    @abstractmethod
+    def partition(self, name: str, number: int) -> Partition:
+        """Return a handle of one partition; raises TopicNotFound, PartitionNotFound, LogOffline."""
+
+    @abstractmethod
+    async def create(self, name: str, partitions: int, overrides: Overrides) -> tuple[Topic, bool]:
+        """Create a topic, durably; return it, and False if it was there, just as it is wanted.
+
+        Raises TopicConflict, InvalidTopicName, InvalidConfig, PolicyViolation, StorageError.
+        """
+
+    @abstractmethod
+    async def update(self, name: str, changes: Overrides, partitions: int | None) -> Topic:
+        """Apply a merge patch to the configuration of a topic, and add partitions, durably."""
+
+    @abstractmethod
+    async def delete(self, name: str) -> None:
+        """Delete a topic, durably; raises TopicNotFound."""
+
+    @abstractmethod
+    async def allocate_producer(self) -> tuple[int, int]:
+        """Return a producer id that no one has used, and its epoch."""
 
 
 class Partition(ABC):
@@ -239,3 +279,7 @@ class Partition(ABC):
 
         Raises OffsetBeyondLogEnd above the high watermark.
         """
+
+    @abstractmethod
+    def abandon(self, error: Exception) -> None:
+        """Fail everyone who waits for a commit, and wake the readers: the topic is deleted."""

@@ -191,7 +191,7 @@ async def test_no_end_is_found_that_is_out_of_reach(
     await begin(api)
     await api.append(1)
     await api.client.post(f"{LOG}/transactions", json=ending("commit"))
-    assert api.service.transactions.ended == {}
+    assert api.service.topics.transactions.ended == {}
     again = await api.client.post(f"{LOG}/transactions", json=ending("commit"))
     assert again.status_code == 409
     await api.client.post(f"{LOG}/delete-records", json={"before_offset": -1})

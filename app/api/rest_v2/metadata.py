@@ -23,7 +23,7 @@ def list_brokers(exchange: Exchange) -> Answer:
 
 def list_topics(exchange: Exchange) -> Answer:
     """Return the names of the topics that the caller may see, in their order; no internal ones."""
-    topics = exchange.service.manager.topics().items()
+    topics = exchange.service.topics.all().items()
     served = [name for name, topic in topics if not topic.is_internal]
     return answer_of(exchange.head, sorted(filter(exchange.caller.may_see, served)))
 

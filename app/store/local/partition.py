@@ -218,3 +218,6 @@ class LocalPartition(Partition):
         ended = await self._transactions.end(self.log, ending)
         await self.committed(ended.marker_offset + 1)
         return ended
+
+    def abandon(self, error: Exception) -> None:
+        self._commits.abandon([self.log], error)

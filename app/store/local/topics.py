@@ -1,0 +1,89 @@
+"""The local side of the topics: the data directories of the engine in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from app.limits.system_limits import ensure_partitions
+from app.settings import Settings
+from app.store.local.commits import Commits
+from app.store.local.executors import Workers
+from app.store.local.partition import LocalPartition
+from app.store.local.transactions import Transactions
+from app.store.port import Topics
+from engine.clock import Clock
+from engine.manager.topics import Overrides, Topic
+from engine.runtime import Runtime
+from engine.types import TopicPartition
+
+
+class LocalTopics(Topics):
+    """The topics of a runtime. Their changes run on the threads for administration."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        runtime: Runtime,
+        workers: Workers,
+        commits: Commits,
+        clock: Clock,
+    ) -> None:
+        self.transactions = Transactions(workers, runtime.committer, clock)
+        self._settings = settings
+        self._runtime = runtime
+        self._workers = workers
+        self._commits = commits
+
+    def all(self) -> Mapping[str, Topic]:
+        return self._runtime.manager.topics()
+
+    def topic(self, name: str) -> Topic:
+        return self._runtime.manager.topic(name)
+
+    def offline(self) -> Sequence[TopicPartition]:
+        return [log.topic_partition for log in self._runtime.manager.offline_logs]
+
+    def partition(self, name: str, number: int) -> LocalPartition:
+        return LocalPartition(
+            self._runtime.manager.log(TopicPartition(name, number)),
+            runtime=self._runtime,
+            workers=self._workers,
+            commits=self._commits,
+            transactions=self.transactions,
+        )
+
+    async def create(self, name: str, partitions: int, overrides: Overrides) -> tuple[Topic, bool]:
+        """Create a topic, if the system's limits have room for its partitions."""
+        manager = self._runtime.manager
+
+        def create() -> tuple[Topic, bool]:
+            if name not in manager.topics():
+                self._ensure_resources(partitions)
+            return manager.create_topic(name, partitions=partitions, overrides=overrides)
+
+        return await self._workers.administer(create)
+
+    async def update(self, name: str, changes: Overrides, partitions: int | None) -> Topic:
+        """Change a topic, if the system's limits have room for what it grows by."""
+        manager = self._runtime.manager
+
+        def update() -> Topic:
+            if partitions is not None:
+                self._ensure_resources(partitions - manager.topic(name).partitions)
+            return manager.update_topic(name, changes=changes, partitions=partitions)
+
+        return await self._workers.administer(update)
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic at once; its files are removed later."""
+        manager = self._runtime.manager
+        await self._workers.administer(lambda: manager.delete_topic(name))
+
+    async def allocate_producer(self) -> tuple[int, int]:
+        return await self._workers.administer(self._runtime.manager.allocate_producer)
+
+    def _ensure_resources(self, partitions: int) -> None:
+        """Refuse partitions that the system's limits do not allow, unless the engine refuses."""
+        if partitions <= self._settings.max_partitions_per_topic:
+            ensure_partitions(partitions, len(self._runtime.manager.logs()))
