@@ -19,27 +19,22 @@ _NO_SEARCH_YET: Final = ScrubReport(
 
 async def list_directories(service: Service) -> Answer:
     """Return all data directories with their contents."""
-    manager = service.manager
-
-    def describe() -> list[dict[str, object]]:
-        logs = [(log.directory.parent, log.reader.size_bytes) for log in manager.logs()]
-        return [
-            {
-                "path": str(health.directory),
-                "status": "offline" if health.is_offline else "online",
-                "detail": service.shown(str(health.cause)) if health.is_offline else None,
-                "partitions": sum(path == health.directory for path, _ in logs),
-                "size_bytes": sum(size for path, size in logs if path == health.directory),
-            }
-            for health in manager.directories
-        ]
-
-    return json_answer(to_json({"directories": await service.administer(describe)}))
+    shown = [
+        {
+            "path": str(one.path),
+            "status": "online" if one.problem is None else "offline",
+            "detail": None if one.problem is None else service.shown(one.problem),
+            "partitions": one.partitions,
+            "size_bytes": one.size_bytes,
+        }
+        for one in await service.topics.directories()
+    ]
+    return json_answer(to_json({"directories": shown}))
 
 
 def get_scrub_report(service: Service) -> Answer:
     """Return the report of the last complete scrub."""
-    report = service.runtime.scrubber.report or _NO_SEARCH_YET
+    report = service.topics.scrub_report or _NO_SEARCH_YET
     body = {
         "interval_ms": service.settings.scrub_interval_ms,
         "start_timestamp": report.start_ms,

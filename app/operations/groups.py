@@ -49,8 +49,8 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
         before = service.groups.newest(key)
         ensure_conditions(exchange.head, _etag_of(before), group=key.group)
         value = CursorValue(offset, epoch, wanted.metadata, service.clock.now_ms())
-        log, stored = await service.groups.append(key, value)
-    await service.on_disk(log, stored.record_offset + 1)
+        stored = await service.groups.append(key, value)
+    await service.groups.committed(stored)
     status = 201 if before is None else 200
     return json_answer(to_json(_shown(key, value)), status=status, headers=_tag_headers(stored))
 
@@ -76,8 +76,8 @@ async def delete_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
                 group=key.group,
             )
         ensure_conditions(exchange.head, before.etag, group=key.group)
-        log, stored = await groups.append(key, None)
-    await service.on_disk(log, stored.record_offset + 1)
+        stored = await groups.append(key, None)
+    await groups.committed(stored)
     groups.forget([key])
     return Answer(204, [], b"")
 
@@ -155,7 +155,7 @@ async def drop_topic_cursors(service: Service, topic: str) -> None:
 
     A crash may leave some of them; creating a topic with that name deletes them first.
     """
-    groups, ends = service.groups, {}
+    groups, latest = service.groups, {}
     keys: list[CursorKey] = []
     for count, found in enumerate(groups.of_topic(topic), start=1):
         keys += found
@@ -163,11 +163,11 @@ async def drop_topic_cursors(service: Service, topic: str) -> None:
             await asyncio.sleep(0)
     for key in keys:
         async with groups.changing:
-            log, stored = await groups.append(key, None)
-        ends[log] = stored.record_offset + 1
+            stored = await groups.append(key, None)
+        latest[stored.log_partition] = stored
         await asyncio.sleep(0)  # there may be very many
-    for log, end_offset in ends.items():
-        await service.on_disk(log, end_offset)
+    for stored in latest.values():
+        await groups.committed(stored)
     groups.forget(keys)
 
 

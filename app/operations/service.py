@@ -40,7 +40,6 @@ from app.telemetry.tracing import Tracing
 from engine.clock import Clock, SystemClock
 from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
 from engine.fs.filesystem import FileSystem, PosixFileSystem
-from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.manager.offline import OfflineLog
 from engine.manager.topics import Topic
@@ -110,7 +109,9 @@ class Service:
             commits=self.commits,
             clock=self.clock,
         )
-        self.groups = GroupOffsets(self.runtime, settings, self.clock, self.workers.write)
+        self.groups = GroupOffsets(
+            self.runtime, settings, self.clock, hop=self.workers.write, commits=self.commits
+        )
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
         self._partitions: dict[tuple[str, int], LocalPartition] = {}
@@ -270,12 +271,6 @@ class Service:
         gone = [key for key in self._partitions if key[0] == topic]
         for partition in [self._partitions.pop(key) for key in gone]:
             partition.abandon(TopicNotFound(f"topic {topic} was deleted", topic=topic))
-
-    async def on_disk(self, log: Log, end_offset: int) -> None:
-        """Wait until everything below `end_offset` is on disk; raises what `Commits.wait` does."""
-        committed = self.commits.wait(log, end_offset)
-        if committed is not None:
-            await committed
 
     async def administer(self, work: Callable[[], T]) -> T:
         """Run administrative work on its threads."""

@@ -34,10 +34,8 @@ async def test_many_groups_are_looked_at_in_several_turns(api: Api) -> None:
     names = [f"group-{number:03}" for number in range(2 * LOOKED_AT_TOGETHER)]
     for name in names:
         async with groups.changing:
-            log, stored = await groups.append(
-                CursorKey(name, "events", 0), CursorValue(1, -1, "", 5)
-            )
-    await api.service.on_disk(log, stored.record_offset + 1)
+            stored = await groups.append(CursorKey(name, "events", 0), CursorValue(1, -1, "", 5))
+    await groups.committed(stored)
     listing = list_groups(
         Exchange(api.service, {}, caller=anonymous()), page_size=1_000, page_token=None
     )

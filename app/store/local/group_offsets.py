@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from app.http.problems import CursorNotFound, GroupNotFound
 from app.settings import Settings
+from app.store.local.commits import Commits
 from app.store.local.group_loading import Stored, load_cursors
 from app.store.local.group_records import (
     CursorKey,
@@ -77,10 +78,13 @@ class GroupOffsets:
     `hop` runs appends that need a worker.
     """
 
-    def __init__(self, runtime: Runtime, settings: Settings, clock: Clock, hop: Hop) -> None:
+    def __init__(
+        self, runtime: Runtime, settings: Settings, clock: Clock, *, hop: Hop, commits: Commits
+    ) -> None:
         self.changing = asyncio.Lock()
         """Held from reading an offset until it is replaced."""
         self._hop = hop
+        self._commits = commits
         self._runtime = runtime
         self._settings = settings
         self._clock = clock
@@ -200,8 +204,8 @@ class GroupOffsets:
 
     # -- changes -----------------------------------------------------------------------------
 
-    async def append(self, key: CursorKey, value: CursorValue | None) -> tuple[Log, Stored]:
-        """Append an offset, or None to delete it; return the log and the record.
+    async def append(self, key: CursorKey, value: CursorValue | None) -> Stored:
+        """Append an offset, or None to delete it; return the record.
 
         The caller is inside `changing`, and waits until the record is on disk. Raises
         PolicyViolation beyond the limits of groups and offsets, and what an append raises.
@@ -230,7 +234,14 @@ class GroupOffsets:
         if settled is not None:
             del versions[: versions.index(settled)]
         versions.append(stored)
-        return log, stored
+        return stored
+
+    async def committed(self, stored: Stored) -> None:
+        """Wait until a record is on disk; raises what `Commits.wait` does."""
+        log = self._logs[stored.log_partition]
+        waiting = self._commits.wait(log, stored.record_offset + 1)
+        if waiting is not None:
+            await waiting
 
     def forget(self, keys: Sequence[CursorKey]) -> None:
         """Remove offsets from memory whose deletion is on disk."""

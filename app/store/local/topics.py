@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from app.limits.system_limits import ensure_partitions
 from app.settings import Settings
@@ -11,10 +13,21 @@ from app.store.local.executors import Workers
 from app.store.local.partition import LocalPartition
 from app.store.local.transactions import Transactions
 from app.store.port import Topics
+from engine.background.scrubber import ScrubReport
 from engine.clock import Clock
 from engine.manager.topics import Overrides, Topic
 from engine.runtime import Runtime
 from engine.types import TopicPartition
+
+
+class DirectoryUse(NamedTuple):
+    """A data directory and what lies in it."""
+
+    path: Path
+    problem: str | None
+    """Why it is offline; None if it is not."""
+    partitions: int
+    size_bytes: int
 
 
 class LocalTopics(Topics):
@@ -87,3 +100,26 @@ class LocalTopics(Topics):
         """Refuse partitions that the system's limits do not allow, unless the engine refuses."""
         if partitions <= self._settings.max_partitions_per_topic:
             ensure_partitions(partitions, len(self._runtime.manager.logs()))
+
+    async def directories(self) -> list[DirectoryUse]:
+        """Return all data directories with their contents."""
+        manager = self._runtime.manager
+
+        def look() -> list[DirectoryUse]:
+            logs = [(log.directory.parent, log.reader.size_bytes) for log in manager.logs()]
+            return [
+                DirectoryUse(
+                    path=health.directory,
+                    problem=str(health.cause) if health.is_offline else None,
+                    partitions=sum(path == health.directory for path, _ in logs),
+                    size_bytes=sum(size for path, size in logs if path == health.directory),
+                )
+                for health in manager.directories
+            ]
+
+        return await self._workers.administer(look)
+
+    @property
+    def scrub_report(self) -> ScrubReport | None:
+        """The report of the last complete scrub."""
+        return self._runtime.scrubber.report
