@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from engine.errors import StorageOffline
+from engine.errors import StorageOffline, TopicNotFound
 from engine.guard import GuardedLock
 from engine.log.context import LogContext
 from engine.log.state import LogState
@@ -32,6 +32,8 @@ class LogCore:
         self.context = context
         self.state = state
         self.is_closed = False
+        self.is_deleted = False
+        """Whether the topic was deleted: readers go on, an append would be lost."""
         self.reshaping: Final = threading.Lock()
         """While held, no segment leaves the log."""
         self.syncing: Final = threading.Lock()
@@ -45,6 +47,12 @@ class LogCore:
         """Raise StorageOffline if the log was closed."""
         if self.is_closed:
             raise self.closed()
+
+    def ensure_kept(self) -> None:
+        """Raise TopicNotFound if the topic was deleted."""
+        if self.is_deleted:
+            topic = self.topic_partition.topic
+            raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
 
     def closed(self) -> StorageOffline:
         """Return the error of an operation on a closed log."""

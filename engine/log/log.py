@@ -110,7 +110,8 @@ class Log:
         that our own builder made the batch; `guard` is what `producers.start_verification`
         returned. `budget` bounds what decoding all the batches may cost. Raises what `analyse`
         raises, ProducerError, PreconditionFailed if it is no repetition and the log end is not the
-        expected one, UnexpectedAppendOffset, StorageError; WouldWait, if it was `at_once`.
+        expected one, UnexpectedAppendOffset, TopicNotFound if the topic was deleted, StorageError;
+        WouldWait, if it was `at_once`.
         """
         core = self._core
         context = core.context
@@ -121,6 +122,7 @@ class Log:
         with self._lock_at_once if at_once else core.lock:
             context, state = core.context, core.state  # not before: the log may have moved
             core.ensure_open()
+            core.ensure_kept()
             is_overtaken = state.watermarks.end.offset != end_offset
             if (
                 is_overtaken

@@ -177,6 +177,7 @@ class Directories:
 
     def retire(self, log: Log) -> None:
         """Rename the directory of a deleted log; on a disk that is offline the next start does."""
+        log.maintenance.refuse_appends()
         try:
             self.of(log.directory).deletion.retire(log)
         except StorageOffline as error:

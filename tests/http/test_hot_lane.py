@@ -386,6 +386,26 @@ async def test_a_pipelined_append_is_of_the_topic_made_ahead_of_it(
     assert json.loads(replies[1].body)["code"] == "topic_not_found"
 
 
+@pytest.mark.parametrize("headers", [{}, {"idempotency-key": "a"}], ids=["usual", "unusual"])
+@pytest.mark.parametrize("is_made_again", [True, False])
+async def test_a_body_that_outlives_its_topic_is_not_acknowledged(
+    tmp_path: Path, headers: dict[str, str], *, is_made_again: bool
+) -> None:
+    """It would go into files that are about to be removed."""
+    async with open_service(tmp_path) as service:
+        connection = await begun(service)
+        append = request("POST", RECORDS, ONE, headers)
+        connection.send(append[:-1])
+        other = Listener(service).connect()
+        assert (await other.ask(request("DELETE", "/v1/topics/events"))).status == 204
+        if is_made_again:
+            assert (await other.ask(request("PUT", "/v1/topics/events", b"{}"))).status == 201
+        reply = await connection.ask(append[-1:])
+        assert (reply.status, json.loads(reply.body)["code"]) == (404, "topic_not_found")
+        if is_made_again:
+            assert end_of(service) == 0
+
+
 async def test_an_access_log_has_appends_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

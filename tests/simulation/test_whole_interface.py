@@ -60,6 +60,7 @@ NOT_USED = {
     "Maintenance.is_removing": "the checkpoints ask, beside retention",
     "Maintenance.keep_order": BY_MANAGER,
     "Maintenance.relocate": "a move calls it",
+    "Maintenance.refuse_appends": BY_MANAGER,
     "Maintenance.rename_directory": BY_MANAGER,
     "Maintenance.update_config": BY_MANAGER,
     "LogManager.checkpoints": "the cleaner's own way to its marks",

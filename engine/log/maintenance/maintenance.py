@@ -144,6 +144,11 @@ class Maintenance:
             core.state.go_on_from(old)
         return old.local.close_handles
 
+    def refuse_appends(self) -> None:
+        """Raise TopicNotFound for every later append: the topic was deleted."""
+        with self._core.lock:
+            self._core.is_deleted = True
+
     def close_handles(self) -> None:
         """Let go of the files without writing anything; nothing can be done with the log then."""
         core = self._core
