@@ -363,6 +363,25 @@ async def test_a_client_that_leaves_in_a_pause_is_noticed(tmp_path: Path) -> Non
         assert b"last" not in b"".join(pieces)
 
 
+async def test_a_service_that_stops_ends_a_stream_in_a_pause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not only when the debt of its caller is paid, which takes 49 s here (V4, V6)."""
+    async with running(tmp_path, quota_bytes_out_per_second=10_000) as api:
+        await api.create(retention_ms="-1")
+        await api.append("x" * 500_000)
+        await api.append("last")
+
+        async def stop(_: int) -> None:
+            asyncio.get_running_loop().call_soon(api.service.drain)
+
+        with caplog.at_level(logging.INFO, "app"):
+            async with asyncio.timeout(40):
+                pieces = await taken(api, f"{STREAM}&format=ndjson&{IN_PARTS}", stop)
+        assert b"last" not in b"".join(pieces)
+    assert "the service is stopping" in caplog.text
+
+
 async def test_a_stream_ends_with_its_key(tmp_path: Path) -> None:
     """The part after the expiry is not read (V6, Z7)."""
     clock = ManualClock()

@@ -137,6 +137,8 @@ class _Source:
     ) -> None:
         self.exchange = exchange
         self._partition = partition
+        self.identity = partition.identity
+        """Whoever watches it is also woken when the service stops."""
         self._log_id = log_id
         self._call = call
         self._media_type = media_type
@@ -185,7 +187,7 @@ async def _pieces(
     loop = asyncio.get_running_loop()
     with (
         DisconnectWatcher(exchange.receive) as departure,
-        service.tail.watch((), departure) as watch,
+        service.tail.watch((source.identity,), departure) as watch,
         service.security.lasting.during(caller, cut_off),
     ):
 
@@ -193,21 +195,24 @@ async def _pieces(
             if departure.is_gone:
                 raise BrokenOff("the client hung up")
 
+        def ensure_allowed() -> None:
+            ensure_wanted()
+            if not caller.is_valid(service.clock.now_ms()):
+                raise BrokenOff("the credentials are no longer valid")
+            if service.admission.phase is not Phase.READY:
+                raise BrokenOff("the service is stopping")
+
         yield frame.before
         if first.body:
             yield first.body
         offset, separator = first.next_offset, frame.between if first.body else b""
         del first
         while offset < end:
+            ensure_allowed()
             while debt_s := caller.debt_s("bytes_out"):
                 watch.wake_by(loop.time() + debt_s)
                 await watch.wait()
-                ensure_wanted()
-            ensure_wanted()
-            if not caller.is_valid(service.clock.now_ms()):
-                raise BrokenOff("the credentials are no longer valid")
-            if service.admission.phase is not Phase.READY:
-                raise BrokenOff("the service is stopping")
+                ensure_allowed()
             budget = DecodeBudget(service.settings.decode_limits())
             part = await source.part(offset, budget, partial(_decode, read, budget, ensure_wanted))
             source.ensure_same()
