@@ -208,7 +208,8 @@ class Protocol(CountedProtocol):
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             except httptools.HttpParserError:
-                self._refuse(MalformedRequest(_NO_HTTP))
+                if not self._is_deaf:  # else it was refused already, for another fault
+                    self._refuse(MalformedRequest(_NO_HTTP))
             else:
                 break
         return not self._is_deaf
@@ -374,9 +375,8 @@ class Protocol(CountedProtocol):
 
     def _rendered(self, error: Exception) -> bytes:
         status, headers, body = problem_answer(error, path="/")
-        defaults = self.server_state.default_headers
         length = (b"content-length", b"%d" % len(body))
-        head = [*defaults, *headers, length, (b"connection", b"close")]
+        head = [*self.server_state.default_headers, *headers, length, (b"connection", b"close")]
         lines = b"".join([b"%b: %b\r\n" % header for header in head])
         return b"".join([STATUS_LINE[status], lines, b"\r\n", body])
 

@@ -1,6 +1,7 @@
 """What is around heads and bodies: trailers, lists in several lines, and what they may take."""
 
 import json
+import re
 
 import pytest
 
@@ -154,3 +155,17 @@ async def test_blanks_around_a_header_are_not_of_its_value(service: Service) -> 
     connection = await connected(service)
     connection.send(request("PUT", "/v1/topics/events", b"{}", {"if-none-match": " *\t "}))
     assert (await connection.answer()).status == 412
+
+
+@pytest.mark.parametrize("host", [b"", b"host: localhost\r\n"])
+@pytest.mark.parametrize("coding", [b"gzip", b"identity", b"chunked"])
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_two_faults_of_a_head_have_one_answer(
+    service: Service, version: bytes, coding: bytes, host: bytes
+) -> None:
+    """A proxy would take a second one for the answer to another request."""
+    connection = Listener(service).connect()
+    head = b"POST %b HTTP/%b\r\n%btransfer-encoding: %b\r\n\r\n"
+    connection.send(head % (RECORDS.encode(), version, host, coding) + LAST_CHUNK + b"\r\n")
+    await connection.answer()
+    assert len(re.findall(rb"HTTP/1.1 [0-9]{3} ", connection.written)) == 1

@@ -368,44 +368,6 @@ async def test_a_topic_that_was_deleted_is_gone(service: Service) -> None:
     assert statuses == [201, 204, 404]
 
 
-@pytest.mark.parametrize("headers", [{}, {"idempotency-key": "a"}], ids=["usual", "unusual"])
-async def test_a_pipelined_append_is_of_the_topic_made_ahead_of_it(
-    service: Service, headers: dict[str, str]
-) -> None:
-    """Not of the one that was there when the request was parsed: that would lose it."""
-    connection = await begun(service)
-    delete, put = request("DELETE", "/v1/topics/events"), request("PUT", "/v1/topics/events", b"{}")
-    append = request("POST", RECORDS, ONE, headers)
-    connection.send(delete + put + append + LOOK + delete + append)
-    replies = [await connection.answer() for _ in range(4)]
-    assert [reply.status for reply in replies] == [204, 201, 201, 200]
-    assert json.loads(replies[2].body)["base_offset"] == 0
-    assert json.loads(replies[3].body)["high_watermark"] == 1
-    replies = [await connection.answer() for _ in range(2)]
-    assert [reply.status for reply in replies] == [204, 404]
-    assert json.loads(replies[1].body)["code"] == "topic_not_found"
-
-
-@pytest.mark.parametrize("headers", [{}, {"idempotency-key": "a"}], ids=["usual", "unusual"])
-@pytest.mark.parametrize("is_made_again", [True, False])
-async def test_a_body_that_outlives_its_topic_is_not_acknowledged(
-    tmp_path: Path, headers: dict[str, str], *, is_made_again: bool
-) -> None:
-    """It would go into files that are about to be removed."""
-    async with open_service(tmp_path) as service:
-        connection = await begun(service)
-        append = request("POST", RECORDS, ONE, headers)
-        connection.send(append[:-1])
-        other = Listener(service).connect()
-        assert (await other.ask(request("DELETE", "/v1/topics/events"))).status == 204
-        if is_made_again:
-            assert (await other.ask(request("PUT", "/v1/topics/events", b"{}"))).status == 201
-        reply = await connection.ask(append[-1:])
-        assert (reply.status, json.loads(reply.body)["code"]) == (404, "topic_not_found")
-        if is_made_again:
-            assert end_of(service) == 0
-
-
 async def test_an_access_log_has_appends_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -138,7 +138,7 @@ class _Source:
         self.exchange = exchange
         self._partition = partition
         self.identity = partition.identity
-        """Whoever watches it is also woken when the service stops."""
+        """A watch of it is also woken when the service stops."""
         self._log_id = log_id
         self._call = call
         self._media_type = media_type
