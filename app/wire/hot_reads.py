@@ -65,9 +65,7 @@ class HotReads:
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
         partition, exchange = admitted
-        request = HotRead(self._lane, connection, exchange, asked)
-        request.begin(partition)
-        return request
+        return HotRead(self._lane, connection, exchange, asked, partition)
 
 
 class HotRead(HotRequest):
@@ -78,9 +76,15 @@ class HotRead(HotRequest):
     _exchange: Exchange
 
     def __init__(
-        self, lane: Lane, connection: HttpToolsProtocol, exchange: Exchange, asked: HotOperation
+        self,
+        lane: Lane,
+        connection: HttpToolsProtocol,
+        exchange: Exchange,
+        asked: HotOperation,
+        partition: Partition,
     ) -> None:
         super().__init__(lane, connection, exchange, asked)
+        self._partition = partition
         assert not isinstance(asked.call, AppendCall), "a read"
         self._call = asked.call
         self._media_type = b""
@@ -88,10 +92,6 @@ class HotRead(HotRequest):
         self._timer: asyncio.TimerHandle | None = None
         self._found: Found | None = None
         """The read result when the wait began; None while not waiting."""
-
-    def begin(self, partition: Partition) -> None:
-        """Set the partition to read."""
-        self._partition = partition
 
     def finish(self) -> None:
         """Answer, begin to wait, or leave the rest to a task."""

@@ -301,7 +301,8 @@ async def find_on_disk(
     exchange: Exchange, partition: Partition, call: ReadCall, start: int
 ) -> Found:
     """Read what `find_now` did not find in memory; its bytes are already counted."""
-    max_bytes = _max_bytes(exchange, call)
+    service = exchange.service
+    max_bytes = fetch_bytes(service, call, service.settings.default_fetch_bytes)
     holder = exchange.ticket.holder
     read = await fetch(partition, call, start, max_bytes=max_bytes, holder=holder)
     found = Found(*read, {}, {})
@@ -315,7 +316,7 @@ def find_now(exchange: Exchange, partition: Partition, call: ReadCall, start: in
     Equal reads in one turn of the loop share the result.
     """
     service, ticket = exchange.service, exchange.ticket
-    max_bytes = _max_bytes(exchange, call)
+    max_bytes = fetch_bytes(service, call, service.settings.default_fetch_bytes)
     ticket.hold_answer(max_bytes)
     # A result from before the last commit does not answer a later read.
     key = (partition.identity, partition.watermarks.bound(call.isolation).offset, start, call)
@@ -330,10 +331,6 @@ def find_now(exchange: Exchange, partition: Partition, call: ReadCall, start: in
         service.telemetry.read(partition.topic_partition, size_bytes=len(found.fetched.data))
     ticket.settle_answer(len(found.fetched.data))
     return found
-
-
-def _max_bytes(exchange: Exchange, call: ReadCall) -> int:
-    return fetch_bytes(exchange.service, call, exchange.service.settings.default_fetch_bytes)
 
 
 def _etag(partition: Partition, call: ReadCall, media_type: bytes) -> bytes | None:
