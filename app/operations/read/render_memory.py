@@ -38,15 +38,16 @@ class RenderMemory:
         Rendering keeps `copies` copies of the data. On the event loop (`is_inline`) answers are
         small.
         """
+        if is_inline:
+            yield
+            return
         settings = self._settings
-        size_bytes = 0
-        if not is_inline:
-            size_bytes = render_bytes(
-                reads,
-                max_answer_bytes=settings.max_answer_bytes,
-                limit_bytes=settings.max_decompressed_batch_bytes,
-                copies=copies,
-            )
+        size_bytes = render_bytes(
+            reads,
+            max_answer_bytes=settings.max_answer_bytes,
+            limit_bytes=settings.max_decompressed_batch_bytes,
+            copies=copies,
+        )
         with self.hold_bytes(size_bytes):
             yield
 
