@@ -345,7 +345,7 @@ def test_the_page_names_these_tests() -> None:
     }
     named: set[str] = set()
     for file, name in re.findall(r"`(test_\w+\.py)::(test_\w+)`", page):
-        text = (root / "tests" / "api" / file).read_text(encoding="utf-8")
+        text = (root / "tests" / "http" / file).read_text(encoding="utf-8")
         assert re.search(rf"^(?:async )?def {name}\(", text, re.MULTILINE), (file, name)
         if file == Path(__file__).name:
             named.add(name)
