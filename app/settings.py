@@ -191,7 +191,7 @@ class Settings(BaseSettings):
 
     inline_read_bytes: Annotated[int, Field(ge=0)] = 32 * 1024
     """JSON reads above this many stored bytes run on worker threads; so do reads of compressed
-    batches above 4 KiB, 64 KiB of content or 256 records."""
+    batches above 2 KiB, 16 KiB of content or 256 records."""
 
     min_coded_bytes: Positive = 1024
     """Shorter JSON answers are never compressed, whatever Accept-Encoding says."""

@@ -38,7 +38,7 @@ def test_the_event_loop_decompresses_only_what_is_small(codec: Codec) -> None:
         with pytest.raises(WouldWait):
             render_records(build_batch(records, codec=codec), inline)
         assert render_records(build_batch(records, codec=codec), ALL).count == len(records), name
-    small = [(1, b"key", b'"%b"' % (b"x" * 100), ()) for _ in range(100)]
+    small = [(1, b"key", b'"%b"' % (b"x" * 50), ()) for _ in range(100)]
     batch = build_batch(small, codec=codec)
     assert render_records(batch, inline) == render_records(batch, ALL)
     both = batch + at(batch, 100)
