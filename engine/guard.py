@@ -10,7 +10,7 @@ PATIENCE_SECONDS: Final = 0.002
 """Longer than any step under a lock that needs no device; see docs/concurrency.md."""
 
 
-class WouldWait(Exception):
+class WouldBlock(Exception):
     """What was to be done at once cannot be: for a disk, or for somebody who may wait for one."""
 
 
@@ -34,13 +34,13 @@ class GuardedLock:
         self._lock.release()
 
     def acquire_soon(self) -> None:
-        """Take the lock unless it is held for longer than a moment; then raise WouldWait."""
+        """Take the lock unless it is held for longer than a moment; then raise WouldBlock."""
         if not self._lock.acquire(timeout=PATIENCE_SECONDS):
-            raise WouldWait
+            raise WouldBlock
 
 
 class Impatient:
-    """A guarded lock for who must not wait: `with` raises WouldWait instead."""
+    """A guarded lock for who must not wait: `with` raises WouldBlock instead."""
 
     __slots__ = ("_lock",)
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from app.http.problems import RecordTooLarge
 from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.records.batch import BatchView
 from engine.records.budget import DECODER_COPIES, DecodeBudget
 from engine.records.chunks import Records, in_chunks, part_chunks, payload_chunks
@@ -76,8 +76,8 @@ class View:
     """Limit of one decompressed batch."""
     budget: DecodeBudget | None = None
     """The decoding budget: the answer ends when it is spent."""
-    at_once: bool = False
-    """Whether compressed batches raise WouldWait beyond `INLINE`, for the event loop."""
+    nonblocking: bool = False
+    """Whether compressed batches raise WouldBlock beyond `INLINE`, for the event loop."""
     encoding: str | None = None
     offsets_as_text: bool = False
     is_ndjson: bool = False
@@ -184,21 +184,21 @@ class StoredRecords:
         if is_small and header.magic == MAGIC_2 and not header.attributes & CODEC_MASK:
             self.part_bytes = header.size_bytes
             return payload_chunks(batch, batch.payload, header.records_count)
-        if self._view.at_once and header.attributes & CODEC_MASK:
+        if self._view.nonblocking and header.attributes & CODEC_MASK:
             return self._decoded_inline(batch)
         return self._decoded(batch)
 
     def _decoded_inline(self, batch: BatchView) -> Iterator[Records]:
-        """Yield the records of a batch that is cheap to decode; otherwise raise WouldWait."""
+        """Yield the records of a batch that is cheap to decode; otherwise raise WouldBlock."""
         header, bound = batch.header, self._inline
         is_small = header.size_bytes <= bound.stored_bytes and header.magic == MAGIC_2
         if not is_small or not 0 < header.records_count <= bound.records:
-            raise WouldWait
+            raise WouldBlock
         try:
             limit_bytes = min(bound.content_bytes, self._view.limit_bytes)
             content = batch.uncompressed(limit_bytes=limit_bytes)
         except TooLarge:
-            raise WouldWait from None
+            raise WouldBlock from None
         self.part_bytes = len(content)
         self._inline = bound.without(header.size_bytes, len(content), header.records_count)
         return payload_chunks(batch, content, header.records_count)

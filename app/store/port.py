@@ -249,9 +249,9 @@ class Partition(ABC):
         expected_end_offset: int | None = None,
         expected_tag: LogTag | None = None,
     ) -> Appended:
-        """Do what `append` does with small batches without waiting; WouldWait if that takes one.
+        """Do what `append` does with small batches without waiting; WouldBlock if that takes one.
 
-        A short cut for a side whose log is in this process: any other raises WouldWait.
+        A short cut for a side whose log is in this process: any other raises WouldBlock.
         """
 
     @abstractmethod

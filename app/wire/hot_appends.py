@@ -36,7 +36,7 @@ from app.wire.hot_reads import HotReads
 from app.wire.hot_request import HotRefusal, HotRequest, Lane
 from app.wire.hot_tasks import OPERATION
 from engine.errors import EngineError, Overloaded
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.types import Buffer
 
 _ODD: Final = frozenset(
@@ -336,7 +336,7 @@ class HotAppend(HotRequest):
         """Answer, with `acks=all` once the append is on disk."""
         append = self._append
         if error is not None:
-            would_wait = isinstance(error, WouldWait)
+            would_wait = isinstance(error, WouldBlock)
             self._start(self._run_on_worker() if would_wait else self._explain(error))
             return
         waits = append.call.acks == "all" and append.partition.when_committed(

@@ -49,7 +49,7 @@ class AppendOptions(TypedDict, total=False):
     expected_end_offset: int | None
     expected_tag: LogTag | None
     guard: VerificationGuard | None
-    at_once: bool
+    nonblocking: bool
     budget: DecodeBudget | None
 
 

@@ -49,7 +49,7 @@ class Log:
         self.topic_partition: Final = topic_partition
         self.topic_id: Final = topic_id
         self._core = core = LogCore(context, topic_partition, topic_id, state)
-        self._lock_at_once = Impatient(core.lock)
+        self._lock_nonblocking = Impatient(core.lock)
         self.reader: Final = LogReader(core)
         self.producers: Final = LogProducers(core)
         self.durability: Final = Durability(core, recovery)
@@ -100,7 +100,7 @@ class Log:
         expected_end_offset: int | None = None,
         expected_tag: LogTag | None = None,
         guard: VerificationGuard | None = None,
-        at_once: bool = False,
+        nonblocking: bool = False,
         budget: DecodeBudget | None = None,
     ) -> Appended:
         """Put whole batches at the end of the log: all of them, or none.
@@ -111,7 +111,7 @@ class Log:
         returned. `budget` bounds what decoding all the batches may cost. Raises what `analyse`
         raises, ProducerError, PreconditionFailed if it is no repetition and the log end is not the
         expected one, UnexpectedAppendOffset, TopicNotFound if the topic was deleted, StorageError;
-        WouldWait, if it was `at_once`.
+        WouldBlock, if it was `nonblocking`.
         """
         core = self._core
         context = core.context
@@ -119,7 +119,7 @@ class Log:
         now_ms = context.clock.now_ms()
         limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes, budget)
         incoming = analyse(data, core.state.local.config, origin, limits, checked=checked)
-        with self._lock_at_once if at_once else core.lock:
+        with self._lock_nonblocking if nonblocking else core.lock:
             context, state = core.context, core.state  # not before: the log may have moved
             core.ensure_open()
             core.ensure_kept()
@@ -132,7 +132,7 @@ class Log:
                 now_ms = context.clock.now_ms()  # or times would go back within the log
                 incoming = with_append_time(incoming, now_ms)
             context.health.ensure_taking(now_ms)
-            if at_once:
+            if nonblocking:
                 state.ensure_at_hand()
             is_conditional = expected_end_offset is not None or expected_tag is not None
             if is_conditional and not state.producers.is_repetition(incoming.headers):
@@ -140,9 +140,9 @@ class Log:
             headers = state.place(incoming, origin)
             if state.is_roll_due(incoming, headers, now_ms):
                 try:
-                    state.roll_before(headers, at_once=at_once)
+                    state.roll_before(headers, nonblocking=nonblocking)
                 finally:  # a roll that fails for want of space may leave a new segment
-                    if not at_once:
+                    if not nonblocking:
                         self.durability.flush_soon()
             verdict: Verdict = NOTHING_TO_APPLY
             if incoming.needs_judgement:

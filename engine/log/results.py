@@ -172,7 +172,7 @@ class LoadedOffsets:
     end: OffsetMetadata
 
 
-class Standstill(NamedTuple):
+class CopySource(NamedTuple):
     """A log at a moment in which nobody can change it."""
 
     log_start_offset: int

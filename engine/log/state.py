@@ -13,12 +13,12 @@ from pathlib import Path
 
 from engine.errors import Overloaded, StorageFull, UnexpectedAppendOffset
 from engine.fs.port import OpenDirectory
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.append.analyse import Incoming
 from engine.log.context import LogContext
 from engine.log.files import LocalLog
 from engine.log.open.loader import LoadedLog, LoadRequest
-from engine.log.results import Appended, Fetched, LogTag, Standstill
+from engine.log.results import Appended, CopySource, Fetched, LogTag
 from engine.log.truncation import Truncation
 from engine.log.view import LogView
 from engine.records.header import MAGIC_2, BatchHeader
@@ -152,11 +152,11 @@ class LogState:
         return headers
 
     def ensure_at_hand(self) -> None:
-        """Raise WouldWait if an append has to open, make or look at a file first."""
+        """Raise WouldBlock if an append has to open, make or look at a file first."""
         latest = self.epochs.latest
         is_noted = latest is not None and latest.epoch == self.leader_epoch
         if not is_noted or not self.local.segments.active.is_at_hand:
-            raise WouldWait
+            raise WouldBlock
 
     def is_roll_due(self, incoming: Incoming, headers: Sequence[BatchHeader], now_ms: int) -> bool:
         """Return whether the active segment must not take these batches."""
@@ -175,10 +175,10 @@ class LogState:
             with self._context.health.appending():
                 raise
 
-    def roll_before(self, headers: Sequence[BatchHeader], *, at_once: bool) -> None:
-        """Open a new segment for these batches; with `at_once` raise WouldWait instead."""
-        if at_once:
-            raise WouldWait
+    def roll_before(self, headers: Sequence[BatchHeader], *, nonblocking: bool) -> None:
+        """Open a new segment for these batches; with `nonblocking` raise WouldBlock instead."""
+        if nonblocking:
+            raise WouldBlock
         self.ensure_room()
         is_old = headers[0].magic < MAGIC_2  # Kafka does not look inside for the true first offset
         self.roll(headers[-1].last_offset - INT32_MAX if is_old else headers[0].base_offset)
@@ -398,10 +398,10 @@ class LogState:
         self.recovery_point = min(self.recovery_point, offset)
         self.tag = LogTag(self.leader_epoch, offset, last_crc)
 
-    def stand_still(self, read: Callable[[int, int], Fetched]) -> Standstill:
+    def stand_still(self, read: Callable[[int, int], Fetched]) -> CopySource:
         """Return all that a copy needs, while nobody can change the log; `read` reads it."""
         marks = self.watermarks
-        return Standstill(
+        return CopySource(
             marks.log_start_offset,
             marks.log_end_offset,
             self.epochs.entries,

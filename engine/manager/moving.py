@@ -27,7 +27,7 @@ from engine.fs.atomic import replace_atomically
 from engine.log.log import Log
 from engine.log.maintenance.maintenance import Maintenance
 from engine.log.open.loader import LoadRequest
-from engine.log.results import Fetched, ReadEnd, Standstill
+from engine.log.results import CopySource, Fetched, ReadEnd
 from engine.manager.directory import DataDirectory
 from engine.manager.topics import Topic
 from engine.records.scan import iter_headers
@@ -195,7 +195,7 @@ class Move:
 
     # -- while the log stands still --------------------------------------------------------------
 
-    def _complete(self, still: Standstill) -> Maintenance:
+    def _complete(self, still: CopySource) -> Maintenance:
         """Copy the rest, and what the log knows beyond its batches: epochs and producers."""
         copy = self._copy
         assert copy is not None, "copied before"
@@ -218,7 +218,7 @@ class Move:
         self._is_decided = True  # from here on only a start can tell which one is the log
         return there.maintenance
 
-    def _open_complete(self, still: Standstill) -> Log:
+    def _open_complete(self, still: CopySource) -> Log:
         """Open the copy as what a clean stop left; for want of space or files nothing has moved."""
         end = still.end_offset
         config = self._log.config

@@ -12,7 +12,7 @@ from engine.fs import names
 from engine.log.log import Log
 from engine.log.maintenance.compaction import CleaningAborted, Compaction
 from engine.log.maintenance.maintenance import Maintenance
-from engine.log.results import Standstill
+from engine.log.results import CopySource
 from engine.segment.segment import Segment
 from tests.interleavings.pairs import each_interruption
 from tests.interleavings.steps import Grain, Steps
@@ -127,7 +127,7 @@ def test_a_round_beside_the_end_of_a_move_works_in_one_directory() -> None:
         log = World().open_log(CONFIG)
         copy = World(directory=Path("/other")).open_log(CONFIG)
 
-        def complete(_: Standstill) -> Maintenance:
+        def complete(_: CopySource) -> Maintenance:
             return copy.maintenance
 
         def give_name(_: Maintenance) -> None:

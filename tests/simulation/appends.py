@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.errors import PreconditionFailed
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
 from tests.support.driven_log import IDEMPOTENT, TRANSACTIONAL, DrivenLog
@@ -33,8 +33,8 @@ def append_at_once(driven: DrivenLog, count: int) -> None:
     """Append without waiting; where that cannot be, nothing has happened, and it may wait."""
     data = driven.build(count)
     try:
-        driven.write(bytearray(data), at_once=True)
-    except WouldWait:
+        driven.write(bytearray(data), nonblocking=True)
+    except WouldBlock:
         assert driven.log.watermarks.log_end_offset == driven.model.end
         driven.write(data)
 

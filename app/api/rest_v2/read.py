@@ -14,7 +14,7 @@ from app.http.answers import NO_STORE, Answer
 from app.operations.exchange import Exchange
 from app.operations.read.read import fetch_or_wait
 from app.store.port import Partition
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 from schemas.kafka_rest_v2 import KafkaRestReadParameters
@@ -65,12 +65,12 @@ async def _show(
             max_record_bytes=settings.max_answer_bytes,
             limit_bytes=settings.max_decompressed_batch_bytes,
             budget=budget,
-            at_once=budget is None,
+            nonblocking=budget is None,
         )
-        with exchange.service.render_memory.hold((fetched.data,), is_inline=view.at_once):
+        with exchange.service.render_memory.hold((fetched.data,), is_inline=view.nonblocking):
             return show_records(fetched.data, view, template % names, embedded)
 
     if len(fetched.data) <= settings.inline_read_bytes:
-        with suppress(WouldWait):
+        with suppress(WouldBlock):
             return show(None)
     return await exchange.decode(exchange.read, lambda: show(exchange.budget))

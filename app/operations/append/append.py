@@ -26,7 +26,7 @@ from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_typ
 from app.operations.service import Service
 from app.store.port import Partition, Run
 from engine.errors import CorruptBatch
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.append.codec import stored_codec
 from engine.log.results import Appended
 from engine.records.budget import DecodeBudget, always_wanted
@@ -138,7 +138,7 @@ class Append(ABC):
     def run_now(self, body: Body) -> None:
         """Append the body, all of it or nothing; raises if it is invalid.
 
-        Raises WouldWait if the append has to wait: call `run`.
+        Raises WouldBlock if the append has to wait: call `run`.
         """
         self.take(body)
         call = self.call
@@ -353,7 +353,7 @@ async def _run(
     ensure_wanted: Callable[[], None] | None = None,
 ) -> None:
     if append.is_light(body):
-        with suppress(WouldWait):
+        with suppress(WouldBlock):
             append.run_now(body)
             return
     await append.run(body, exchange.decoding(exchange.write, ensure_wanted), exchange.budget)

@@ -26,7 +26,7 @@ from app.operations.service import Service
 from app.store.port import Partition
 from engine.config import LogConfig
 from engine.errors import EngineError
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.results import Appended
 from engine.records.builder import NewRecord
 
@@ -158,7 +158,7 @@ async def _append_part(
         partition = service.partition(topic, number)
         acks_all = call.acks == "all"
         if len(records) <= INLINE_RECORDS:
-            with suppress(WouldWait):
+            with suppress(WouldBlock):
                 batch = build(partition, call, records)
                 appended = partition.append_now(batch, acks_all=acks_all, checked=True)
                 return Written(partition, appended)

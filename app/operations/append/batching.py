@@ -23,7 +23,7 @@ TURN_BODIES: Final = 4
 Done: TypeAlias = Callable[[Exception | None], None]
 """Called once: with None when the append is in the log, or with the error. It must not raise.
 
-WouldWait means: run it on a worker, because the log has to roll or open a file.
+WouldBlock means: run it on a worker, because the log has to roll or open a file.
 """
 
 

@@ -45,7 +45,7 @@ from app.operations.request_content import negotiate
 from app.security.scopes import Action
 from app.store.port import Partition
 from engine.errors import EngineError, StoredDataCorrupt, TooLarge
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.results import Fetched, ReadEnd
 from engine.records.budget import DecodeBudget
 from engine.types import INT64_MAX, Buffer
@@ -233,7 +233,7 @@ class _Fetch:
         """Return the records of all partitions."""
         is_small = self._size_bytes <= self._service.settings.inline_read_bytes
         if is_small and len(self._parts) <= INLINE_PARTITIONS:
-            with suppress(WouldWait):
+            with suppress(WouldBlock):
                 return self._as_json_now(None)
         exchange = self._exchange
         reads = [part.fetched.data for part in self._parts if part.fetched is not None]
@@ -245,7 +245,7 @@ class _Fetch:
         return await exchange.decode(exchange.read, work)
 
     def _as_json_now(self, budget: DecodeBudget | None) -> bytes:
-        """Return the records of all partitions; without a budget WouldWait may be raised."""
+        """Return the records of all partitions; without a budget WouldBlock may be raised."""
         settings = self._service.settings
         left_records = settings.default_fetch_records
         if self._wanted.max_records is not None:
@@ -269,7 +269,7 @@ class _Fetch:
                     minimum_one=is_first,
                     limit_bytes=settings.max_decompressed_batch_bytes,
                     budget=budget,
-                    at_once=budget is None,
+                    nonblocking=budget is None,
                     encoding=self._wanted.encoding,
                     offsets_as_text=self._wanted.offsets == "string",
                 )

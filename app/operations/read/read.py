@@ -49,7 +49,7 @@ from app.operations.read.read_result import Found
 from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import codings_of
 from app.store.port import Partition
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 from engine.types import INT64_MAX, Buffer
@@ -138,7 +138,7 @@ def records_now(
             return None
         try:
             page = _page(exchange, partition, call, found, media_type, budget=None)
-        except WouldWait:
+        except WouldBlock:
             return None
         answer = _answer(exchange, partition, call, found, media_type=media_type, page=page)
     exchange.ticket.settle_answer(len(answer.body))
@@ -187,7 +187,7 @@ def _page(
     *,
     budget: DecodeBudget | None,
 ) -> _Page:
-    """Return the records as a page; without a budget, on the event loop, raises WouldWait."""
+    """Return the records as a page; without a budget, on the event loop, raises WouldBlock."""
     fetched = found.fetched
     body, next_offset, cut_by = show(
         exchange, partition, call, found.start, fetched, media_type=media_type, budget=budget
@@ -214,7 +214,7 @@ def show(
     """Return records in one media type, their end, and the bound that cut them.
 
     JSON records are an array without the page around it. Without a budget, on the event loop,
-    raises WouldWait.
+    raises WouldBlock.
     """
     settings = exchange.service.settings
     limit = settings.default_fetch_records
@@ -227,7 +227,7 @@ def show(
         frame_bytes=page_frame_bytes(partition) if media_type == JSON else 0,
         limit_bytes=settings.max_decompressed_batch_bytes,
         budget=budget,
-        at_once=budget is None,
+        nonblocking=budget is None,
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
         is_ndjson=media_type == NDJSON,
@@ -235,7 +235,7 @@ def show(
     body: bytearray | memoryview
     copies = ARROW_COPIES if media_type == ARROW else 1
     memory = exchange.service.render_memory
-    with memory.hold((fetched.data,), copies=copies, is_inline=view.at_once):
+    with memory.hold((fetched.data,), copies=copies, is_inline=view.nonblocking):
         if media_type == ARROW:
             body, stopped_at, cut_by = arrow_stream(fetched.data, view)
         else:

@@ -48,7 +48,7 @@ from app.operations.request_content import negotiate
 from app.operations.service import Service
 from app.store.port import Partition
 from engine.errors import EngineError
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 
@@ -339,7 +339,7 @@ def _page_now(service: Service, partition: Partition, key: PageKey) -> Page | No
     max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
     found = fetch_now(partition, call, offset, max_bytes=max_bytes)
     if found is not None and len(found[1].data) <= settings.inline_read_bytes:
-        with suppress(WouldWait):
+        with suppress(WouldBlock):
             page = _rendered(service, partition, call, *found, budget=None)
             shared.put(key, page)
             return page
@@ -372,7 +372,7 @@ def _rendered(
     *,
     budget: DecodeBudget | None,
 ) -> Page:
-    """Return the page of a read; without a budget, on the loop, WouldWait is raised."""
+    """Return the page of a read; without a budget, on the loop, WouldBlock is raised."""
     settings = service.settings
     view = View(
         start=start,
@@ -384,7 +384,7 @@ def _rendered(
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
         budget=budget,
-        at_once=budget is None,
+        nonblocking=budget is None,
     )
     rendered = render_records(fetched.data, view)
     stopped_at = rendered.next_offset

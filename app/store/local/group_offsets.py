@@ -28,7 +28,7 @@ from app.store.local.group_records import (
 )
 from engine.clock import Clock
 from engine.errors import EngineError, PartitionNotFound, PolicyViolation
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.log import Log
 from engine.log.results import Appended
 from engine.records.builder import build_batch
@@ -223,8 +223,8 @@ class GroupOffsets:
             self._runtime.committer.append, log, batch, acks_all=True, wakes=False, checked=True
         )
         try:
-            appended = append(at_once=True)
-        except WouldWait:
+            appended = append(nonblocking=True)
+        except WouldBlock:
             appended = await self._hop(append)
         stored = Stored(value, home, appended.base_offset)
         group = self._groups.setdefault(key.group, _Group(home))

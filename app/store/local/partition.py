@@ -186,7 +186,7 @@ class LocalPartition(Partition):
             data,
             acks_all=acks_all,
             wakes=False,
-            at_once=True,
+            nonblocking=True,
             checked=checked,
             expected_end_offset=expected_end_offset,
             expected_tag=expected_tag,

@@ -13,7 +13,7 @@ from engine.log.maintenance import retention
 from engine.log.maintenance.compaction import Compaction
 from engine.log.read.fetch import ReadRequest
 from engine.log.read.reader import LogReader
-from engine.log.results import RemovedSegment, Standstill
+from engine.log.results import CopySource, RemovedSegment
 from engine.types import FetchIsolation, LogStartReason
 
 
@@ -110,7 +110,7 @@ class Maintenance:
     def relocate(
         self,
         retired: Path,
-        complete: Callable[[Standstill], Maintenance],
+        complete: Callable[[CopySource], Maintenance],
         give_name: Callable[[Maintenance], None],
     ) -> Callable[[], None]:
         """Go on in another data directory; callers of the log notice nothing but a pause.

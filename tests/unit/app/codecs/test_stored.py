@@ -6,7 +6,7 @@ import pytest
 
 from app.codecs.records_out import render_records
 from app.codecs.stored import INLINE, View, render_bytes
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.records.builder import build_batch
 from engine.records.header import Codec
 from engine.types import Buffer
@@ -27,7 +27,7 @@ COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_the_event_loop_decompresses_only_what_is_small(codec: Codec) -> None:
     """A small batch may hold a bomb: beyond a bound of bytes and records it is for a worker."""
-    inline = View(start=0, at_once=True)
+    inline = View(start=0, nonblocking=True)
     noise = random.Random(7).randbytes(INLINE.stored_bytes)
     bombs = {
         "content": [(1, None, bytes(INLINE.content_bytes), ())],
@@ -35,7 +35,7 @@ def test_the_event_loop_decompresses_only_what_is_small(codec: Codec) -> None:
         "stored": [(1, None, noise, ())],
     }
     for name, records in bombs.items():
-        with pytest.raises(WouldWait):
+        with pytest.raises(WouldBlock):
             render_records(build_batch(records, codec=codec), inline)
         assert render_records(build_batch(records, codec=codec), ALL).count == len(records), name
     small = [(1, b"key", b'"%b"' % (b"x" * 50), ()) for _ in range(100)]
@@ -43,15 +43,15 @@ def test_the_event_loop_decompresses_only_what_is_small(codec: Codec) -> None:
     assert render_records(batch, inline) == render_records(batch, ALL)
     both = batch + at(batch, 100)
     assert render_records(both, inline).count == 200
-    with pytest.raises(WouldWait):
+    with pytest.raises(WouldBlock):
         render_records(both + at(batch, 200), inline)  # together they are more than 256 records
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_old_formats_are_not_decompressed_on_the_event_loop(codec: Codec) -> None:
     """Their headers do not tell how many records they hold."""
-    with pytest.raises(WouldWait):
-        render_records(legacy_wrapper(0, [b"1"], codec=codec), View(start=0, at_once=True))
+    with pytest.raises(WouldBlock):
+        render_records(legacy_wrapper(0, [b"1"], codec=codec), View(start=0, nonblocking=True))
 
 
 def _memory(*reads: Buffer, copies: int = 1) -> int:

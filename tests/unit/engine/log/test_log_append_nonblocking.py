@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.log import Log
 from tests.support.builders import World, new_batch
 from tests.support.logs import fill, with_config
@@ -23,8 +23,8 @@ def is_done_at_once(log: Log, batch: bytearray = BATCH) -> bool:
     """Try it; what would wait must have changed nothing, and is done by who may wait."""
     before = (log.watermarks.log_end_offset, log.reader.segments_count, log.reader.size_bytes)
     try:
-        log.append(bytearray(batch), at_once=True)
-    except WouldWait:
+        log.append(bytearray(batch), nonblocking=True)
+    except WouldBlock:
         assert (
             log.watermarks.log_end_offset,
             log.reader.segments_count,
@@ -86,8 +86,8 @@ def test_a_lock_that_others_hold_is_not_waited_for() -> None:
     holding = threading.Thread(target=hold)
     holding.start()
     assert entered.wait(60)
-    with pytest.raises(WouldWait):
-        log.append(bytearray(BATCH), at_once=True)
+    with pytest.raises(WouldBlock):
+        log.append(bytearray(BATCH), nonblocking=True)
     over.set()
     holding.join()
     assert is_done_at_once(log)

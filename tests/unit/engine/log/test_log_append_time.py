@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.errors import PreconditionFailed
-from engine.guard import WouldWait
+from engine.guard import WouldBlock
 from engine.log.append.analyse import Incoming, analyse
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec, TimestampType
@@ -42,8 +42,8 @@ def test_what_did_not_go_in_may_come_again_with_append_time(codec: Codec) -> Non
     log = World().open_log(with_config(**settings))
     batch = values_of([b"a", b"b"], codec=codec)
     sent = bytes(batch)
-    with pytest.raises(WouldWait):
-        log.append(batch, at_once=True)
+    with pytest.raises(WouldBlock):
+        log.append(batch, nonblocking=True)
     with pytest.raises(PreconditionFailed):
         log.append(batch, expected_end_offset=1)
     assert batch == sent

@@ -92,7 +92,7 @@ def interleaved() -> Writer:
     return writer
 
 
-def at_once(log: Log, offset: int, isolation: FetchIsolation = COMMITTED) -> list[int] | None:
+def nonblocking(log: Log, offset: int, isolation: FetchIsolation = COMMITTED) -> list[int] | None:
     """What a read of one batch finds that must not wait for the disk."""
     fetched = log.reader.read(offset, max_bytes=1, isolation=isolation, cached_only=True)
     return None if fetched is None else offsets(fetched.data)
@@ -103,14 +103,14 @@ def test_a_read_that_must_not_wait_checks_no_index() -> None:
     log = interleaved().restart()
     for offset in (0, 3, 8):
         log.reader.read(offset, max_bytes=1)  # from now on the batches are at hand
-        assert at_once(log, offset, FetchIsolation.HIGH_WATERMARK) == [offset]
-    assert at_once(log, 8) == [8], "without transactions there is nothing to look for"
-    assert at_once(log, 0) is None
+        assert nonblocking(log, offset, FetchIsolation.HIGH_WATERMARK) == [offset]
+    assert nonblocking(log, 8) == [8], "without transactions there is nothing to look for"
+    assert nonblocking(log, 0) is None
     assert unproven(log) == [0, 2, 4, 6, 8]
     for offset in (0, 3):
         log.reader.read(offset, max_bytes=1, isolation=COMMITTED)
-    assert at_once(log, 0) == [0]
-    assert at_once(log, 3) is None, "its abort is in a file"
+    assert nonblocking(log, 0) == [0]
+    assert nonblocking(log, 3) is None, "its abort is in a file"
 
 
 def test_a_read_checks_the_indexes_as_far_as_the_markers_that_it_needs() -> None:
