@@ -216,7 +216,9 @@ class Scene:
         self.deleted.delete_records(min(marks.log_start_offset + 20, marks.high_watermark))
         run_retention_pass(self.runtime.manager.logs())
 
-    def look_up(self) -> None:
+    def roll_and_look_up(self) -> None:
+        """Roll first: a thread that only rolled would find nothing to do, and take all the time."""
+        self.roll()
         for log in (self.deleted, self.compacted):
             timestamp = SystemClock().now_ms() - 20
             found = log.reader.offset_for_time(timestamp)
@@ -262,9 +264,8 @@ class Scene:
             crew.add(producer)
         for reader in self.readers:
             crew.add(reader)
-        crew.add(self.roll)
         crew.add(self.take_away)
-        crew.add(self.look_up)
+        crew.add(self.roll_and_look_up)
         crew.add(self.come_and_go)
         crew.add(self.read_what_comes_and_goes)
         crew.add(self.flush_and_checkpoint)

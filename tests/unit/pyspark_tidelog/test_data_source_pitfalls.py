@@ -24,7 +24,7 @@ from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import SentRecord, numbered
 from tests.support.log_service import LogService
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OFFSET = StructType([StructField("offset", LongType())])
 LONGEST_IDLE_RATE_PER_S = 1.0
 
