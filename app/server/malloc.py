@@ -25,6 +25,7 @@ WORTH_BYTES: Final = 16 << 20
 _LIBRARY: Final = ctypes.CDLL(None)
 _MOST_HEAPS: Final = -8  # M_ARENA_MAX
 _MAPPED_FROM: Final = -3  # M_MMAP_THRESHOLD
+_KEPT_ON_TOP: Final = -1  # M_TRIM_THRESHOLD
 _SIZES: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -41,6 +42,8 @@ def share_heaps() -> None:
     """
     _set_allocator(_MOST_HEAPS, 2)
     _set_allocator(_MAPPED_FROM, LARGE_BYTES)
+    # Otherwise it is 128 KiB from now on, and each body of 1 MB is given back and faulted in again.
+    _set_allocator(_KEPT_ON_TOP, 2 * LARGE_BYTES)
 
 
 def own_bytes() -> int:
