@@ -265,6 +265,24 @@ async def test_refusals_are_the_same_on_both_lanes(tmp_path: Path) -> None:
         assert (first.headers.raw, first.content) == (second.headers.raw, second.content)
 
 
+async def test_what_is_remembered_of_partitions_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of partitions do not fill the memory; a forgotten one is the same log again."""
+    monkeypatch.setattr("app.operations.service.MAX_PARTITIONS", 2)
+    async with open_service(tmp_path) as service, client_of(fast(service)) as client:
+        await client.put("/v1/topics/events", json={"partitions": 5})
+        first = service.partition("events", 0)
+        assert (await client.post(RECORDS, content=ONE, headers=JSON)).status_code == 201
+        for number in range(5):
+            path = f"/v1/topics/events/partitions/{number}/offsets"
+            assert (await client.get(path)).status_code == 200
+        again = service.partition("events", 0)
+        assert again is not first
+        assert again.identity == first.identity
+        assert len((await client.get(RECORDS)).json()["records"]) == 1
+
+
 def test_wrong_topic_defaults_stop_the_service(tmp_path: Path) -> None:
     """A default for topics that no topic could have is refused before anything is opened."""
     settings = Settings(data_directory=tmp_path, default_topic_config={"segment.bytes": "no"})

@@ -6,6 +6,7 @@ import cramjam
 import pytest
 
 from engine.errors import CorruptBatch
+from engine.records.codecs import snappy
 from engine.records.compression import compress, decompress
 from engine.records.header import Codec
 
@@ -46,3 +47,12 @@ def test_a_snappy_block_that_lies_about_its_size_is_corrupt() -> None:
     raw[0] -= 1
     with pytest.raises(CorruptBatch, match="snappy payload is damaged"):
         decompress(Codec.SNAPPY, raw, LIMIT)
+
+
+def test_the_bound_counts_blocks_only_up_to_the_limit() -> None:
+    """A stream of many blocks is not walked to its end, and a damaged one is not believed."""
+    blocks = compress(Codec.SNAPPY, bytes(100_000))
+    assert snappy.bound(blocks, 1_000_000) == 100_000
+    assert snappy.bound(blocks, 40_000) == 65_536
+    with pytest.raises(CorruptBatch, match="damaged"):
+        snappy.bound(b"\xff" * 8, LIMIT)
