@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from app.http.problems import Unauthenticated
+from app.http.problems import Forbidden, QuotaExceeded, Unauthenticated
 from app.security.key_ring import KeyRing
 from app.security.keys import PREFIX, api_keys_path
 from app.security.lasting import Lasting
@@ -163,6 +163,17 @@ class Security:
         _ensure_allowed(principal, rule, topic)
         if principal.meter is not None:
             principal.meter.admit(rule)
+
+    def refused(
+        self, error: Exception, operation: str, headers: Headers, peer: str | None = None
+    ) -> Principal | None:
+        """Return the principal that `authorize` refused with this error, for logs and quotas.
+
+        None if the credentials identify no principal.
+        """
+        if isinstance(error, Forbidden | QuotaExceeded):
+            return self.identify(operation, headers, peer)
+        return None
 
     def _needs_nobody(self, rule: Rule) -> bool:
         is_left_open = rule.reach is Reach.METRICS and self._settings.open_metrics

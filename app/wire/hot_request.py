@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.http.answers import Answer, Headers, Scope
-from app.http.problems import Forbidden, QuotaExceeded, kind_of, problem_answer
+from app.http.problems import kind_of, problem_answer
 from app.http.request_checks import TRACE, trace_of
 from app.operations.exchange import Exchange, holder_of
 from app.operations.read.content_coding import coded
@@ -92,8 +92,7 @@ class Lane:
             holder = holder_of(caller, connection.scope)  # type: ignore[arg-type]  # a TypedDict
             return partition, Exchange(service, fields, caller=caller, holder=holder)
         except Exception as error:  # noqa: BLE001  # every error has a problem document
-            if isinstance(error, Forbidden | QuotaExceeded):  # the logs name the principal
-                caller = service.security.identify(asked.operation, headers, peer)
+            caller = caller or service.security.refused(error, asked.operation, headers, peer)
             return HotRefusal(self, connection, Outsider(fields, caller), asked, error)
 
 

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 from app.http.answers import Answer, Message, Receive, Scope, Send, send_answer
-from app.http.problems import Forbidden, QuotaExceeded, kind_of, problem_answer
+from app.http.problems import kind_of, problem_answer
 from app.http.request_checks import trace_of
 from app.operations.append.append import append_batches, append_records
 from app.operations.exchange import Exchange, holder_of
@@ -88,8 +88,9 @@ class HotTasks:
         security, headers, peer = self._service.security, scope["headers"], peer_of(scope)
         try:
             caller = security.authorize(asked.operation, asked.topic, headers, peer)
-        except (Forbidden, QuotaExceeded):
-            scope[CALLER_KEY] = security.identify(asked.operation, headers, peer)
+        except Exception as error:
+            if (refused := security.refused(error, asked.operation, headers, peer)) is not None:
+                scope[CALLER_KEY] = refused
             raise
         scope[CALLER_KEY] = caller
         return caller
