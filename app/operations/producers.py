@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from app.codecs.receipts import log_answer, to_json
@@ -10,8 +9,7 @@ from app.http.answers import Answer, json_answer
 from app.operations.service import Service
 from app.store.local.partition import LocalPartition
 from app.store.local.transactions import Ending
-from app.store.port import Partition
-from engine.errors import ProducerNotFound
+from app.store.port import Partition, entry_of
 from engine.records.control import ControlType
 from engine.records.header import increment_sequence
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
@@ -54,7 +52,8 @@ async def get_append_outcome(
     partition: Partition, producer_id: int, sequence: int, epoch: int | None
 ) -> Answer:
     """Return the outcome of the append with a sequence; raises ProducerNotFound."""
-    entry = _entry_of(partition, await partition.producers(), producer_id)
+    producers = await partition.producers()
+    entry = entry_of(producers, partition.topic_partition, producer_id)
     marks = partition.watermarks
     is_present = epoch is None or epoch == entry.producer_epoch
     batch = _batch_with(entry, sequence) if is_present else None
@@ -87,17 +86,6 @@ async def end_transaction(partition: LocalPartition, wanted: EndTransaction) -> 
         "marker_offset": ended.marker_offset,
     }
     return log_answer(partition, body, etag=ended.tag)
-
-
-def _entry_of(
-    partition: Partition, producers: Sequence[ProducerEntry], producer_id: int
-) -> ProducerEntry:
-    for entry in producers:
-        if entry.producer_id == producer_id:
-            return entry
-    raise ProducerNotFound(
-        f"{partition.topic_partition} knows no producer {producer_id}", producer_id=producer_id
-    )
 
 
 def _described(entry: ProducerEntry) -> dict[str, object]:

@@ -7,10 +7,11 @@ need a remote call is a coroutine. Properties are published whole and never wait
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from engine.config import LogConfig
+from engine.errors import ProducerNotFound
 from engine.log.results import Appended, Fetched, LogTag
 from engine.manager.topics import Overrides, Topic
 from engine.records.budget import DecodeBudget
@@ -283,3 +284,15 @@ class Partition(ABC):
     @abstractmethod
     def abandon(self, error: Exception) -> None:
         """Fail everyone who waits for a commit, and wake the readers: the topic is deleted."""
+
+
+def entry_of(
+    producers: Iterable[ProducerEntry], topic_partition: TopicPartition, producer_id: int
+) -> ProducerEntry:
+    """Return one producer of a partition; raises ProducerNotFound."""
+    for entry in producers:
+        if entry.producer_id == producer_id:
+            return entry
+    raise ProducerNotFound(
+        f"{topic_partition} knows no producer {producer_id}", producer_id=producer_id
+    )

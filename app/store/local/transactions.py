@@ -7,9 +7,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from app.store.local.executors import Workers
+from app.store.port import entry_of
 from engine.background.committer import Committer
 from engine.clock import Clock
-from engine.errors import InvalidTransactionState, ProducerNotFound
+from engine.errors import InvalidTransactionState
 from engine.log.log import Log
 from engine.log.results import LogTag
 from engine.records.batch import BatchView
@@ -70,7 +71,7 @@ class Transactions:
         return ended
 
     def _end(self, log: Log, ending: Ending) -> Ended:
-        entry = _entry_of(log, ending.producer_id)
+        entry = entry_of(log.producers.active(), log.topic_partition, ending.producer_id)
         first_offset = entry.transaction_first_offset
         if first_offset is None:
             marker_offset, tag = _marker_of(log, entry, ending)
@@ -87,15 +88,6 @@ class Transactions:
             log, marker, acks_all=True, origin=AppendOrigin.COORDINATOR
         )
         return Ended(first_offset, appended.base_offset, appended.tag)
-
-
-def _entry_of(log: Log, producer_id: int) -> ProducerEntry:
-    for entry in log.producers.active():
-        if entry.producer_id == producer_id:
-            return entry
-    raise ProducerNotFound(
-        f"{log.topic_partition} knows no producer {producer_id}", producer_id=producer_id
-    )
 
 
 def _marker_of(log: Log, entry: ProducerEntry, ending: Ending) -> tuple[int, LogTag]:
