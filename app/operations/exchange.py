@@ -68,6 +68,10 @@ class Exchange:
             self._budget = DecodeBudget(self.service.settings.decode_limits())
         return self._budget
 
+    def renew_budget(self) -> None:
+        """Give the next part of an answer without end a decoding budget of its own."""
+        self._budget = None
+
     async def decode(
         self,
         run: Run,

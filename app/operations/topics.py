@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from app.codecs.conditions import ensure_conditions, is_known
 from app.codecs.paging import decode_token, encode_token
-from app.codecs.receipts import log_answer, to_json
+from app.codecs.receipts import log_answer, shown_marks, to_json
 from app.http.answers import NO_STORE, Answer, json_answer
 from app.http.problems import CommitTimedOut
 from app.operations.exchange import Exchange
@@ -125,10 +125,7 @@ async def describe_partition(partition: Partition, marks: Watermarks) -> Mapping
     """Return offsets, bytes, segments, epoch and producers of one partition."""
     producers = await partition.producers()
     return {
-        "log_start_offset": marks.log_start_offset,
-        "high_watermark": marks.high_watermark,
-        "last_stable_offset": marks.last_stable_offset,
-        "log_end_offset": marks.log_end_offset,
+        **shown_marks(marks),
         "topic": partition.topic,
         "partition": partition.number,
         "leader_epoch": partition.leader_epoch,

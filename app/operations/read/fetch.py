@@ -96,10 +96,7 @@ async def fetch(
     minimum_one_batch: bool = True,
     holder: str = "",
 ) -> tuple[int, Fetched]:
-    """Read from `start`, or from where `on_out_of_range` moves the reader.
-
-    None if only cached bytes may be read and the disk is needed.
-    """
+    """Read from `start`, or from where `on_out_of_range` moves the reader."""
     read = partial(
         partition.read,
         max_bytes=max_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.codecs.receipts import offsets_body, offsets_headers, to_json
+from app.codecs.receipts import offsets_body, offsets_headers, shown_marks, to_json
 from app.http.answers import Answer, Headers, json_answer
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange
@@ -49,10 +49,7 @@ def _marks_of(partition: Partition) -> dict[str, object]:
     marks = partition.watermarks
     return {
         "partition": partition.number,
-        "log_start_offset": marks.log_start_offset,
-        "high_watermark": marks.high_watermark,
-        "last_stable_offset": marks.last_stable_offset,
-        "log_end_offset": marks.log_end_offset,
+        **shown_marks(marks),
         "leader_epoch": partition.leader_epoch,
         "recovery_point": partition.recovery_point,
         "log_id": partition.log_id,

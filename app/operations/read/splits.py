@@ -6,11 +6,12 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from app.codecs.calls import OffsetSpec, parse_offset
+from app.codecs.calls import OffsetSpec, ReadCall, parse_offset
 from app.codecs.receipts import to_json
 from app.http.answers import Answer, json_answer
 from app.http.problems import InvalidBody
 from app.operations.exchange import Exchange
+from app.operations.read.fetch import start_now, start_offset
 from app.operations.service import Service
 from app.settings import Settings
 from app.store.port import Partition
@@ -137,16 +138,12 @@ async def _range(
 async def _resolve(
     exchange: Exchange, partition: Partition, spec: OffsetSpec, isolation: FetchIsolation
 ) -> int:
-    if spec.offset is not None:
-        return spec.offset
-    marks = partition.watermarks
-    if spec.place == "earliest":
-        return marks.log_start_offset
-    end = marks.bound(isolation).offset
-    if spec.place == "latest":
-        return end
-    found = await partition.offset_for_time(spec.timestamp, exchange.look_up)
-    return end if found is None else min(found.offset, end)
+    call = ReadCall(spec, isolation=isolation)
+    offset = start_now(partition, call)
+    if offset is not None:
+        return offset
+    end = partition.watermarks.bound(isolation).offset
+    return min(await start_offset(exchange, partition, call), end)
 
 
 async def _splits(

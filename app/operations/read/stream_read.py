@@ -8,9 +8,9 @@ its status; after a later one the connection is closed before the end of the bod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from app.codecs.arrow_out import ARROW_END, arrow_part
 from app.codecs.calls import ReadCall
@@ -42,7 +42,6 @@ from app.operations.read.slow_clients import cut_off_of
 from app.operations.read.wait import DisconnectWatcher
 from app.store.port import Partition
 from engine.log.results import Fetched
-from engine.records.budget import DecodeBudget
 from engine.types import Buffer
 
 
@@ -75,7 +74,7 @@ async def _begin(
     end = visible if call.end_offset is None else min(call.end_offset, visible)
     source = _Source(exchange, partition, log_id, call._replace(end_offset=end), media_type)
     exchange.ticket.hold_answer(source.max_bytes)
-    first = await source.part(start, exchange.budget, partial(exchange.decode, exchange.read))
+    first = await source.part(start)
     exchange.ticket.exchange_answer(len(first.body))
     source.ensure_same()
     end = max(first.start, end)
@@ -101,10 +100,6 @@ async def _begin(
     frame = _Frame(before, between, after)
     pieces = _pieces(source, first, end, frame, cut_off_of(scope))
     return StreamedAnswer(200, headers, None, pieces)
-
-
-Decode: TypeAlias = Callable[[Callable[[], "_Part"]], Awaitable["_Part"]]
-"""Runs work that spends a budget on a worker, and ends it when the client hangs up."""
 
 
 class _Frame(NamedTuple):
@@ -146,19 +141,22 @@ class _Source:
         settings = exchange.service.settings
         self.max_bytes = fetch_bytes(exchange.service, call, settings.default_fetch_bytes)
 
-    async def part(self, offset: int, budget: DecodeBudget, decode: Decode) -> _Part:
-        """Read from an offset on, and render what is found; `decode` runs that on a worker."""
-        holder = self.exchange.ticket.holder
+    async def part(self, offset: int, ensure_wanted: Callable[[], None] | None = None) -> _Part:
+        """Read from an offset on, and render what is found; `ensure_wanted` as in `decode`."""
+        exchange = self.exchange
+        holder = exchange.ticket.holder
         start, fetched = await fetch(
             self._partition, self._call, offset, max_bytes=self.max_bytes, holder=holder
         )
         if self._media_type == RECORD_BATCH:
             return _Part(start, fetched, fetched.data, fetched.next_offset)
-        return await decode(partial(self._rendered, start, fetched, budget))
+        work = partial(self._rendered, start, fetched)
+        return await exchange.decode(exchange.read, work, ensure_wanted)
 
-    def _rendered(self, start: int, fetched: Fetched, budget: DecodeBudget) -> _Part:
+    def _rendered(self, start: int, fetched: Fetched) -> _Part:
         partition, call, media_type = self._partition, self._call, self._media_type
         body: Buffer
+        budget = self.exchange.budget
         body, next_offset, _ = show(
             self.exchange, partition, call, start, fetched, media_type=media_type, budget=budget
         )
@@ -183,7 +181,7 @@ async def _pieces(
     A client whose credentials end is cut off, even within a part.
     """
     exchange = source.exchange
-    service, caller, read = exchange.service, exchange.caller, exchange.read
+    service, caller = exchange.service, exchange.caller
     loop = asyncio.get_running_loop()
     with (
         DisconnectWatcher(exchange.receive) as departure,
@@ -213,8 +211,8 @@ async def _pieces(
                 watch.wake_by(loop.time() + debt_s)
                 await watch.wait()
                 ensure_allowed()
-            budget = DecodeBudget(service.settings.decode_limits())
-            part = await source.part(offset, budget, partial(_decode, read, budget, ensure_wanted))
+            exchange.renew_budget()
+            part = await source.part(offset, ensure_wanted)
             source.ensure_same()
             exchange.ticket.settle_answer(len(part.body))
             if part.body:
@@ -223,12 +221,3 @@ async def _pieces(
                 separator = frame.between
             offset = part.next_offset
         yield frame.after
-
-
-async def _decode(
-    read: Callable[[Callable[[], _Part]], Awaitable[_Part]],
-    budget: DecodeBudget,
-    ensure_wanted: Callable[[], None],
-    work: Callable[[], _Part],
-) -> _Part:
-    return await read(partial(budget.run, work, ensure_wanted))

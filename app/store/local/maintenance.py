@@ -131,7 +131,7 @@ class Maintenance:
         self._commits.committed([(self._log, self._log.durability.commit())])
 
     def _tell(self) -> None:
-        """Settle who waits for what is committed by now."""
+        """Complete the waits for what is committed now."""
         self._commits.committed([(self._log, self._log.watermarks.high_watermark)])
 
 

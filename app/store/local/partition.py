@@ -180,7 +180,7 @@ class LocalPartition(Partition):
         expected_end_offset: int | None = None,
         expected_tag: LogTag | None = None,
     ) -> Appended:
-        """Append on this thread; who waits for the commit asks for the flush."""
+        """Append on this thread; a wait for the commit requests the flush."""
         return self._committer.append(
             self.log,
             data,
