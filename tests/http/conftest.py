@@ -1,11 +1,13 @@
 """One open service a test: for requests with a topic `events` of one partition, or for bytes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.operations.service import Service
+from engine.records.codecs.zstd import zstd
 from tests.support.service import Api, open_service, running
 
 
@@ -21,3 +23,25 @@ async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
     """An open service that waits for no body for long, and for the disk only when asked to."""
     async with open_service(tmp_path, body_timeout_ms=20, commit_interval_ms=600_000) as service:
         yield service
+
+
+@pytest.fixture
+def decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Have something called each time a piece of zstd is decoded."""
+    real = zstd.ZstdDecompressor
+
+    def watch(look: Callable[[], None]) -> None:
+        class Decompressor:
+            def __init__(self, **options: Any) -> None:  # as the library's
+                self._real = real(**options)
+
+            def decompress(self, data: Any, max_length: int) -> bytes:  # as above
+                look()
+                return self._real.decompress(data, max_length)
+
+            def __getattr__(self, name: str) -> Any:  # as above
+                return getattr(self._real, name)
+
+        monkeypatch.setattr(zstd, "ZstdDecompressor", Decompressor)
+
+    return watch

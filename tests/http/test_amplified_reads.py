@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from app.operations.service import Service
-from engine.records.codecs.zstd import zstd
 from engine.records.header import Codec
 from tests.support.builders import values_of
 from tests.support.events import tailing
 from tests.support.service import BATCHES, RAW, RECORDS, Api, client_of, fast, running, slow
-from tests.support.wire import Listener, request, turn, wired
+from tests.support.turnstile import Turnstile, hang_up_meanwhile
+from tests.support.wire import Listener, request, wired
 
 pytestmark = pytest.mark.anyio
 
@@ -204,28 +204,6 @@ async def test_an_answer_that_grew_is_counted_before_it_is_sent(tmp_path: Path) 
         assert api.service.admission.answer_bytes == 0
 
 
-@pytest.fixture
-def decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """Have something called each time a piece of zstd is decoded."""
-    real = zstd.ZstdDecompressor
-
-    def watch(look: Callable[[], None]) -> None:
-        class Decompressor:
-            def __init__(self, **options: Any) -> None:  # as the library's
-                self._real = real(**options)
-
-            def decompress(self, data: Any, max_length: int) -> bytes:  # as above
-                look()
-                return self._real.decompress(data, max_length)
-
-            def __getattr__(self, name: str) -> Any:  # as above
-                return getattr(self._real, name)
-
-        monkeypatch.setattr(zstd, "ZstdDecompressor", Decompressor)
-
-    return watch
-
-
 async def test_no_bomb_is_decompressed_on_the_event_loop(
     api: Api, decoding: Callable[[Callable[[], None]], None]
 ) -> None:
@@ -249,34 +227,18 @@ async def test_nothing_more_is_decoded_for_a_reader_that_has_gone(
     tmp_path: Path, decoding: Callable[[Callable[[], None]], None], lane: str
 ) -> None:
     """The reader's thread is free again with the piece at hand (R17)."""
-    pieces = 0
-    reached, opened = threading.Event(), threading.Event()
-
-    def look() -> None:
-        nonlocal pieces
-        pieces += 1
-        if pieces == 2:
-            reached.set()
-            assert opened.wait(20)
-
+    turnstile = Turnstile()
     async with running(tmp_path) as api:
         await api.create()
         bomb = bytes(values_of([b'"%b"' % (b"x" * 60)] * 500_000, codec=Codec.ZSTD))
         assert (await api.client.post(BATCHES, content=bomb, headers=RAW)).status_code == 201
-        decoding(look)
+        decoding(turnstile.enter)
         connection = Listener(api.service).connect()
         path = RECORDS.replace("events", "%65vents") if lane == "fastapi" else RECORDS
         more = {"upgrade": "x"} if lane == "fast" else {}
         connection.send(request("GET", f"{path}?offset=499999", headers=more))
-        while not reached.is_set():
-            await turn()
-        connection.hang_up()
-        await turn()
-        await turn()
-        opened.set()
-        while api.service.admission.requests:
-            await turn()
-        assert pieces == 2
+        await hang_up_meanwhile(api.service, connection, turnstile)
+        assert turnstile.passed == 2
 
 
 async def test_a_page_that_time_has_ended_is_not_kept(tmp_path: Path) -> None:

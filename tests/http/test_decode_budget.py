@@ -17,7 +17,8 @@ from engine.records.codecs.zstd import zstd
 from engine.records.header import Codec
 from tests.support.builders import values_of
 from tests.support.service import BATCHES, RAW, RECORDS, Api, client_of, fast, running, slow
-from tests.support.wire import Connection, Listener, request, turn
+from tests.support.turnstile import Turnstile, hang_up_meanwhile
+from tests.support.wire import Listener, request
 
 pytestmark = pytest.mark.anyio
 
@@ -123,38 +124,6 @@ def test_what_a_batch_may_hold_fits_into_what_a_request_may_decode() -> None:
         Settings(max_decoded_bytes=MIB, max_decompressed_batch_bytes=2 * MIB)
 
 
-class Turnstile:
-    """Lets a worker pass once, then holds it up until the test has seen enough; counts."""
-
-    def __init__(self) -> None:
-        self.passed = 0
-        self.reached = threading.Event()
-        self.opened = threading.Event()
-
-    def enter(self) -> None:
-        self.passed += 1
-        if self.passed == 2:
-            self.reached.set()
-            assert self.opened.wait(20)
-
-
-async def until_idle(service: Service) -> None:
-    """Return when no request is at work any more."""
-    while service.admission.requests:
-        await turn()
-
-
-async def hang_up_amid(service: Service, connection: Connection, turnstile: Turnstile) -> None:
-    """Let the client go while the worker is in the turnstile."""
-    while not turnstile.reached.is_set():
-        await turn()
-    connection.hang_up()
-    await turn()
-    await turn()
-    turnstile.opened.set()
-    await until_idle(service)
-
-
 @pytest.mark.parametrize("lane", LANES)
 async def test_batches_are_not_decoded_for_a_client_that_has_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: str
@@ -167,7 +136,7 @@ async def test_batches_are_not_decoded_for_a_client_that_has_gone(
         await api.append(0)
         connection = Listener(api.service).connect()
         connection.send(append_by(lane, BOMB * 500))
-        await hang_up_amid(api.service, connection, turnstile)
+        await hang_up_meanwhile(api.service, connection, turnstile)
         assert turnstile.passed == 2
         assert api.log().watermarks.log_end_offset == 1
 
@@ -190,7 +159,7 @@ async def test_a_body_is_not_decoded_for_a_client_that_has_gone(
         body = gzip.compress(b"") * 100_000
         headers = {"content-encoding": "gzip", "content-type": "application/json"}
         connection.send(request("POST", RECORDS, body, headers))
-        await hang_up_amid(api.service, connection, turnstile)
+        await hang_up_meanwhile(api.service, connection, turnstile)
         assert turnstile.passed == 2
 
 
@@ -212,7 +181,7 @@ async def test_a_repetition_gets_its_answer_although_the_first_client_has_gone(
         headers = RAW | {"idempotency-key": "k"}
         connection = Listener(api.service).connect()
         connection.send(request("POST", BATCHES, BOMB * 2, headers))
-        await hang_up_amid(api.service, connection, turnstile)
+        await hang_up_meanwhile(api.service, connection, turnstile)
         answer = await api.client.post(BATCHES, content=BOMB * 2, headers=headers)
         assert (answer.status_code, answer.json()["count"]) == (201, 2)
         assert answer.headers["idempotency-replayed"] == "true"

@@ -1,22 +1,20 @@
 """Look-ups by time in compressed batches: what they decode has the limits of reads (H6)."""
 
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from engine.records.builder import build_batch
-from engine.records.codecs.zstd import zstd
 from engine.records.header import Codec
 from tests.support.process import serving_process
 from tests.support.raw import connect
 from tests.support.service import BATCHES, RAW, Api, running
 from tests.support.time import START_MS
-from tests.support.wire import Listener, request, turn
+from tests.support.turnstile import Turnstile, hang_up_meanwhile
+from tests.support.wire import Listener, request
 
 pytestmark = pytest.mark.anyio
 
@@ -45,28 +43,6 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
             path = BATCHES.replace("/0/", f"/{number}/")
             assert (await api.client.post(path, content=BOMB, headers=RAW)).status_code == 201
         yield api
-
-
-@pytest.fixture
-def decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """Have something called each time a piece of zstd is decoded."""
-    real = zstd.ZstdDecompressor
-
-    def watch(look: Callable[[], None]) -> None:
-        class Decompressor:
-            def __init__(self) -> None:
-                self._real = real()
-
-            def decompress(self, data: Any, max_length: int) -> bytes:  # as the library's
-                look()
-                return self._real.decompress(data, max_length)
-
-            def __getattr__(self, name: str) -> Any:  # as above
-                return getattr(self._real, name)
-
-        monkeypatch.setattr(zstd, "ZstdDecompressor", Decompressor)
-
-    return watch
 
 
 @pytest.mark.parametrize("timestamp", [LATE_MS, "max_timestamp"])
@@ -120,28 +96,12 @@ async def test_no_look_up_goes_on_for_a_client_that_has_gone(
     api: Api, decoding: Callable[[Callable[[], None]], None], path: str
 ) -> None:
     """The thread is free again with the piece at hand."""
-    pieces = 0
-    reached, opened = threading.Event(), threading.Event()
-
-    def look() -> None:
-        nonlocal pieces
-        pieces += 1
-        if pieces == 2:
-            reached.set()
-            assert opened.wait(20)
-
-    decoding(look)
+    turnstile = Turnstile()
+    decoding(turnstile.enter)
     connection = Listener(api.service).connect()
     connection.send(request("GET", path))
-    while not reached.is_set():
-        await turn()
-    connection.hang_up()
-    await turn()
-    await turn()
-    opened.set()
-    while api.service.admission.requests:
-        await turn()
-    assert pieces == 2
+    await hang_up_meanwhile(api.service, connection, turnstile)
+    assert turnstile.passed == 2
 
 
 def test_ten_look_ups_in_bombs_do_not_decode_them_all_at_once(tmp_path: Path) -> None:
