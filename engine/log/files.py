@@ -147,7 +147,7 @@ class LocalLog:
         return segment
 
     def note_gap(self, end_offset: int, base_offset: int) -> None:
-        """Note, durably, that nothing was lost where a segment will begin behind a gap."""
+        """Record, durably, that nothing was lost in the gap before a segment that is to begin."""
         gap = SegmentGap(end_offset, base_offset)
         note_gap(self.context.fs, self.directory / names.SEGMENT_GAPS, gap)
 
@@ -167,7 +167,7 @@ class LocalLog:
     def retire(self, segment: Segment) -> None:
         """Rename a segment's files `.deleted` now and remove them later.
 
-        Whoever still reads it goes on: the open files outlive their names.
+        Readers continue: the open files outlive their names.
         """
         self._outlive_names(segment)
         segment.change_suffix(names.DELETED_SUFFIX)

@@ -173,7 +173,7 @@ class LoadedOffsets:
 
 
 class CopySource(NamedTuple):
-    """A log at a moment in which nobody can change it."""
+    """A log at a moment in which no thread can change it."""
 
     log_start_offset: int
     end_offset: int

@@ -50,7 +50,7 @@ def nobody_to_tell() -> None:
 class FileRecords:
     """The batches of one file. One appender at a time; readers need no lock.
 
-    The file may `rest`, closed, while nobody appends: the next read opens it again.
+    The file may `rest`, closed, while no thread appends: the next read opens it again.
     """
 
     __slots__ = ("_file", "_fs", "_is_closed", "_opening", "_path", "_resting_bytes", "on_wake")
@@ -115,7 +115,7 @@ class FileRecords:
             self._opening.release()
 
     def renaming(self) -> AbstractContextManager[bool]:
-        """Guard a block in which the file gets another name, or loses it: nobody opens it."""
+        """Guard a block that renames or removes the file: no thread opens it meanwhile."""
         return self._opening
 
     def _wake(self) -> File:
@@ -312,14 +312,14 @@ class FileRecords:
         self.file.sync()
 
     def close(self) -> None:
-        """Let go of the file, and have it opened by nobody again."""
+        """Close the file, for good: no read opens it again."""
         with self._opening:
             self._is_closed = True
             if self._file is not None:
                 self._file.close()
 
     def close_if_resting(self) -> None:
-        """Have the file opened by nobody again: it is about to be removed."""
+        """Let no read open the file again: it is about to be removed."""
         with self._opening:
             self._is_closed = self._is_closed or self._file is None
 

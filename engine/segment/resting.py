@@ -1,6 +1,6 @@
 """Which sealed segments have their files open, and how many at the most.
 
-A sealed segment that nobody reads needs no open file. It rests from its flush, or from the start,
+A sealed segment without readers needs no open file. It rests from its flush, or from the start,
 until a reader looks into it; then it is one of so many that may be open, of which the one that was
 opened first rests again. The active segment, and one that is about to be it, never rests: appends
 use its files under the log's lock alone.
@@ -59,7 +59,7 @@ class Resting:
     def allow(self, files: SealedFiles) -> None:
         """Let the files rest now, and whenever too many are open: the segment is sealed and synced.
 
-        The log lock is held, or nobody else knows the segment.
+        The log lock is held, or no other thread knows the segment.
         """
         with self._lock:
             self._files = files

@@ -1,4 +1,4 @@
-"""The files of one segment as somebody who copies them gets them: opened once, never beyond a mark.
+"""The files of one segment as a download gets them: opened once, never beyond a mark.
 
 What is shown of a file is fixed when it is opened: the log up to the high watermark, an index up to
 its last entry that leads there. A file that compaction replaces or retention removes meanwhile is
@@ -39,7 +39,7 @@ class SegmentFile(NamedTuple):
     version: str
     """Within one `log_id` and kind: equal only if the bytes are."""
     content: bytes | None
-    """The whole of an index, copied at this instant: an index may be made anew at any other."""
+    """The whole index, copied at once: it may be rebuilt at any other time."""
     marks: Watermarks
     """As they were when it was opened."""
     next_offset: int
@@ -87,7 +87,7 @@ def open_file(base_offset: int, kind: FileKind, view: LogView) -> SegmentFile:
 
 
 def _find(base_offset: int, segments: SegmentSnapshot, marks: Watermarks) -> tuple[Segment, int]:
-    """Return the segment and the offset behind it, or behind what of it is committed."""
+    """Return the segment, and the offset after its committed part."""
     index = segments.floor_index(base_offset)
     if index >= 0 and segments.base_offsets[index] == base_offset:
         following = segments.base_offsets[index + 1 : index + 2]
