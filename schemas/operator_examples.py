@@ -5,6 +5,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "ServiceInfo": {
+        "name": "tidelog",
+        "version": "1.0.0",
+        "backend": "local",
+        "links": {
+            "console": "/console/",
+            "docs": "/docs",
+            "openapi": "/openapi.json",
+            "topics": "/v1/topics",
+            "limits": "/v1/limits",
+            "readiness": "/readyz",
+            "metrics": "/metrics",
+        },
+    },
     "SegmentList": {
         "log_start_offset": 0,
         "high_watermark": 3,

@@ -99,6 +99,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "putGroupOffset": READ,
     "deleteGroupOffset": READ,
     "getGroupLag": READS,
+    "getService": OPEN,
     "getLiveness": OPEN,
     "getReadiness": OPEN,
     "getMetrics": Rule(Reach.METRICS),

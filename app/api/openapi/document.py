@@ -35,7 +35,7 @@ TAGS: Final = (
         "name": "kafka-rest-v2",
         "description": "For clients of Confluent REST Proxy, Karapace, Strimzi's bridge, Redpanda",
     },
-    {"name": "service", "description": "Health, metrics and limits"},
+    {"name": "service", "description": "What the service is, health, metrics and limits"},
 )
 
 

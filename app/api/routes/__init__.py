@@ -14,6 +14,7 @@ from app.api.routes.offsets import router as offsets
 from app.api.routes.producers import router as producers
 from app.api.routes.records import router as records
 from app.api.routes.segments import router as segments
+from app.api.routes.service import router as service
 from app.api.routes.splits import router as splits
 from app.api.routes.tail import router as tail
 from app.api.routes.topics import router as topics
@@ -31,5 +32,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     directories,
     producers,
     groups,
+    service,
     health,
 )

@@ -82,6 +82,7 @@ OPERATIONS = {
     "kafkaRestProduceToPartition",
     "kafkaRestGetOffsets",
     "kafkaRestReadRecords",
+    "getService",
     "getLiveness",
     "getReadiness",
     "getMetrics",
