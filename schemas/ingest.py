@@ -1,0 +1,219 @@
+"""Ingest profiles: how the bodies of one topic become records, and who may send them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypeAliasType
+
+from schemas.base import Model, ResponseModel
+from schemas.common import DECIMAL, INT32, INT64, Absent
+
+DEFAULT_WINDOW_MS: Final = 4 * 24 * 60 * 60 * 1000
+DEFAULT_WINDOW_DELIVERIES: Final = 100_000
+DEFAULT_TOLERANCE_MS: Final = 5 * 60 * 1000
+MAX_SECRETS: Final = 8
+"""Each is tried for every request: this bounds the work."""
+
+Split = Literal["none", "array", "lines"]
+Scheme = Literal["standard-webhooks", "github", "stripe", "slack", "hmac"]
+Algorithm = TypeAliasType(
+    "Algorithm",
+    Annotated[Literal["sha256", "sha512"], Field(description="Hash function of an HMAC.")],
+)
+SignatureEncoding = TypeAliasType(
+    "SignatureEncoding",
+    Annotated[Literal["hex", "base64"], Field(description="How a signature is written.")],
+)
+
+HeaderName = Annotated[
+    str,
+    Field(
+        pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$",
+        description="Name of a request header, in any case.",
+        examples=["x-github-event"],
+    ),
+]
+Pointer = Annotated[
+    str,
+    Field(
+        max_length=256,
+        pattern=r"^(/([^/~]|~[01])*)+$",
+        description="JSON Pointer (RFC 6901) into the body, or into each part of a split body.",
+        examples=["/repository/full_name"],
+    ),
+]
+Secret = Annotated[str, Field(min_length=8, max_length=512, json_schema_extra={"writeOnly": True})]
+ToleranceMs = Annotated[int, Field(ge=1000, le=24 * 60 * 60 * 1000), INT64, DECIMAL]
+WindowMs = Annotated[int, Field(ge=1000, le=366 * 24 * 60 * 60 * 1000), INT64, DECIMAL]
+WindowDeliveries = Annotated[int, Field(ge=1, le=1_000_000), INT32, DECIMAL]
+SecretsCount = Annotated[int, Field(ge=1, le=MAX_SECRETS), INT32, DECIMAL]
+
+_NEVER_STORED: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+_RESERVED_PREFIX: Final = "tidelog-"
+_HMAC_PREFIX: Final = "whsec_"
+_PUBLIC_KEY_PREFIX: Final = "whpk_"
+_PRIVATE_KEY_PREFIX: Final = "whsk_"
+_ED25519_KEY_BYTES: Final = 32
+_MIN_HMAC_KEY_BYTES: Final = 8
+
+
+class IngestSource(Model):
+    """Where a value is found: a JSON Pointer into the body, or a request header."""
+
+    pointer: Pointer | None = None
+    """JSON Pointer; the value found is used as text. Default: none, there is `header`."""
+    header: HeaderName | None = None
+    """Request header. Default: none, there is `pointer`."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.pointer is None) == (self.header is None):
+            raise _fault("send either pointer or header, and only one of them")
+        return self
+
+
+class _SignatureFields(Model):
+    """What a request and an answer have in common."""
+
+    scheme: Scheme
+    """Who signs, and how: `standard-webhooks`, `github`, `stripe`, `slack`, or `hmac` for any other
+    HMAC of the body."""
+    tolerance_ms: ToleranceMs = DEFAULT_TOLERANCE_MS
+    """How far a signed timestamp may be from the service's clock. The signatures of `github` and
+    `hmac` have no timestamp. Default 300,000."""
+    header: HeaderName | None = None
+    """With `hmac`, and required there: the request header that has the signature."""
+    algorithm: Algorithm | None = None
+    """With `hmac`: the hash function. Default `sha256`."""
+    encoding: SignatureEncoding | None = None
+    """With `hmac`: how the signature is written. Default `hex`."""
+    prefix: Annotated[str, Field(max_length=64, pattern=r"^[ -~]*$")] | None = None
+    """With `hmac`: what stands before the signature in the header, such as `sha256=`. Default:
+    nothing."""
+
+
+class PutIngestSignature(_SignatureFields):
+    """How the requests of a sender are verified."""
+
+    secrets: Annotated[list[Secret], Field(min_length=1, max_length=MAX_SECRETS)] | None = Field(
+        default=None, repr=False
+    )
+    """Secrets of which any one is enough, so that a secret can be replaced while both are in use.
+    Never returned. Default: those that the topic's profile has for the same scheme."""
+    secrets_count: SecretsCount | None = None
+    """What `getIngestProfile` answered, so that its answer can be sent back: the request is refused
+    if the profile would have another number of secrets. Default: not checked."""
+
+    @model_validator(mode="after")
+    def _as_the_scheme_takes_it(self) -> Self:
+        of_hmac = ("header", "algorithm", "encoding", "prefix")
+        given = [name for name in of_hmac if getattr(self, name) is not None]
+        if self.scheme != "hmac" and given:
+            raise _fault(f"{given[0]} is for the scheme hmac: {self.scheme} brings its own")
+        if self.scheme == "hmac" and self.header is None:
+            raise _fault("the scheme hmac needs header, the request header with the signature")
+        for number, secret in enumerate(self.secrets or ()):
+            if secret != secret.strip():
+                raise _fault(f"secrets[{number}] begins or ends with white space")
+            if self.scheme == "standard-webhooks":
+                standard_webhooks_key(secret, number)
+        if len(set(self.secrets or ())) != len(self.secrets or ()):
+            raise _fault("secrets has the same secret twice")
+        return self
+
+
+class PutIngestProfile(Model):
+    """How the bodies that senders post to a topic become records."""
+
+    split: Split = "none"
+    """`none`: a body is one record; `array`: one record per element of a JSON array; `lines`: one
+    per line. Default `none`."""
+    key: IngestSource | None = None
+    """Where the key of a record is found. Default: records have no key."""
+    headers: Annotated[list[HeaderName], Field(max_length=32)] = Field(default_factory=list)
+    """Request headers that become record headers, besides `content-type` and those that the
+    signature's scheme brings. Default: none."""
+    delivery_id: IngestSource | None = None
+    """Where a delivery's id is found. Default: where the scheme or the format of the body has
+    it."""
+    window_ms: WindowMs = DEFAULT_WINDOW_MS
+    """How long a delivery is remembered. Default 345,600,000, four days."""
+    window_deliveries: WindowDeliveries = DEFAULT_WINDOW_DELIVERIES
+    """How many deliveries are remembered. Default 100,000."""
+    signature: PutIngestSignature | None = None
+    """How requests are verified. Default: not at all; a sender needs an API key or an ingest
+    token."""
+
+    @model_validator(mode="after")
+    def _headers_may_be_stored(self) -> Self:
+        for name in self.headers:
+            if name.lower() in _NEVER_STORED:
+                raise _fault(f"headers: {name} has credentials and is never stored")
+            if name.lower().startswith(_RESERVED_PREFIX):
+                raise _fault(f"headers: names that begin with {_RESERVED_PREFIX} are reserved")
+        return self
+
+
+class IngestSignature(ResponseModel, _SignatureFields):
+    """How the requests of a sender are verified; its secrets are never returned."""
+
+    header: HeaderName | Absent = None
+    """With `hmac`: the request header that has the signature."""
+    algorithm: Algorithm | Absent = None
+    """With `hmac`: the hash function."""
+    encoding: SignatureEncoding | Absent = None
+    """With `hmac`: how the signature is written."""
+    prefix: str | Absent = None
+    """With `hmac`: what stands before the signature in the header."""
+    secrets_count: SecretsCount
+    """How many secrets are valid."""
+
+
+class IngestProfile(ResponseModel):
+    """How the bodies that senders post to a topic become records."""
+
+    split: Split
+    """How a body becomes records."""
+    key: IngestSource | Absent = None
+    """Where the key of a record is found."""
+    headers: list[str]
+    """Request headers that become record headers, besides those that the scheme brings."""
+    delivery_id: IngestSource | Absent = None
+    """Where a delivery's id is found, if not where the scheme or the body's format has it."""
+    window_ms: WindowMs
+    """How long a delivery is remembered."""
+    window_deliveries: WindowDeliveries
+    """How many deliveries are remembered."""
+    signature: IngestSignature | Absent = None
+    """How requests are verified."""
+
+
+def standard_webhooks_key(secret: str, number: int = 0) -> tuple[bool, bytes]:
+    """Return whether a secret of Standard Webhooks is an Ed25519 public key, and the key's bytes.
+
+    Raises PydanticCustomError if it is neither `whsec_…` nor `whpk_…`; the prefix of an HMAC key
+    may be missing.
+    """
+    name = f"secrets[{number}]"
+    if secret.startswith(_PRIVATE_KEY_PREFIX):
+        raise _fault(f"{name} is a private key: send the public one, whpk_…")
+    is_public_key = secret.startswith(_PUBLIC_KEY_PREFIX)
+    text = secret.removeprefix(_PUBLIC_KEY_PREFIX if is_public_key else _HMAC_PREFIX)
+    try:
+        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise _fault(f"{name} is not whsec_ or whpk_ and base64") from None
+    if is_public_key and len(key) != _ED25519_KEY_BYTES:
+        raise _fault(f"{name} is a public key of {len(key)} bytes; Ed25519 has 32")
+    if len(key) < _MIN_HMAC_KEY_BYTES:
+        raise _fault(f"{name} is a key of {len(key)} bytes; Standard Webhooks uses 24 to 64")
+    return is_public_key, key
+
+
+def _fault(message: str) -> PydanticCustomError:
+    return PydanticCustomError("invalid", "{message}", {"message": message})
