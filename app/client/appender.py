@@ -119,17 +119,19 @@ class Appender:
         trace: TracebackType | None,
     ) -> None:
         """Send the remaining records and wait; after an error only wait for open requests."""
+        try:
+            if error is None:
+                self.flush()
+            elif self._failure is None:
+                self._failure = Interrupted()
+                self._connection.stop_waiting()
+        finally:
+            for batches in self._queues:
+                self._put(batches, None)
+            for worker in self._workers:
+                worker.join()
         if error is None:
-            self._send_what_is_left()
-        elif self._failure is None:
-            self._failure = Interrupted()
-            self._connection.stop_waiting()
-        for batches in self._queues:
-            self._put(batches, None)
-        for worker in self._workers:
-            worker.join()
-        if error is None and self._failure is not None:
-            raise self._failure
+            self._raise_failure()
 
     def add(self, record: RecordLine) -> None:
         """Take one more record; waits when the service is slower than the input."""
@@ -149,14 +151,19 @@ class Appender:
             return partition_of(key, len(self._lanes))
         return self._sticky_partition
 
-    def _send_what_is_left(self) -> None:
+    def flush(self) -> None:
+        """Hand over every waiting record; raise the failure of a worker, if there is one."""
+        self._raise_failure()
         for lane in self._lanes:
             if lane.lines:
                 self._hand_over(lane)
 
-    def _hand_over(self, lane: _Lane) -> None:
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    def _hand_over(self, lane: _Lane) -> None:
+        self._raise_failure()
         batch = _Batch(lane.partition, lane.next_sequence, lane.lines, lane.numbers)
         lane.next_sequence = (lane.next_sequence + len(lane.lines)) % _SEQUENCE_RANGE
         lane.lines, lane.numbers = [], []

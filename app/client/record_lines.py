@@ -1,4 +1,4 @@
-"""Input lines: a record as the service accepts it, or a document that becomes its value.
+"""Input lines: a record as the service accepts it, or a document or line that becomes its value.
 
 Bytes are passed on unchanged: a value is stored exactly as typed, with its spacing and numbers.
 """
@@ -55,6 +55,22 @@ def read_records(lines: Iterable[bytes]) -> Iterator[RecordLine]:
 def read_documents(lines: Iterable[bytes], fields: Fields) -> Iterator[RecordLine]:
     """Yield a record for each line, with the line as its value; empty lines are ignored."""
     return _each(lines, lambda line, number: _document(line, number, fields))
+
+
+def read_raw(lines: Iterable[bytes]) -> Iterator[RecordLine]:
+    """Yield a record per line: its value is the line without LF or CRLF; ignore empty lines."""
+    for number, line in enumerate(lines, start=1):
+        value = line.removesuffix(b"\n").removesuffix(b"\r")
+        if value:
+            yield RecordLine(_raw_record_line(value), None, number)
+
+
+def _raw_record_line(value: bytes) -> bytes:
+    try:
+        text, encoding = value.decode(), b"utf8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(value).decode(), b"base64"
+    return b'{"value":%b,"value_encoding":"%b"}' % (msgspec.json.encode(text), encoding)
 
 
 def record_line(value: bytes, *, key: str | None = None, timestamp_ms: int | None = None) -> bytes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import msgspec
 import pytest
@@ -35,9 +38,25 @@ def run(service: Server) -> Run:
 
     def invoke(*arguments: str, stdin: bytes = b"") -> Result:
         environment = {"TIDELOG_SERVER": service.url, "COLUMNS": "200"}
-        return CliRunner(env=environment).invoke(app, arguments, input=stdin)
+        with standard_input(stdin):
+            return CliRunner(env=environment).invoke(app, arguments, input=stdin)
 
     return invoke
+
+
+@contextmanager
+def standard_input(content: bytes) -> Iterator[None]:
+    """Let file descriptor 0 be a file with this content; CliRunner replaces `sys.stdin` only."""
+    with TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        before = os.dup(0)
+        os.dup2(file.fileno(), 0)
+        try:
+            yield
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
 
 
 def objects(text: str) -> list[dict[str, object]]:

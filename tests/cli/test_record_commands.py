@@ -72,6 +72,65 @@ def test_documents_become_values_with_their_own_key_and_time(run: Run) -> None:
     assert second.endswith("  null  [17]")
 
 
+def test_raw_lines_become_values_as_they_are(run: Run) -> None:
+    """Text, JSON in its own spacing and bytes that are no text: nothing is parsed."""
+    run("create", "raw")
+    lines = b'GET / 200\r\n\n{"n":  1.50}\n{broken\n\xff\xfe\x00'
+    appended = run("append", "raw", "--raw", stdin=lines)
+    assert appended.stdout.startswith("4 records appended to raw in ")
+    values = [
+        (r["value"], r["value_encoding"]) for r in objects(run("read", "raw", "--json").stdout)
+    ]
+    assert values == [
+        ("GET / 200", "utf8"),
+        ({"n": 1.5}, "json"),
+        ("{broken", "utf8"),
+        ("//4A", "base64"),
+    ]
+    assert run("read", "raw").stdout.splitlines()[1].endswith('  {"n":  1.50}')
+
+
+@pytest.mark.parametrize("option", [["--documents"], ["--key-field", "id"]])
+def test_raw_lines_have_no_fields(run: Run, option: list[str]) -> None:
+    """A line that is not parsed cannot give a key: the options exclude each other."""
+    assert run("append", "any", "--raw", *option).exit_code == 2
+
+
+def appending(service: Server, topic: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "app.cli", "append", topic, "--raw", "--server", service.url]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_a_line_is_in_the_log_while_the_next_one_is_awaited(run: Run, service: Server) -> None:
+    """A pipe that stays open holds nothing back, and Ctrl-C takes nothing away."""
+    run("create", "slow")
+    with appending(service, "slow") as append:
+        assert append.stdin is not None
+        assert append.stderr is not None
+        for line in (b"first", b"second"):
+            append.stdin.write(line + b"\n")
+            append.stdin.flush()
+            count = {b"first": "1", b"second": "2"}[line]
+            shown = run("tail", "slow", "--offset", "0", "-n", count).stdout
+            assert shown.encode().rstrip().endswith(line)
+        append.send_signal(signal.SIGINT)
+        assert append.wait(30) == 130
+        assert b"2 records are certainly in the log" in append.stderr.read()
+    assert len(run("read", "slow").stdout.splitlines()) == 2
+
+
+def test_a_refusal_is_reported_while_input_is_awaited(run: Run, service: Server) -> None:
+    """A program whose output is refused is told by a closed pipe, not by its next line."""
+    run("create", "keyed", "-c", "cleanup.policy=compact")
+    with appending(service, "keyed") as append:
+        assert append.stdin is not None
+        assert append.stderr is not None
+        append.stdin.write(b"without a key\n")
+        append.stdin.flush()
+        assert append.wait(30) == 1
+        assert b"line 1" in append.stderr.read()
+
+
 def test_a_single_record_is_not_many(run: Run) -> None:
     """The sentence is grammatical for one, too."""
     run("create", "lonely")

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.client.failures import BadInput
-from app.client.record_lines import Fields, RecordLine, read_documents, read_records, record_line
+from app.client.record_lines import (
+    Fields,
+    RecordLine,
+    read_documents,
+    read_raw,
+    read_records,
+    record_line,
+)
 
 
 @pytest.mark.parametrize(
@@ -128,3 +135,25 @@ def test_a_base64_key_chooses_the_partition_of_its_bytes() -> None:
     raw = bytes(range(256))
     line = msgspec.json.encode({"key": base64.b64encode(raw).decode(), "key_encoding": "base64"})
     assert [record.key for record in read_records([line])] == [raw]
+
+
+@given(st.lists(st.binary().filter(lambda value: b"\n" not in value), max_size=4))
+def test_a_raw_line_is_stored_byte_for_byte(values: list[bytes]) -> None:
+    """Text, JSON, spaces and bytes that are no text become values as they are, without a key."""
+    stored = []
+    for line, key, _ in read_raw([value + b"\n" for value in values]):
+        record = msgspec.json.decode(line)
+        is_text = record["value_encoding"] == "utf8"
+        stored.append(record["value"].encode() if is_text else base64.b64decode(record["value"]))
+        assert key is None
+    expected = [value.removesuffix(b"\r") for value in values]
+    assert stored == [value for value in expected if value]
+
+
+def test_raw_lines_are_numbered_with_the_empty_ones() -> None:
+    """An error names the line that an editor shows; the line end is not part of the value."""
+    lines = [b"a \r\n", b"\r\n", b"\n", b' {"b": 1}']
+    assert list(read_raw(lines)) == [
+        RecordLine(b'{"value":"a ","value_encoding":"utf8"}', None, 1),
+        RecordLine(b'{"value":" {\\"b\\": 1}","value_encoding":"utf8"}', None, 4),
+    ]

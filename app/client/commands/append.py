@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Annotated, Final
 
 import typer
 
@@ -13,7 +13,10 @@ from app.client.access import with_access
 from app.client.appender import DEFAULT_BATCH_RECORDS, Appender, AppendReport
 from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
 from app.client.connection import DEFAULT_SERVER
-from app.client.record_lines import Fields, RecordLine, read_documents, read_records
+from app.client.input_lines import arriving_lines
+from app.client.record_lines import Fields, RecordLine, read_documents, read_raw, read_records
+
+_STANDARD_INPUT: Final = 0  # its file descriptor
 
 
 @with_access
@@ -41,6 +44,10 @@ def append(
             help="Implies --documents: this field, ms or ISO 8601, is the record's time.",
         ),
     ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Each line, text or JSON, becomes a record's value as it is."),
+    ] = False,
     batch: Annotated[
         int, typer.Option("--batch", min=1, help="Records in one request.")
     ] = DEFAULT_BATCH_RECORDS,
@@ -51,19 +58,15 @@ def append(
 
     echo '{"key": "a", "value": {"n": 1}}' | tidelog append events
     tidelog append flights --key-field carrier < flights.ndjson
+    journalctl -o json -f | tidelog append logs --raw
 
     Every record is on disk when the command succeeds. Lost requests and a
-    service that restarts are retried for a minute, without duplicates. A
-    record with a key goes to the partition that Kafka's producers choose, a
-    record without a key to any partition.
+    service that restarts are retried for a minute, without duplicates. A line
+    is sent at most a tenth of a second after it arrives. A record with a key
+    goes to the partition that Kafka's producers choose, a record without a
+    key to any partition.
     """
-    fields = Fields(key_field, timestamp_field)
-    lines = sys.stdin.buffer
-    records: Iterator[RecordLine]
-    if documents or fields != Fields():
-        records = read_documents(lines, fields)
-    else:
-        records = read_records(lines)
+    parse = _line_parser(raw=raw, documents=documents, fields=Fields(key_field, timestamp_field))
     started = time.monotonic()
     with (
         session(server, as_json=as_json) as (connection, terminal),
@@ -78,13 +81,25 @@ def append(
         )
         try:
             with appender:
-                for record in records:
+                lines = arriving_lines(_STANDARD_INPUT, on_linger=appender.flush)
+                for record in parse(lines):
                     appender.add(record)
         except BaseException:
             terminal.notice(f"{appender.report.records:,} records are certainly in the log")
             raise
         seconds = time.monotonic() - started
         terminal.result(*outcome(topic, appender.report, seconds))
+
+
+def _line_parser(
+    *, raw: bool, documents: bool, fields: Fields
+) -> Callable[[Iterable[bytes]], Iterator[RecordLine]]:
+    is_document = documents or fields != Fields()
+    if raw and is_document:
+        raise typer.BadParameter("--raw takes lines as they are: it excludes options for documents")
+    if raw:
+        return read_raw
+    return partial(read_documents, fields=fields) if is_document else read_records
 
 
 def outcome(topic: str, report: AppendReport, seconds: float) -> tuple[dict[str, object], str]:
