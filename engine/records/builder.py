@@ -42,36 +42,51 @@ from engine.types import (
 NewRecord: TypeAlias = tuple[int, Buffer | None, Buffer | None, Headers]
 """A record that has no offset yet: timestamp in ms or -1, key, value, headers."""
 
+HeaderList: TypeAlias = list[tuple[str, bytes | None]]
+"""The headers of a record as the compiled builder takes them."""
+
 
 class RecordColumns:
-    """One new record or more, each with a time and none with headers: a column for every field."""
+    """One new record or more, each with a time: a column for every field.
 
-    __slots__ = ("keys", "timestamps", "values")
+    A column of headers has one list for each record; records may share a list. None: no headers.
+    """
+
+    __slots__ = ("headers", "keys", "timestamps", "values")
 
     def __init__(
         self,
         timestamps: Sequence[int],
         keys: Sequence[Buffer | None],
         values: Sequence[Buffer | None],
+        headers: Sequence[HeaderList] | None = None,
     ) -> None:
         self.timestamps = timestamps
         self.keys = keys
         self.values = values
+        self.headers = headers
 
     @classmethod
     def of(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
         """Return the records of all of them, one after the other."""
+        headers: list[HeaderList] | None = None
+        if any(part.headers is not None for part in parts):
+            headers = [*chain.from_iterable([part.headers or [[]] * len(part) for part in parts])]
         return cls(
             list(chain.from_iterable([part.timestamps for part in parts])),
             list(chain.from_iterable([part.keys for part in parts])),
             list(chain.from_iterable([part.values for part in parts])),
+            headers,
         )
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __iter__(self) -> Iterator[NewRecord]:
-        return zip(self.timestamps, self.keys, self.values, repeat(()))
+        columns = (self.timestamps, self.keys, self.values)
+        if self.headers is None:
+            return zip(*columns, repeat(()))
+        return zip(*columns, self.headers, strict=True)
 
 
 def build_batch(
@@ -182,7 +197,8 @@ def _build_all(builder: CompiledBuilder, records: Iterable[NewRecord]) -> bytear
 def _build_columns(builder: CompiledBuilder, records: RecordColumns) -> bytearray:
     """Encode the records without a line of Python for each, which would take half as long again."""
     columns = (records.timestamps, records.keys, records.values)
-    deque(map(builder.append, count(), *columns, repeat([])), maxlen=0)
+    headers: Iterable[HeaderList] = repeat([]) if records.headers is None else records.headers
+    deque(map(builder.append, count(), *columns, headers), maxlen=0)
     _ensure_size(builder.size())
     return builder.build()
 

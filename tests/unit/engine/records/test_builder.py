@@ -5,7 +5,13 @@ import pytest
 from engine.errors import InvalidRequestValue
 from engine.records import builder
 from engine.records.batch import BatchView
-from engine.records.builder import NewRecord, build_batch, encode_batch, recompress_batch
+from engine.records.builder import (
+    NewRecord,
+    RecordColumns,
+    build_batch,
+    encode_batch,
+    recompress_batch,
+)
 from engine.records.header import (
     DELETE_HORIZON_MASK,
     HEADER_BYTES,
@@ -97,6 +103,17 @@ def test_headers_may_be_any_sequence() -> None:
     """Tuples of headers are as good as lists."""
     batch = BatchView(build_batch([(1, None, None, (("h", b"v"),)), (2, None, None, ())]))
     assert [record.headers for record in batch.records()] == [[("h", b"v")], []]
+
+
+def test_columns_build_the_batch_of_their_records() -> None:
+    """With headers in some of the joined parts or in none, shared by records or not."""
+    shared: list[tuple[str, bytes | None]] = [("content-type", b"text/plain")]
+    plain = RecordColumns([1, 2], [None, b"k"], [b"a", b"b"])
+    headed = RecordColumns([3, 1], [None, b"k"], [b"c", None], [shared, [("x", None)]])
+    for parts in ([plain], [headed], [plain, plain], [plain, headed], [headed, plain]):
+        records: list[NewRecord] = [record for part in parts for record in part]
+        assert build_batch(RecordColumns.of(parts)) == build_batch(records)
+    assert [len(headers) for *_, headers in RecordColumns.of([plain, headed])] == [0, 0, 1, 1]
 
 
 def test_keys_and_values_may_be_any_buffer() -> None:
