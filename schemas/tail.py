@@ -21,13 +21,18 @@ from schemas.common import (
 from schemas.fetch import OffsetForm, OutOfRange, StartOffset
 from schemas.problems import Problem
 
+TopicStart = Annotated[
+    str, Field(pattern=r"^(earliest|latest|ts:[0-9]{1,19})$", examples=["latest"])
+]
 
-class TailParameters(Parameters):
-    """Where a tail begins, and how its records are shown."""
 
-    offset: StartOffset = "earliest"
-    """Where to start: an offset, `earliest`, `latest` (the high watermark; with `read_committed`
-    the last stable offset) or `ts:<epoch ms>`. `Last-Event-ID` overrides it. Default `earliest`."""
+class TopicTailParameters(Parameters):
+    """Where the tail of a topic begins, and how its records are shown."""
+
+    offset: TopicStart = "earliest"
+    """Where to start in every partition: `earliest`, `latest` (the high watermark; with
+    `read_committed` the last stable offset) or `ts:<epoch ms>`. `Last-Event-ID` overrides it.
+    Default `earliest`."""
     max_bytes: Bytes | None = None
     """Upper bound for stored bytes in one event; one whole batch is sent even if it is larger.
     Default: `tail_fetch_bytes` of `/v1/limits`."""
@@ -37,14 +42,22 @@ class TailParameters(Parameters):
     on_out_of_range: OutOfRange = "error"
     """Where to go on if `offset` is outside the log, at the start or later: end the tail (`error`),
     `earliest` or `latest`. Default `error`."""
-    log_id: LogIdGiven | None = None
-    """`log_id` of the log to follow; 409 if the log was replaced since. Default: not checked."""
     encoding: Encoding | None = None
     """Preferred encoding of keys, values and header values; a field that cannot be shown in it
     falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
     values."""
     offsets: OffsetForm = "number"
     """`string` shows offsets in events as JSON strings, for browsers. Default `number`."""
+
+
+class TailParameters(TopicTailParameters):
+    """Where a tail begins, and how its records are shown."""
+
+    offset: StartOffset = "earliest"
+    """Where to start: an offset, `earliest`, `latest` (the high watermark; with `read_committed`
+    the last stable offset) or `ts:<epoch ms>`. `Last-Event-ID` overrides it. Default `earliest`."""
+    log_id: LogIdGiven | None = None
+    """`log_id` of the log to follow; 409 if the log was replaced since. Default: not checked."""
 
 
 class TailOffsets(ResponseModel):
@@ -130,3 +143,77 @@ class TailEvent(
     RootModel[Annotated[RecordsEvent | OffsetsEvent | EndEvent, Field(discriminator="event")]]
 ):
     """One event, once the lines of the stream are taken apart."""
+
+
+class TopicTailOffsets(ResponseModel):
+    """Data of the event `offsets` of a topic's tail."""
+
+    topic: TopicShown
+    partitions: list[TailOffsets]
+    """Every partition; only one if its next offset moved past what is not shown."""
+
+
+class TopicTailEnd(ResponseModel):
+    """Data of the event `end` of a topic's tail, the last one; its id is where to resume."""
+
+    topic: TopicShown
+    reason: str
+    """`slow_consumer`, `time_limit`, `partitions_added`, or the code of a problem: `draining`,
+    `topic_not_found`, …"""
+    detail: str
+    """Why the tail ended, for people."""
+    retryable: bool
+    """Whether the same tail may work again from the id of this event."""
+    problem: Problem | None
+    """The error that ended the tail; null if there was none."""
+
+
+TopicEventId = Annotated[
+    str,
+    Field(
+        pattern="^[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*$",
+        description="Next offset of every partition: what `Last-Event-ID` resumes from.",
+    ),
+]
+
+
+class TopicRecordsEvent(ResponseModel):
+    """Records of one partition, as they are committed."""
+
+    event: Literal["records"]
+    """Always `records`."""
+    id: TopicEventId
+    data: Annotated[str, Field(json_schema_extra=_json_of("RecordPage"))]
+    """JSON of a `RecordPage`; of a `RecordPageWithStringOffsets` with `offsets=string`."""
+
+
+class TopicOffsetsEvent(ResponseModel):
+    """The first event, the heartbeat, and what moves past records that are not shown."""
+
+    event: Literal["offsets"]
+    """Always `offsets`."""
+    id: TopicEventId
+    data: Annotated[str, Field(json_schema_extra=_json_of("TopicTailOffsets"))]
+    """JSON of a `TopicTailOffsets`."""
+    retry: Annotated[int, Field(ge=1), INT64] | None = None
+    """Milliseconds to wait before reconnecting; in the first event only."""
+
+
+class TopicEndEvent(ResponseModel):
+    """The last event."""
+
+    event: Literal["end"]
+    """Always `end`."""
+    id: TopicEventId
+    data: Annotated[str, Field(json_schema_extra=_json_of("TopicTailEnd"))]
+    """JSON of a `TopicTailEnd`."""
+
+
+class TopicTailEvent(
+    RootModel[
+        Annotated[
+            TopicRecordsEvent | TopicOffsetsEvent | TopicEndEvent, Field(discriminator="event")
+        ]
+    ]
+):
+    """One event of a topic's tail, once the lines of the stream are taken apart."""

@@ -27,7 +27,7 @@ from engine.types import (
 from schemas.common import EncodingName
 from schemas.fetch import ReadParameters, ReadRecordsParameters
 from schemas.fetch_many import PartitionFetch
-from schemas.tail import TailParameters
+from schemas.tail import TailParameters, TopicTailParameters
 
 
 class AppendCall(NamedTuple):
@@ -147,14 +147,14 @@ def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
     return call
 
 
-def tail_call(parameters: TailParameters, query: bytes) -> ReadCall:
+def tail_call(parameters: TopicTailParameters, query: bytes) -> ReadCall:
     """Return the call of a tail."""
     return ReadCall(
         parse_offset(parameters.offset),
         parameters.max_bytes,
         isolation=FetchIsolation(parameters.isolation),
         on_out_of_range=parameters.on_out_of_range,
-        log_id=parameters.log_id,
+        log_id=parameters.log_id if isinstance(parameters, TailParameters) else None,
         encoding=parameters.encoding,
         offsets_as_text=parameters.offsets == "string",
         query=query,

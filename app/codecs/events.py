@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from app.codecs.receipts import shown_marks, to_json
@@ -50,21 +50,45 @@ def records_event(page: Buffer, next_offset: int) -> bytes:
     Line breaks inside stored JSON become spaces: in an event a line break ends a line.
     """
     line = bytes(page).replace(b"\n", b" ").replace(b"\r", b" ")
-    return _event(b"records", next_offset, line)
+    return _event(b"records", b"%d" % next_offset, line)
+
+
+def with_id(event: bytes, next_offset: int, event_id: bytes) -> bytes:
+    """Return the records event of a partition with another id."""
+    head = _event_head(b"records", b"%d" % next_offset)
+    return _event_head(b"records", event_id) + event[len(head) :]
 
 
 def offsets_event(
     partition: Partition, fetched: Fetched, next_offset: int, *, as_text: bool
 ) -> bytes:
     """Return the log's offsets as one event."""
+    members = _offsets_of(partition, fetched, next_offset, as_text=as_text)
+    return _event(b"offsets", b"%d" % next_offset, to_json(members))
+
+
+def topic_offsets_event(
+    topic: str,
+    offsets: Iterable[tuple[Partition, Fetched, int]],
+    event_id: bytes,
+    *,
+    as_text: bool,
+) -> bytes:
+    """Return the offsets of several logs of a topic as one event."""
+    shown = [_offsets_of(*one, as_text=as_text) for one in offsets]
+    return _event(b"offsets", event_id, to_json({"topic": topic, "partitions": shown}))
+
+
+def _offsets_of(
+    partition: Partition, fetched: Fetched, next_offset: int, *, as_text: bool
+) -> dict[str, object]:
     marks = {"next_offset": next_offset, **shown_marks(fetched.watermarks)}
-    members = {
+    return {
         "topic": partition.topic,
         "partition": partition.number,
         **({name: str(mark) for name, mark in marks.items()} if as_text else marks),
         "leader_epoch": fetched.leader_epoch,
     }
-    return _event(b"offsets", next_offset, to_json(members))
 
 
 def end_event(
@@ -77,7 +101,12 @@ def end_event(
         "next_offset": str(next_offset) if as_text else next_offset,
         **end,
     }
-    return _event(b"end", next_offset, to_json(members))
+    return _event(b"end", b"%d" % next_offset, to_json(members))
+
+
+def topic_end_event(topic: str, end: Mapping[str, object], event_id: bytes) -> bytes:
+    """Return the last event of a topic's tail; its id is where to resume."""
+    return _event(b"end", event_id, to_json({"topic": topic, **end}))
 
 
 def chunk_of(event: bytes) -> bytes:
@@ -90,5 +119,9 @@ def retry_line(retry_ms: int) -> bytes:
     return b"retry: %d\n" % retry_ms
 
 
-def _event(name: bytes, next_offset: int, data: bytes) -> bytes:
-    return b"event: %b\nid: %d\ndata: %b\n\n" % (name, next_offset, data)
+def _event(name: bytes, event_id: bytes, data: bytes) -> bytes:
+    return b"%bdata: %b\n\n" % (_event_head(name, event_id), data)
+
+
+def _event_head(name: bytes, event_id: bytes) -> bytes:
+    return b"event: %b\nid: %b\n" % (name, event_id)

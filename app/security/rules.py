@@ -72,6 +72,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "readRecords": READ,
     "readBatches": READ,
     "tailRecords": READ,
+    "tailTopic": READ,
     "fetchMany": READS,
     "getOffsets": SEE,
     "getOffsetAt": SEE,

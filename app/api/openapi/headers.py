@@ -108,6 +108,7 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("readBatches", "206"): (*_READ, "Log-First-Offset", *_PART),
     ("readBatches", "304"): ("ETag",),
     ("tailRecords", "200"): (*MARKS, "Link", "X-Accel-Buffering"),
+    ("tailTopic", "200"): ("X-Accel-Buffering",),
     ("kafkaRestReadRecords", "200"): MARKS,
     ("getOffsets", "200"): (*MARKS, "ETag", "Link"),
     ("getOffsetAt", "200"): (*MARKS, "ETag", "Link"),

@@ -1,4 +1,4 @@
-"""Tail a partition with server-sent events."""
+"""Tail a partition, or a topic, with server-sent events."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, PartitionDep, problems, ref
+from app.api.routes.shared import (
+    IDENTIFIED,
+    ExchangeDep,
+    PartitionDep,
+    TopicPath,
+    problems,
+    ref,
+)
 from app.codecs.calls import tail_call
 from app.http.answers import Receive, Scope, Send
 from app.operations.read.tail import TailSession, open_tail
-from schemas.tail import TailEvent, TailParameters
+from app.operations.read.tail_topic import open_topic_tail
+from schemas.tail import TailEvent, TailParameters, TopicTailEvent, TopicTailParameters
 
-router = APIRouter(
-    prefix="/v1/topics/{topic}/partitions/{partition}", tags=["consume"], dependencies=[IDENTIFIED]
-)
+router = APIRouter(prefix="/v1/topics/{topic}", tags=["consume"], dependencies=[IDENTIFIED])
 
 EXAMPLE: Final = {
     "event": "records",
@@ -25,6 +31,9 @@ EXAMPLE: Final = {
     '"log_start_offset":0,"high_watermark":6,"last_stable_offset":6,"log_end_offset":6,'
     '"leader_epoch":0}',
 }
+
+
+TOPIC_EXAMPLE: Final = {**EXAMPLE, "id": "0:6,1:0"}
 
 
 class EventStream(Response):
@@ -50,7 +59,7 @@ async def _tail_headers(
 
 
 @router.get(
-    "/tail",
+    "/partitions/{partition}/tail",
     operation_id="tailRecords",
     response_class=Response,  # no JSON
     dependencies=[Depends(_tail_headers)],
@@ -72,3 +81,31 @@ async def tail_records(
     """Follow a partition: what is there from the offset on, then every commit as it comes."""
     call = tail_call(parameters, request.scope["query_string"])
     return EventStream(await open_tail(exchange, partition, call))
+
+
+@router.get(
+    "/tail",
+    operation_id="tailTopic",
+    response_class=Response,  # no JSON
+    dependencies=[Depends(_tail_headers)],
+    responses={
+        200: {
+            "description": "Events `records` (data: RecordPage of one partition), `offsets` "
+            "(TopicTailOffsets) while nothing comes, and `end` (TopicTailEnd) as the last; the id "
+            "of each names every partition's next offset",
+            "content": {
+                "text/event-stream": {"schema": ref(TopicTailEvent), "example": TOPIC_EXAMPLE}
+            },
+        },
+        **problems(404, 406, 410, 413, 416),
+    },
+)
+async def tail_topic(
+    request: Request,
+    exchange: ExchangeDep,
+    topic: TopicPath,
+    parameters: Annotated[TopicTailParameters, Query()],
+) -> EventStream:
+    """Follow all partitions of a topic: what is there, then every commit as it comes."""
+    call = tail_call(parameters, request.scope["query_string"])
+    return EventStream(await open_topic_tail(exchange, topic, call))

@@ -46,6 +46,7 @@ OPERATIONS = {
     "readRecords",
     "readBatches",
     "tailRecords",
+    "tailTopic",
     "fetchMany",
     "getOffsets",
     "getOffsetAt",
