@@ -32,6 +32,7 @@ Code = Literal[
     "method_not_allowed",
     "misdirected_request",
     "not_acceptable",
+    "not_supported_by_backend",
     "offset_below_log_start",
     "offset_beyond_log_end",
     "overloaded",

@@ -174,6 +174,10 @@ class RecordTooLarge(ServiceError):
         )
 
 
+class NotSupportedByBackend(ServiceError):
+    """An operation that the store of this service cannot do."""
+
+
 class Draining(ServiceError):
     """The service is stopping."""
 
@@ -268,6 +272,9 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
         503, "storage_offline", "The disk failed; no more writes until a restart"
     ),  # side effects are unknown if the write had begun
     _E.LogOffline: Kind(503, "storage_offline", "The log could not be opened"),
+    NotSupportedByBackend: Kind(
+        501, "not_supported_by_backend", "What stores the logs here cannot do this"
+    ),
     _E.StorageFull: Kind(507, "storage_full", "No space is left", retryable=True),
     _E.StoredDataCorrupt: Kind(500, "stored_data_corrupt", "Stored data is damaged"),
     # These usually occur at startup and in the background; a request can meet them too.

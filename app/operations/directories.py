@@ -7,6 +7,7 @@ from typing import Final
 
 from app.codecs.receipts import log_answer, to_json
 from app.http.answers import Answer, json_answer
+from app.operations.local import local_store
 from app.operations.service import Service
 from app.store.local.partition import LocalPartition
 from engine.background.mover import MoveReport, MoveState
@@ -19,22 +20,24 @@ _NO_SEARCH_YET: Final = ScrubReport(
 
 async def list_directories(service: Service) -> Answer:
     """Return all data directories with their contents."""
+    store = local_store(service.store)
     shown = [
         {
             "path": str(one.path),
             "status": "online" if one.problem is None else "offline",
-            "detail": None if one.problem is None else service.shown(one.problem),
+            "detail": None if one.problem is None else store.shown(one.problem),
             "partitions": one.partitions,
             "size_bytes": one.size_bytes,
         }
-        for one in await service.topics.directories()
+        for one in await store.topics.directories()
     ]
     return json_answer(to_json({"directories": shown}))
 
 
 def get_scrub_report(service: Service) -> Answer:
     """Return the report of the last complete scrub."""
-    report = service.topics.scrub_report or _NO_SEARCH_YET
+    store = local_store(service.store)
+    report = store.topics.scrub_report or _NO_SEARCH_YET
     body = {
         "interval_ms": service.settings.scrub_interval_ms,
         "start_timestamp": report.start_ms,
@@ -48,7 +51,7 @@ def get_scrub_report(service: Service) -> Answer:
                 "file": Path(one.file).name,
                 "position": one.position,
                 "offset": one.offset,
-                "problem": service.shown(one.problem),
+                "problem": store.shown(one.problem),
             }
             for one in report.damage
         ],
@@ -85,5 +88,5 @@ def _described(
         "first_offset": -1 if report is None else report.first_offset,
         "copied_offset": -1 if report is None else report.copied_offset,
         "end_offset": -1 if report is None else report.end_offset,
-        "problem": None if problem is None else service.shown(problem),
+        "problem": None if problem is None else local_store(service.store).shown(problem),
     }

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 from app.codecs.calls import ReadCall
 from app.codecs.events import Look, Page
-from app.http.disk_paths import without_directories, without_paths
 from app.limits.admission import Admission, Phase
-from app.limits.system_limits import (
-    FILES_OF_PARTITION,
-    MAP_LIMIT,
-    MAPS_OF_PARTITION,
-    allowed_maps,
-    spare_files,
-    spare_maps,
-)
+from app.limits.executors import Workers
 from app.operations.append.idempotency import IdempotencyWindow
 from app.operations.read.read_result import Found
 from app.operations.read.render_memory import RenderMemory
@@ -28,39 +20,26 @@ from app.operations.read.wait import Shared, Tail
 from app.security.authority import Security
 from app.security.sites import Sites
 from app.settings import Settings
-from app.store.local.commits import Commits
-from app.store.local.executors import Workers
-from app.store.local.group_offsets import GroupOffsets
-from app.store.local.partition import LocalPartition
-from app.store.local.topics import LocalTopics
-from app.telemetry.log_gauges import LogGauges
+from app.store.groups import GroupOffsets
+from app.store.local.store import LocalStore
+from app.store.port import Partition, Store, Topics
 from app.telemetry.metrics import Telemetry
 from app.telemetry.request_log import RequestLog, log_access
 from app.telemetry.tracing import Tracing
 from engine.clock import Clock, SystemClock
 from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
-from engine.fs.filesystem import FileSystem, PosixFileSystem
-from engine.manager.manager import LogManager
-from engine.manager.offline import OfflineLog
+from engine.fs.filesystem import PosixFileSystem
+from engine.fs.port import FileSystem
 from engine.manager.topics import Topic
-from engine.runtime import Runtime
 
 _LOG = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 MAX_PARTITIONS: Final = 65_536
 """Handles kept in memory; beyond it all of them are dropped."""
 
-MAX_OFFLINE_LOGS_TOLD: Final = 100
-"""Logs that could not be opened and are named in the readiness report; it counts all."""
-
 
 class Service:
-    """The engine's runtime and what HTTP needs around it; one per application.
-
-    Everything but `runtime` belongs to the event loop.
-    """
+    """The store and what HTTP needs around it; one per application. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -80,7 +59,6 @@ class Service:
         self.tail_look: Look | None = None
         """Pages that tails have read in the current turn of the loop."""
         self.deliveries = Deliveries(stall_timeout_ms=settings.tail_stall_timeout_ms)
-        self.commits = Commits(timeout_ms=settings.commit_timeout_ms, on_moved=self.tail.wake)
         self.workers = Workers(settings)
         self.append_memory = RenderMemory(settings)
         """Of its own, so that slow reads do not stop appends."""
@@ -93,28 +71,19 @@ class Service:
         fs = fs or PosixFileSystem()
         self.security = Security(settings, clock=self.clock, fs=fs)
         self.sites = Sites(settings, self.security)
-        self.runtime = Runtime(
-            settings.data_directories,
-            settings.engine_config(),
-            fs=fs,
-            clock=self.clock,
-            recorder=self.telemetry,
-            on_commit=self.commits.committed,
-            on_failure=self.commits.failed,
-        )
-        self.topics = LocalTopics(
+        self.store: Store = LocalStore(
             settings,
-            runtime=self.runtime,
             workers=self.workers,
-            commits=self.commits,
             clock=self.clock,
+            fs=fs,
+            recorder=self.telemetry,
+            on_moved=self.tail.wake,
         )
-        self.groups = GroupOffsets(
-            self.runtime, settings, self.clock, hop=self.workers.write, commits=self.commits
-        )
+        self.topics: Topics = self.store.topics
+        self.groups: GroupOffsets = self.store.groups
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
-        self._partitions: dict[tuple[str, int], LocalPartition] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sticky: dict[str, int] = {}
         self._gauges()
@@ -124,40 +93,14 @@ class Service:
         if self._tracing is not None:
             self.journal.observe(self._tracing.record)
 
-    @property
-    def manager(self) -> LogManager:
-        """Topics and logs; empty until they are open."""
-        return self.runtime.manager
-
     async def open(self) -> None:
-        """Open all logs on a separate thread; until then requests are 503."""
+        """Open the store; until then requests are 503."""
         self._loop = asyncio.get_running_loop()
         await self.security.open()
-        self.commits.attach(self._loop, self.runtime.committer.wake)
-        await asyncio.to_thread(self.runtime.open)
-        await asyncio.to_thread(self.groups.load)
-        await asyncio.to_thread(self._warn_of_resources)
+        await self.store.open()
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.topics.all())})
-
-    def _warn_of_resources(self) -> None:
-        partitions = len(self.manager.logs())
-        if spare_files(partitions) < 0:
-            _LOG.warning(
-                "%d partitions may need %d open files each, more than the limit allows: "
-                "raise the limit of open files (ulimit -n)",
-                partitions,
-                FILES_OF_PARTITION,
-            )
-        if spare_maps(partitions) < 0:
-            _LOG.warning(
-                "%d partitions may need %d memory maps each, more than the %d of %s",
-                partitions,
-                MAPS_OF_PARTITION,
-                allowed_maps(),
-                MAP_LIMIT,
-            )
 
     def drain_soon(self) -> None:
         """Drain in the next turn of the loop; safe in signal handlers."""
@@ -174,10 +117,10 @@ class Service:
         self.stopping.set()
 
     async def close(self) -> None:
-        """Flush, write checkpoints and the clean-shutdown marker, and end all threads."""
+        """Drain, close the store, and end all threads."""
         self.drain()
         await self.security.close()
-        await asyncio.to_thread(self.runtime.close)
+        await self.store.close()
         self.workers.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
@@ -186,31 +129,11 @@ class Service:
         """Return whether requests are served; if not, why."""
         phase = self.admission.phase
         if phase is Phase.RECOVERING:
-            progress = self.manager.recovery_progress
-            recovery = {
-                "opened_logs": progress.opened_logs,
-                "total_logs": progress.total_logs,
-                "loaded_group_logs": self.groups.progress.loaded_logs,
-                "total_group_logs": self.groups.progress.total_logs,
-            }
-            return {"status": phase.value, "recovery": recovery}
-        health = self.manager.health
-        if phase is Phase.READY and health.is_offline:
-            return {"status": "offline", "detail": self.shown(str(health.cause))}
-        report: dict[str, object] = {"status": phase.value}
-        directories = self.manager.directories
-        failed_count = sum(one.is_offline for one in directories)
-        if failed_count:
-            report["detail"] = f"{failed_count} of {len(directories)} data directories are offline"
-        offline = self.manager.offline_logs
-        if offline:
-            report["offline_logs_count"] = len(offline)
-            report["offline_logs"] = [*map(_described, offline[:MAX_OFFLINE_LOGS_TOLD])]
-        return report
-
-    def shown(self, report: str) -> str:
-        """Return a report without the paths of the data directories."""
-        return without_directories(report, [one.directory for one in self.manager.directories])
+            return {"status": phase.value, "recovery": self.store.progress()}
+        failure = self.store.failure()
+        if phase is Phase.READY and failure is not None:
+            return {"status": "offline", "detail": failure}
+        return {"status": phase.value, **self.store.report()}
 
     def topic(self, name: str) -> Topic:
         """Return one topic that clients may name; raises TopicNotFound, for internal ones too."""
@@ -223,12 +146,8 @@ class Service:
             raise TopicNotFound(f"topic {name!r} is internal and not served by name", topic=name)
         return topic
 
-    def _unopened(self) -> int:
-        progress = self.manager.recovery_progress
-        return progress.total_logs - progress.opened_logs
-
-    def partition(self, topic: str, number: int) -> LocalPartition:
-        """Return one partition; raises as `LogManager.log`, and TopicNotFound for internal ones."""
+    def partition(self, topic: str, number: int) -> Partition:
+        """Return one partition; raises as `topic` and `Topics.partition`."""
         key = (topic, number)
         partition = self._partitions.get(key)
         if partition is None:
@@ -238,7 +157,7 @@ class Service:
             partition = self._partitions[key] = self.topics.partition(topic, number)
         return partition
 
-    def partitions(self, topic: str) -> list[LocalPartition]:
+    def partitions(self, topic: str) -> list[Partition]:
         """Return the topic's partitions in this service; raises TopicNotFound, LogOffline."""
         found = []
         for number in range(self.topic(topic).partitions):
@@ -248,7 +167,7 @@ class Service:
                 continue  # an adopted directory may have only some of them
         return found
 
-    def any_partition(self, topic: str) -> LocalPartition:
+    def any_partition(self, topic: str) -> Partition:
         """Return the topic's first open partition.
 
         Raises TopicNotFound, or the last partition's error if none can be used.
@@ -272,22 +191,9 @@ class Service:
         for partition in [self._partitions.pop(key) for key in gone]:
             partition.abandon(TopicNotFound(f"topic {topic} was deleted", topic=topic))
 
-    async def administer(self, work: Callable[[], T]) -> T:
-        """Run administrative work on its threads."""
-        return await self.workers.administer(work)
-
     def _gauges(self) -> None:
-        self.telemetry.include(
-            LogGauges(
-                logs=self.manager.logs,
-                offline_logs=lambda: self.manager.offline_logs,
-                directories=lambda: self.manager.directories,
-                clock=self.clock,
-                max_partitions=self.settings.max_metric_partitions,
-            )
-        )
+        self.telemetry.include(self.store)
         gauge = self.telemetry.gauge
-        gauge("remaining_logs_to_recover", "While starting: logs not open yet", self._unopened)
         admission = self.admission
         gauge("in_flight_requests", "Requests at work", lambda: admission.requests)
         gauge("in_flight_body_bytes", "Bytes of bodies held", lambda: admission.body_bytes)
@@ -298,14 +204,3 @@ class Service:
         window = self.idempotency
         gauge("idempotency_keys", "Answers kept for repetitions", lambda: window.kept_count)
         gauge("idempotency_bytes", "Memory of those answers", lambda: window.kept_bytes)
-        gauge("waiting_appends", "Appends that wait for the disk", lambda: self.commits.waiting)
-
-
-def _described(log: OfflineLog) -> dict[str, object]:
-    problem, facts = without_paths(log.problem, log.refusal().facts())
-    return {
-        "topic": log.topic_partition.topic,
-        "partition": log.topic_partition.partition,
-        "file": facts["file"],
-        "problem": problem,
-    }

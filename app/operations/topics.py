@@ -13,7 +13,6 @@ from app.codecs.receipts import log_answer, shown_marks, to_json
 from app.http.answers import NO_STORE, Answer, json_answer
 from app.http.problems import CommitTimedOut
 from app.operations.exchange import Exchange
-from app.operations.groups import drop_topic_cursors
 from app.operations.service import Service
 from app.store.port import Partition
 from engine.errors import StorageError
@@ -31,7 +30,7 @@ async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
         etag = None if known is None else _etag_of(_body_of(service, known))
         ensure_conditions(exchange.head, etag, topic=name)
         if known is None:
-            await drop_topic_cursors(service, name)  # left by a crash after an earlier deletion
+            await service.groups.drop_topic(name)  # left by a crash after an earlier deletion
         overrides = dict(wanted.config)
         topic, created = await service.topics.create(name, wanted.partitions, overrides)
     location = (b"location", b"/v1/topics/" + name.encode())
@@ -66,7 +65,7 @@ async def delete_topic(exchange: Exchange, name: str) -> Answer:
     with contextlib.suppress(
         StorageError, CommitTimedOut
     ):  # creating the topic again deletes them first
-        await drop_topic_cursors(service, name)
+        await service.groups.drop_topic(name)
     return Answer(204, [], b"")
 
 

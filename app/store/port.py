@@ -10,6 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
+from prometheus_client.metrics_core import Metric
+
+from app.store.groups import GroupOffsets
 from engine.config import LogConfig
 from engine.errors import ProducerNotFound
 from engine.log.results import Appended, Fetched, LogTag
@@ -35,6 +38,37 @@ LookUp: TypeAlias = Callable[[DecodeBudget], TimestampAndOffset | None]
 
 RunLookUp: TypeAlias = Callable[[LookUp], Awaitable[TimestampAndOffset | None]]
 """Runs a look-up in this process on a thread, within the budget of its request."""
+
+
+class Store(ABC):
+    """Where the logs are: in this process, or on other servers."""
+
+    topics: Topics
+    groups: GroupOffsets
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Make everything ready; until it returns, requests are refused."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Put everything on disk, and end what runs; `open` need not have been called."""
+
+    @abstractmethod
+    def progress(self) -> Mapping[str, int]:
+        """Return how far `open` is, for the readiness report."""
+
+    @abstractmethod
+    def failure(self) -> str | None:
+        """Return why the store takes no more appends; None if it does."""
+
+    @abstractmethod
+    def report(self) -> Mapping[str, object]:
+        """Return what cannot be used at present, for the readiness report; else nothing."""
+
+    @abstractmethod
+    def collect(self) -> Iterable[Metric]:
+        """Return the store's own metrics, at each scrape."""
 
 
 class Topics(ABC):

@@ -55,7 +55,7 @@ def idle_scheduler(api: Api) -> Iterator[None]:
     def wait() -> None:
         released.wait()
 
-    api.service.runtime._scheduler.once("wait", 0, wait)  # noqa: SLF001 - it has no other way in
+    api.local.runtime._scheduler.once("wait", 0, wait)  # noqa: SLF001 - it has no other way in
     try:
         yield
     finally:
@@ -112,7 +112,7 @@ async def move(api: Api) -> Any:
     before = (await api.client.get(f"{PARTITION}/move")).json()["directory"]
     target = str(OTHER if before == str(DATA) else DATA)
     answer = await api.client.post(f"{PARTITION}/move", json={"directory": target})
-    api.service.runtime.mover.stop()  # it ends the move under way first
+    api.local.runtime.mover.stop()  # it ends the move under way first
     return answer
 
 

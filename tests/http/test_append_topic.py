@@ -85,12 +85,12 @@ async def test_a_disk_that_never_confirms_fails_its_part(patient: Api) -> None:
     log = patient.log("spread", 0)
     records = [{"key": f"k{n}", "value": n} for n in range(20)]
     await patient.client.post(PATH, json={"records": records})  # all partitions are written to
-    patient.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+    patient.local.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
     posting = asyncio.create_task(patient.client.post(PATH, json={"records": records}))
     while not posting.done():
         for other in (patient.log("spread", 1), patient.log("spread", 2)):
-            patient.service.commits.committed([(other, other.durability.commit())])
-        patient.service.commits.abandon([log], StorageOffline("the disk failed"))
+            patient.local.commits.committed([(other, other.durability.commit())])
+        patient.local.commits.abandon([log], StorageOffline("the disk failed"))
         await checkpoint()
     answer = await asyncio.wait_for(posting, 30)
     assert answer.status_code == 207
@@ -124,14 +124,14 @@ async def test_some_partitions_may_fail(spread: Api, monkeypatch: pytest.MonkeyP
     As (A14) says.
     """
     log = spread.log("spread", 0)
-    real = spread.service.runtime.committer.append
+    real = spread.local.runtime.committer.append
 
     def failing(target: object, *arguments: object, **options: object) -> object:
         if target is log:
             raise StorageOffline("the disk failed")
         return real(target, *arguments, **options)  # type: ignore[arg-type]  # passed on as it came
 
-    monkeypatch.setattr(spread.service.runtime.committer, "append", failing)
+    monkeypatch.setattr(spread.local.runtime.committer, "append", failing)
     records = [{"key": f"k{n}", "value": n} for n in range(20)]
     answer = await spread.client.post(PATH, json={"records": records})
     assert answer.status_code == 207

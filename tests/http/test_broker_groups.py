@@ -6,8 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.store.local.group_offsets import OFFSETS_TOPIC
-from app.store.local.group_records import CursorKey, CursorValue, encode_key, encode_value
+from app.store.groups import CursorKey, CursorValue
+from app.store.local.group_records import encode_key, encode_value
+from app.store.local.offsets_topic import OFFSETS_TOPIC
 from engine.fs import names
 from engine.records.batch import BatchView
 from engine.records.builder import NewRecord, build_batch, encode_batch
@@ -211,7 +212,7 @@ async def test_groups_of_a_disk_that_is_gone_are_not_taken_for_new() -> None:
         await api.create(partitions=2)
         for group in "ab":
             assert (await put(api, group, 0)).status_code == 201
-        homes = {log.directory.parent for log in api.service.manager.logs()}
+        homes = {log.directory.parent for log in api.local.manager.logs()}
         assert homes == {Path("/a"), Path("/b")}
         here = api.log(OFFSETS_TOPIC, 0).directory.parent == Path("/a")
     disk.fail("open", path_end=f"/b/{names.LOCK_FILE}")

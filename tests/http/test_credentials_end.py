@@ -17,7 +17,7 @@ from tests.support.credentials import FS, bearer, create_key, revoke
 from tests.support.issuer import AUDIENCE, ISSUER, jwk, jwks, token
 from tests.support.raw import connect, read, rest_of, until
 from tests.support.server import Served, serving
-from tests.support.service import RECORDS
+from tests.support.service import RECORDS, log_of
 
 ALL = ("read:*", "append:*", "admin:*")
 TAIL = "/v1/topics/events/partitions/0/tail"
@@ -71,7 +71,7 @@ def taken(wire: socket.socket, wanted: bytes) -> bytes:
 
 
 def end_offset(served: Served) -> int:
-    return served.service.partition("events", 0).log.watermarks.log_end_offset
+    return log_of(served.service).watermarks.log_end_offset
 
 
 def narrowed(served: Served, name: str) -> None:
@@ -246,7 +246,7 @@ def test_a_download_is_cut_off_with_its_key(served: Served, *, is_stalled: bool)
     for _ in range(20):
         sent = headers | {"content-type": "application/json"}
         httpx.post(served.url + RECORDS, content=body, headers=sent).raise_for_status()
-    size_bytes = served.service.partition("events", 0).log.reader.size_bytes
+    size_bytes = log_of(served.service).reader.size_bytes
     host, _, port = served.url.removeprefix("http://").partition(":")
     with socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)

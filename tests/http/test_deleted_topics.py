@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.operations.service import Service
-from tests.support.service import OFFSETS, RECORDS, open_service
+from tests.support.service import OFFSETS, RECORDS, log_of, open_service
 from tests.support.wire import Connection, Listener, request
 
 pytestmark = pytest.mark.anyio
@@ -60,4 +60,4 @@ async def test_a_body_that_outlives_its_topic_is_not_acknowledged(
         reply = await connection.ask(append[-1:])
         assert (reply.status, json.loads(reply.body)["code"]) == (404, "topic_not_found")
         if is_made_again:
-            assert service.partition("events", 0).log.watermarks.log_end_offset == 0
+            assert log_of(service).watermarks.log_end_offset == 0

@@ -18,7 +18,7 @@ from engine.log.log import Log
 from engine.types import FetchIsolation
 from tests.support.builders import new_batch
 from tests.support.server import serving
-from tests.support.service import BATCHES, RAW, RECORDS, open_service
+from tests.support.service import BATCHES, RAW, RECORDS, log_of, open_service
 from tests.support.wire import Connection, Listener, request
 
 pytestmark = pytest.mark.anyio
@@ -43,10 +43,6 @@ async def learned(service: Service) -> Connection:
 def receives(connection: Connection) -> bool:
     """Whether what arrives goes straight into the buffer of a body."""
     return isinstance(connection.wire.receiver, BodyReceiver)
-
-
-def log_of(service: Service) -> Log:
-    return service.partition("events", 0).log
 
 
 def bodies_in(log: Log) -> list[bytes]:

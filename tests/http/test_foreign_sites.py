@@ -14,7 +14,7 @@ from app.settings import Settings
 from engine.errors import InvalidConfig
 from tests.support.builders import new_batch
 from tests.support.credentials import bearer, create_key
-from tests.support.service import BATCHES, OFFSETS, RECORDS, open_service
+from tests.support.service import BATCHES, OFFSETS, RECORDS, local, log_of, open_service
 from tests.support.wire import Connection, Listener, request
 
 pytestmark = pytest.mark.anyio
@@ -83,7 +83,7 @@ async def connected(directory: Path, **settings: Any) -> AsyncIterator[tuple[Ser
 
 def end_of(service: Service) -> tuple[int, int, int]:
     """What any of the attacks would change."""
-    log = service.partition("events", 0).log
+    log = log_of(service)
     marks = log.watermarks
     return marks.log_start_offset, marks.log_end_offset, len(log.reader.segments)
 
@@ -104,7 +104,7 @@ async def test_no_page_of_another_site_changes_anything(tmp_path: Path) -> None:
                 expected = 40301 if path.startswith(("/topics", "/cons")) else "cross_site_request"
                 assert (reply.status, code_of(reply.body)) == (403, expected), (path, foreign)
         assert end_of(service) == before
-        assert list(service.manager.topics()) == ["events"]
+        assert list(local(service).manager.topics()) == ["events"]
 
 
 async def test_a_key_does_not_open_the_door_to_another_site(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ async def test_a_probe_is_told_no_names(tmp_path: Path) -> None:
     """What failed is for who may read /metrics: neither for a foreign host, nor without a key."""
     probe = request("GET", "/readyz", headers={"host": "10.2.3.4:8080"})
     async with connected(tmp_path) as (service, connection):
-        service.manager.health.fail(OSError(5, "Input/output error", str(tmp_path)))
+        local(service).manager.health.fail(OSError(5, "Input/output error", str(tmp_path)))
         told = json.loads((await connection.ask(request("GET", "/readyz"))).body)
         assert "Input/output error" in told["detail"]
         assert (await connection.ask(probe)).body == b'{"status":"offline"}'

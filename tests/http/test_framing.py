@@ -6,7 +6,7 @@ import re
 import pytest
 
 from app.operations.service import Service
-from tests.support.service import OFFSETS, RECORDS
+from tests.support.service import OFFSETS, RECORDS, log_of
 from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ async def test_trailers_have_a_bound(service: Service, flood: bytes) -> None:
     assert (reply.status, json.loads(reply.body)["code"]) == (400, "malformed_request")
     assert "trailers" in json.loads(reply.body)["detail"]
     assert connection.wire.is_closing()
-    assert service.partition("events", 0).log.watermarks.log_end_offset == 0
+    assert log_of(service).watermarks.log_end_offset == 0
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -97,7 +97,7 @@ async def test_trailers_have_a_bound_though_they_come_at_once(service: Service) 
     trailer = b"x: " + b"a" * service.settings.max_header_bytes + b"\r\n"
     reply = await connection.ask(CHUNKED + LAST_CHUNK + trailer + b"\r\n")
     assert (reply.status, json.loads(reply.body)["code"]) == (400, "malformed_request")
-    assert service.partition("events", 0).log.watermarks.log_end_offset == 0
+    assert log_of(service).watermarks.log_end_offset == 0
 
 
 async def test_a_body_may_be_longer_than_its_trailers(service: Service) -> None:

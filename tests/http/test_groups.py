@@ -11,13 +11,14 @@ from pydantic import TypeAdapter
 
 from app.operations.service import Service
 from app.settings import Settings
-from app.store.local.group_offsets import OFFSETS_TOPIC
-from app.store.local.group_records import CursorKey, decode_key, decode_value
+from app.store.groups import CursorKey
+from app.store.local.group_records import decode_key, decode_value
+from app.store.local.offsets_topic import OFFSETS_TOPIC
 from engine.records.batch import BatchView
 from engine.records.scan import iter_headers
 from engine.types import TopicPartition
 from schemas.groups import GroupLag, GroupList, GroupOffset, GroupOffsetList
-from tests.support.service import Api, client_of, fast, running
+from tests.support.service import Api, client_of, fast, local, running
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +83,7 @@ async def test_offsets_outlive_a_restart(tmp_path: Path) -> None:
 async def test_the_offsets_topic_is_kafkas(api: Api) -> None:
     """Compacted, of Kafka's segment size, and its records are what a broker would read (G8)."""
     await put(api, 7, metadata="m")
-    topic = api.service.manager.topic(OFFSETS_TOPIC)
+    topic = api.local.manager.topic(OFFSETS_TOPIC)
     assert dict(topic.overrides) == {
         "cleanup.policy": "compact",
         "compression.type": "producer",
@@ -149,17 +150,6 @@ async def test_a_put_outlives_the_deletion_before_it(api: Api) -> None:
     await put(api, 1)
     gone, stored_anew = await asyncio.gather(api.client.delete(CURSOR), put(api, 2))
     assert (gone.status_code, stored_anew.status_code) == (204, 201)
-    assert await stored(api) == 2
-
-
-async def test_a_deletion_overtaken_by_a_put_forgets_nothing(api: Api) -> None:
-    """What was stored behind a deletion stays, however late the deletion's task goes on."""
-    groups, key = api.service.groups, CursorKey("lake", "events", 0)
-    await put(api, 1)
-    async with groups.changing:
-        await groups.append(key, None)
-    assert (await put(api, 2)).status_code == 201
-    groups.forget([key])
     assert await stored(api) == 2
 
 
@@ -310,7 +300,7 @@ async def test_compaction_keeps_what_is_stored(tmp_path: Path) -> None:
         log = api.log(OFFSETS_TOPIC)
         before = log.reader.size_bytes
         log.roll()
-        await api.service.administer(lambda: api.service.runtime.cleaner.clean_now(log))
+        await api.service.workers.administer(lambda: api.local.runtime.cleaner.clean_now(log))
         assert log.reader.size_bytes < before / 4
     async with running(tmp_path) as api:
         found = await api.client.get(CURSOR)
@@ -359,7 +349,7 @@ async def test_cursors_that_a_crash_left_behind_go_before_the_name_is_used_again
 ) -> None:
     """Whoever makes a topic never finds the cursors of one that had its name."""
     await put(api, 9)
-    api.service.manager.delete_topic("events")  # and here the process would have died
+    api.local.manager.delete_topic("events")  # and here the process would have died
     api.service.forget("events")
     lag = (await api.client.get("/v1/groups/lake/lag")).json()
     assert (lag["partitions"][0]["lag"], lag["total_lag"]) == (None, 0)
@@ -420,14 +410,13 @@ async def test_a_service_that_reads_its_cursors_is_not_ready(tmp_path: Path) -> 
         await put(api, 0)
     service = Service(Settings(data_directory=tmp_path))
     async with client_of(fast(service)) as client:
-        service.runtime.open()
-        service.groups.load()
+        local(service).runtime.open()
+        local(service).groups.load()
         report = await client.get("/readyz")
         assert report.status_code == 503
         assert report.json()["recovery"]["loaded_group_logs"] == 2
         assert report.json()["recovery"]["total_group_logs"] == 2
     await service.close()
-    assert service.groups.cursor(CursorKey("lake", "events", 0)).log_partition in {0, 1}
     assert TopicPartition(OFFSETS_TOPIC, 0) in {
-        log.topic_partition for log in service.manager.logs()
+        log.topic_partition for log in local(service).manager.logs()
     }

@@ -80,7 +80,7 @@ async def test_a_draining_service_answers_503(api: Api) -> None:
 async def test_a_failed_disk_is_told(api: Api) -> None:
     """Offline for writing: not ready with the cause, appends 503, reads go on (H3)."""
     await api.append(1)
-    health = api.service.manager.health
+    health = api.local.manager.health
     health.fail(OSError(5, "Input/output error", str(health.directory / "events-0" / "index")))
     ready = await api.client.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (503, "offline")
@@ -99,7 +99,7 @@ async def test_an_append_that_the_disk_did_not_confirm_may_be_there(
 ) -> None:
     """The write went well and its sync failed: side effects are unknown, afterwards none."""
     await api.append(1)
-    health = api.service.manager.health
+    health = api.local.manager.health
 
     def failing() -> int:
         raise health.fail(OSError(5, "Input/output error"))
@@ -185,7 +185,7 @@ async def test_one_failed_disk_of_several_leaves_the_service_ready(tmp_path: Pat
     more = (tmp_path / "b",)
     async with running(tmp_path / "a", more_data_directories=more) as api:
         await api.create(partitions=2)
-        api.service.manager.directories[1].fail(OSError(5, "Input/output error"))
+        api.local.manager.directories[1].fail(OSError(5, "Input/output error"))
         ready = await api.client.get("/readyz")
         assert ready.status_code == 200
         assert ready.json() == {

@@ -10,10 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine.types import TopicPartition
 from tests.support.raw import connect, read, rest_of, tell
 from tests.support.server import Served, serving
-from tests.support.service import BATCHES, RECORDS
+from tests.support.service import BATCHES, RECORDS, log_of
 
 LANES = {
     "hot": (RECORDS, b""),
@@ -50,8 +49,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def end_of(served: Served) -> int:
     """The log's end."""
-    log = served.service.manager.log(TopicPartition("events", 0))
-    return log.watermarks.log_end_offset
+    return log_of(served.service).watermarks.log_end_offset
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from app.operations.service import Service
 from engine.records.header import Codec
 from tests.support.builders import new_batch
-from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, local, log_of, open_service
 from tests.support.time import ManualClock
 from tests.support.wire import Connection, Listener, request, turn
 
@@ -45,17 +45,17 @@ async def begun(service: Service) -> Connection:
 
 def hold_the_disk(service: Service) -> None:
     """Let nobody wake the flusher: what was appended waits until `release_the_disk`."""
-    service.commits.attach(asyncio.get_running_loop(), lambda: None)
+    local(service).commits.attach(asyncio.get_running_loop(), lambda: None)
 
 
 def release_the_disk(service: Service) -> None:
-    wake = service.runtime.committer.wake
-    service.commits.attach(asyncio.get_running_loop(), wake)
+    wake = local(service).runtime.committer.wake
+    local(service).commits.attach(asyncio.get_running_loop(), wake)
     wake()
 
 
 def end_of(service: Service) -> int:
-    return service.partition("events", 0).log.watermarks.log_end_offset
+    return log_of(service).watermarks.log_end_offset
 
 
 async def test_an_append_needs_no_task_and_one_write(service: Service) -> None:
@@ -269,8 +269,8 @@ async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
     """The 504 names where to ask for the outcome, as on every way in (E2)."""
     connection = await begun(service)
     monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
-    monkeypatch.setattr(service.commits, "_timeout_seconds", 0.001)
-    log, confirms = service.partition("events", 0).log, threading.Event()
+    monkeypatch.setattr(local(service).commits, "_timeout_seconds", 0.001)
+    log, confirms = log_of(service), threading.Event()
     commit = log.durability.commit
     # Not `hold_the_disk`: the flusher may still be awake from the append before.
     monkeypatch.setattr(log.durability, "commit", lambda: commit() if confirms.wait(30) else -1)

@@ -18,7 +18,7 @@ from app.wire import hot_reads
 from engine.records.builder import build_batch
 from tests.support.raw import connect, until
 from tests.support.server import serving
-from tests.support.service import BATCHES, OFFSETS, RECORDS, open_in_memory
+from tests.support.service import BATCHES, OFFSETS, RECORDS, log_of, open_in_memory
 from tests.support.wire import Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -47,13 +47,13 @@ async def knowing(service: Service) -> Listener:
 
 def commit(service: Service, *values: bytes) -> None:
     """Append a batch that is on disk when this returns; its readers are not told yet."""
-    log = service.partition("events", 0).log
+    log = log_of(service)
     log.append(build_batch([(1, None, value, ()) for value in values]))
     log.durability.commit()
 
 
 def told(service: Service) -> None:
-    service.tail.wake(service.partition("events", 0).log)
+    service.tail.wake(log_of(service))
 
 
 def values_of(body: bytes) -> list[object]:
@@ -113,7 +113,7 @@ async def test_who_waits_for_one_commit_shares_one_look(
 
 def reads_of(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Every read of the log from now on: whether it was one of cached bytes."""
-    log, reads = service.partition("events", 0).log, []
+    log, reads = log_of(service), []
     real = log.reader.read
 
     def counted(*arguments: Any, cached_only: bool = False, **options: Any) -> object:
@@ -126,7 +126,7 @@ def reads_of(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def make_cold(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing of the log in memory from now on."""
-    log = service.partition("events", 0).log
+    log = log_of(service)
     real = log.reader.read
 
     def cold(*arguments: Any, cached_only: bool = False, **options: Any) -> object:
@@ -291,7 +291,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
 ) -> None:
     """What is committed right after the reader looked is found without another commit."""
     connection = (await knowing(service)).connect()
-    log = service.partition("events", 0).log
+    log = log_of(service)
     real = log.reader.read
 
     def read_then_commit(*arguments: Any, **options: Any) -> object:

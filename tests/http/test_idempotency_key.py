@@ -20,6 +20,7 @@ from tests.support.service import (
     Api,
     client_of,
     fast,
+    local,
     open_service,
     running,
 )
@@ -161,10 +162,10 @@ async def test_a_repetition_waits_for_the_first(tmp_path: Path) -> None:
     async with running(tmp_path, commit_interval_ms=600_000) as api:
         await api.create()
         api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
-        wake = api.service.runtime.committer.wake
-        api.service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+        wake = api.local.runtime.committer.wake
+        api.local.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
         requests = [asyncio.create_task(post(api)) for _ in range(3)]
-        while not api.service.commits.waiting:
+        while not api.local.commits.waiting:
             await checkpoint()
         other = await post(api, body=b'{"value":2}')
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
@@ -203,14 +204,14 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
         api = Api(service, client)
         await api.create()
         api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
-        wake = service.runtime.committer.wake
-        service.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+        wake = local(service).runtime.committer.wake
+        local(service).commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
         for _ in range(2):
             unknown = await post(api, path)
             assert (unknown.status_code, unknown.json()["side_effects"]) == (504, "unknown")
         assert end_of(api) == 2
         api.log().durability.commit()
-        service.commits.attach(asyncio.get_running_loop(), wake)
+        local(service).commits.attach(asyncio.get_running_loop(), wake)
         answer = await post(api, path)
         assert answer.status_code == 201
         assert "idempotency-replayed" not in answer.headers

@@ -313,7 +313,7 @@ async def test_a_partition_that_fails_costs_its_own_records(tmp_path: Path) -> N
     more = (tmp_path / "b",)
     async with running(tmp_path / "a", more_data_directories=more) as api:
         await api.create(partitions=2)
-        api.service.manager.directories[1].fail(OSError(5, "Input/output error"))
+        api.local.manager.directories[1].fail(OSError(5, "Input/output error"))
         both = await produce(api, {"value": 1, "partition": 0}, {"value": 1, "partition": 1})
         assert both.status_code == 200
         written, failed = both.json()["offsets"]

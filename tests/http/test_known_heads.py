@@ -11,7 +11,7 @@ from app.operations.service import Service
 from app.wire import hot_appends as hot_lane
 from engine.records.batch import BatchView
 from engine.types import FetchIsolation
-from tests.support.service import BATCHES, RECORDS, open_service
+from tests.support.service import BATCHES, RECORDS, local, log_of, open_service
 from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ async def learned(service: Service, listener: Listener | None = None) -> Connect
 
 def values_of(service: Service) -> list[int]:
     """The values in the log but for the first, which `learned` appended."""
-    log = service.partition("events", 0).log
+    log = log_of(service)
     fetched = log.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
     assert fetched is not None
     view = memoryview(fetched.data)
@@ -264,13 +264,13 @@ async def test_who_waits_for_the_disk_is_not_idle(service: Service) -> None:
     connection = await learned(service)
     protocol = connection.protocol
     protocol.timeout_keep_alive = 0
-    service.commits.attach(asyncio.get_running_loop(), lambda: None)
+    local(service).commits.attach(asyncio.get_running_loop(), lambda: None)
     connection.send(request("POST", RECORDS, body_of(11), JSON))
     protocol.timeout_keep_alive_handler()
     assert not connection.wire.is_closing()
     assert protocol.timeout_keep_alive_task is None
     protocol.timeout_keep_alive = 60
-    service.commits.attach(asyncio.get_running_loop(), service.runtime.committer.wake)
-    service.runtime.committer.wake()
+    local(service).commits.attach(asyncio.get_running_loop(), local(service).runtime.committer.wake)
+    local(service).runtime.committer.wake()
     assert (await connection.answer()).status == 201
     assert protocol.timeout_keep_alive_task is not None

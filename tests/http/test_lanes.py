@@ -23,6 +23,7 @@ from tests.support.service import (
     RECORDS,
     client_of,
     fast,
+    local,
     open_service,
     slow,
 )
@@ -124,7 +125,7 @@ async def answers_of(
     requests: tuple[tuple[str, str, dict[str, str], bytes], ...],
 ) -> list[tuple[int, list[tuple[bytes, bytes]], bytes]]:
     """Status, headers and body of each answer, with the topic's id made equal."""
-    topic_id = service.manager.topic("events").topic_id.encode()
+    topic_id = local(service).manager.topic("events").topic_id.encode()
     made = []
     for method, path, headers, body in requests:
         answer = await client.request(method, path, headers=headers | TRACE, content=body)

@@ -1,5 +1,6 @@
 """Very many groups: no request about all of them holds the event loop."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import Any, TypeVar
 import pytest
 
 from app.operations.exchange import Exchange
-from app.operations.groups import LOOKED_AT_TOGETHER, drop_topic_cursors, list_groups
+from app.operations.groups import list_groups
 from app.security.principal import anonymous
-from app.store.local.group_records import CursorKey, CursorValue
+from app.store.groups import CursorKey, CursorValue
+from app.store.local.group_offsets import LOOKED_AT_TOGETHER
 from tests.support.service import Api, running
 
 pytestmark = pytest.mark.anyio
@@ -32,16 +34,15 @@ async def test_many_groups_are_looked_at_in_several_turns(api: Api) -> None:
     assert answer.status_code == 201
     groups = api.service.groups
     names = [f"group-{number:03}" for number in range(2 * LOOKED_AT_TOGETHER)]
-    for name in names:
-        async with groups.changing:
-            stored = await groups.append(CursorKey(name, "events", 0), CursorValue(1, -1, "", 5))
-    await groups.committed(stored)
+    value = CursorValue(1, -1, "", 5)
+    keys = [CursorKey(name, "events", 0) for name in names]
+    await asyncio.gather(*(groups.put(key, lambda _: value) for key in keys))
     listing = list_groups(
         Exchange(api.service, {}, caller=anonymous()), page_size=1_000, page_token=None
     )
     turns, listed = steps_of(listing)
     assert (turns, json.loads(bytes(listed.body))["groups"]) == (2, [*names, "lake"])
-    turns, _ = steps_of(drop_topic_cursors(api.service, "other"))
+    turns, _ = steps_of(groups.drop_topic("other"))
     assert turns == 2
 
 

@@ -99,8 +99,8 @@ async def test_a_batch_that_contradicts_itself_is_counted(api: Api) -> None:
 
 async def test_a_failed_directory_is_told_by_name(api: Api) -> None:
     """0 while a data directory takes writes, 1 afterwards."""
-    directory = api.service.manager.health.directory
+    directory = api.local.manager.health.directory
     name = f'tidelog_log_directory_offline{{log_directory="{directory}"}}'
     assert f"{name} 0.0" in await lines_of(api)
-    api.service.manager.health.fail(OSError(5, "Input/output error"))
+    api.local.manager.health.fail(OSError(5, "Input/output error"))
     assert f"{name} 1.0" in await lines_of(api)

@@ -48,7 +48,7 @@ def end_moves(api: Api, disk: Gate) -> None:
     """Let the move under way come to its end; no other is begun."""
     assert disk.reached.wait(60)
     disk.opened.set()
-    api.service.runtime.mover.stop()
+    api.local.runtime.mover.stop()
 
 
 async def values(api: Api) -> list[object]:
@@ -58,7 +58,7 @@ async def values(api: Api) -> list[object]:
 
 async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
     """The preferred one first; one that is offline says why."""
-    api.service.manager.directories[1].fail(OSError(5, "Input/output error", f"{B}/x-0/index"))
+    api.local.manager.directories[1].fail(OSError(5, "Input/output error", f"{B}/x-0/index"))
     listed = (await api.client.get("/v1/directories")).json()["directories"]
     first, second = listed
     assert (first["path"], first["status"], first["partitions"]) == (
@@ -102,7 +102,7 @@ async def test_a_move_that_failed_says_why_without_the_path(api: Api, disk: Gate
     """The partition stays where it was (M10)."""
     assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
     assert disk.reached.wait(60)
-    api.service.manager.directories[1].fail(OSError(5, "Input/output error", f"{B}/x-0/index"))
+    api.local.manager.directories[1].fail(OSError(5, "Input/output error", f"{B}/x-0/index"))
     end_moves(api, disk)
     report = (await api.client.get(MOVE)).json()
     assert (report["state"], report["directory"]) == ("failed", A)
@@ -146,7 +146,7 @@ async def test_a_restart_in_the_middle_of_a_move_serves_every_record(
             await api.append(value)
         assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
         assert disk.reached.wait(60)
-        api.service.manager.interrupt()  # as closing begins
+        api.local.manager.interrupt()  # as closing begins
         disk.opened.set()
     for event in (disk.reached, disk.opened):
         event.clear()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.operations.service import Service
-from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api, log_of
 from tests.support.wire import Listener, request
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +71,7 @@ async def test_the_hot_lane_passes_over_no_condition(service: Service, path: str
     for _ in range(3):
         reply = await connection.ask(request("POST", path, body, kind | {"if-none-match": '"x"'}))
         assert reply.status == 400
-    assert service.partition("events", 0).log.watermarks.log_end_offset == 0
+    assert log_of(service).watermarks.log_end_offset == 0
 
 
 async def test_a_topic_changes_only_if_it_is_what_the_client_saw(api: Api) -> None:

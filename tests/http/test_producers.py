@@ -115,7 +115,7 @@ async def test_an_unknown_outcome_names_where_to_ask(
         await api.create()
         api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
         # nobody wakes the flusher: a disk that never confirms
-        api.service.commits.attach(asyncio.get_running_loop(), lambda: None)
+        api.local.commits.attach(asyncio.get_running_loop(), lambda: None)
         record = {"records": [{"value": 1}]}
         asked = await api.client.post(RECORDS, json=record, headers=identity(5, 0))
         assert (asked.status_code, asked.json()["code"]) == (504, "append_outcome_unknown")
@@ -191,7 +191,7 @@ async def test_no_end_is_found_that_is_out_of_reach(
     await begin(api)
     await api.append(1)
     await api.client.post(f"{LOG}/transactions", json=ending("commit"))
-    assert api.service.topics.transactions.ended == {}
+    assert api.local.topics.transactions.ended == {}
     again = await api.client.post(f"{LOG}/transactions", json=ending("commit"))
     assert again.status_code == 409
     await api.client.post(f"{LOG}/delete-records", json={"before_offset": -1})

@@ -113,7 +113,7 @@ async def test_a_refused_request_leaves_nothing_behind(tmp_path: Path) -> None:
         await api.create()
         answer = await api.client.delete("/v1/topics/events")
         refused(answer, 1, "quota_requests_per_second")
-        assert "events" in api.service.manager.topics()
+        assert "events" in api.local.manager.topics()
         admission = api.service.admission
         assert (admission.requests, admission.body_bytes, admission.answer_bytes) == (0, 0, 0)
 

@@ -140,7 +140,7 @@ async def test_who_waits_for_the_disk_is_answered_before_a_truncation(tmp_path: 
     async with running(tmp_path, commit_interval_ms=600_000, commit_timeout_ms=2_000) as api:
         await api.create()
         await api.client.post(f"{RECORDS}?acks=1", json={"records": [{"value": 1}]})
-        waiting = api.service.commits.wait(api.log(), 1)
+        waiting = api.local.commits.wait(api.log(), 1)
         assert waiting is not None
         tag = await tag_of(api)
         cut = await api.client.post(f"{LOG}/truncate", json={"to_offset": 0}, headers=tag)

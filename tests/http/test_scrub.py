@@ -24,7 +24,7 @@ async def test_the_report_names_what_a_search_found(tmp_path: Path) -> None:
         content = bytearray(file.read_bytes())
         content[-1] ^= 1
         file.write_bytes(content)
-        api.service.runtime.scrubber.run_pass()
+        api.local.runtime.scrubber.run_pass()
 
         after = ScrubReport.model_validate_json((await api.client.get("/v1/scrub")).content)
         assert after.checked_bytes == len(content)

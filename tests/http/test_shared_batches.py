@@ -8,7 +8,7 @@ import pytest
 from app.operations.service import Service
 from tests.http.test_hot_reads import knowing, values_of
 from tests.support.logs import read_headers
-from tests.support.service import RECORDS
+from tests.support.service import RECORDS, log_of
 from tests.support.wire import Connection, request
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ async def test_each_client_finds_its_records_where_it_was_told(service: Service,
             page = f"offset={receipt['base_offset']}&end_offset={receipt['last_offset'] + 1}"
             found = await connection.ask(request("GET", f"{RECORDS}?{page}"))
             assert values_of(found.body) == values
-    assert len(read_headers(service.partition("events", 0).log)) == 1 + 4
+    assert len(read_headers(log_of(service))) == 1 + 4
 
 
 async def test_only_whom_nobody_followed_may_go_on_under_its_own_condition(

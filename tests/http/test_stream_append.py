@@ -348,7 +348,7 @@ async def test_a_slow_disk_slows_the_client_down(api: Api, monkeypatch: pytest.M
             yield lines(50, start=50 * number)  # a little more than a part
 
     sending = asyncio.create_task(send(api, counted()))
-    await until(lambda: api.service.commits.waiting == 1)
+    await until(lambda: api.local.commits.waiting == 1)
     for _ in range(200):
         await checkpoint()
     assert taken < 3 * api.service.settings.max_stream_parts_in_flight
@@ -395,7 +395,7 @@ async def test_a_disk_that_fails_is_told_with_what_is_safe(
     sending = asyncio.create_task(send(api, pieces(lines(1_000))))
     while not sending.done():  # the flusher tells of its failure once, perhaps before anyone waits
         if end_of(api) > 300:
-            api.service.commits.abandon([log], StorageOffline("the disk failed"))
+            api.local.commits.abandon([log], StorageOffline("the disk failed"))
         await checkpoint()
     problem = (await sending).json()
     assert (problem["status"], problem["code"]) == (503, "storage_offline")

@@ -28,6 +28,7 @@ from tests.support.service import (
     Api,
     client_of,
     fast,
+    log_of,
     running,
     slow,
 )
@@ -413,7 +414,7 @@ async def test_a_stream_is_cut_off_with_its_key(tmp_path: Path, *, is_stalled: b
             for _ in range(20):
                 body = {"records": [{"value": "x" * 900_000}]}
                 httpx.post(served.url + RECORDS, json=body, headers=headers).raise_for_status()
-            size_bytes = served.service.partition("events", 0).log.reader.size_bytes
+            size_bytes = log_of(served.service).reader.size_bytes
             host, _, port = served.url.removeprefix("http://").partition(":")
             with socket.socket() as wire:
                 wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)

@@ -10,7 +10,7 @@ from app.operations.service import Service
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
-from tests.support.service import RECORDS, open_in_memory
+from tests.support.service import RECORDS, log_of, open_in_memory
 from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +48,7 @@ async def tails_of(service: Service, count: int = 1) -> list[Connection]:
 
 def commit(service: Service, *values: bytes) -> None:
     """Append a batch that is on disk when this returns, and tell its readers."""
-    log = service.partition("events", 0).log
+    log = log_of(service)
     log.append(build_batch([(1, None, value, ()) for value in values]))
     log.durability.commit()
     service.tail.wake(log)
@@ -133,7 +133,7 @@ async def test_much_is_made_by_a_worker(service: Service) -> None:
 async def test_what_shows_no_records_is_told_by_the_task(service: Service) -> None:
     """Behind a marker of a transaction there is nothing to show, and yet the offset moves."""
     (tail,) = await tails_of(service)
-    log = service.partition("events", 0).log
+    log = log_of(service)
     marker = build_end_marker(
         ControlType.COMMIT, timestamp=2, coordinator_epoch=0, producer_id=5, producer_epoch=0
     )
@@ -149,7 +149,7 @@ async def test_a_wake_without_news_is_looked_at_by_the_task(service: Service) ->
     """Nothing is told twice, whoever wakes the tail."""
     (tail,) = await tails_of(service)
     commit(service, b"1")
-    service.tail.wake(service.partition("events", 0).log)
+    service.tail.wake(log_of(service))
     await until(lambda: service.tail.waiting == 1)
     assert values_of(tail) == [1]
 

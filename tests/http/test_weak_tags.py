@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.test_lanes import JSON, LANES, ONE
 from tests.support.builders import new_batch
-from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api, open_service
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api, log_of, open_service
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ async def test_an_append_takes_the_tag_that_a_proxy_made_weak(tmp_path: Path, la
             second = await client.post(path, content=body, headers=headers | weak)
             assert (first.status_code, second.status_code) == (201, 412)
             assert second.json()["etag"] == first.headers["etag"]
-        assert service.partition("events", 0).log.watermarks.log_end_offset == 2
+        assert log_of(service).watermarks.log_end_offset == 2
 
 
 async def test_an_immutable_page_is_known_by_its_weak_tag(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from engine.tools.verify import DirectoryCheck
 from tests.load.crowd import MIX, PARTITIONS, WRITES, Crowd, Tally, Window
 from tests.support.process import Process, all_values, serving_process
 from tests.support.server import Served, serving
+from tests.support.service import local
 
 SECONDS = float(os.environ.get("LOAD_SECONDS", "1800"))
 PARTS = 6
@@ -173,7 +174,7 @@ def test_a_crowd_that_asks_for_too_much_leaves_nothing_behind(tmp_path: Path) ->
     held = (admission.requests, admission.waiting_readers, admission.tails)
     assert held == (0, 0, 0)
     assert (admission.body_bytes, admission.answer_bytes) == (0, 0)
-    assert served.service.commits.waiting == 0
+    assert local(served.service).commits.waiting == 0
     with serving(tmp_path) as served:
         ensure_all_there(served.url, tally)
 

@@ -19,7 +19,7 @@ from engine.fs.filesystem import PosixFile, PosixFileSystem
 from engine.types import Buffer
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
-from tests.support.service import BATCHES, NDJSON, RAW, RECORDS, open_service
+from tests.support.service import BATCHES, NDJSON, RAW, RECORDS, log_of, open_service
 from tests.support.watched import WatchedFileSystem
 from tests.support.wire import Connection, Listener, request, turn
 
@@ -81,7 +81,7 @@ async def prepared(service: Service) -> Connection:
     ):
         connection.send(setting_up)
         assert (await connection.answer()).status in {200, 201}
-    log = service.partition("events", 0).log
+    log = log_of(service)
     for batch in (SMALL, LARGE, LARGE, LARGE):
         log.append(bytearray(batch))
     log.durability.commit()
@@ -172,7 +172,7 @@ async def test_long_polls_are_one_look_and_a_write_each() -> None:
         await do(connection, BUDGETS["one record"].sent)
         listener = Listener(service)
         polls = [listener.connect() for _ in range(POLLS)]
-        end_offset = service.partition("events", 0).log.watermarks.high_watermark
+        end_offset = log_of(service).watermarks.high_watermark
         for poll in polls:
             poll.send(request("GET", f"{RECORDS}?offset={end_offset}&max_wait_ms=60000"))
         fs.asked.clear()

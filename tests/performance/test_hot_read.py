@@ -12,7 +12,7 @@ from app.operations.service import Service
 from engine.segment.file_records import WALK_CHUNK_BYTES
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
-from tests.support.service import BATCHES, RECORDS, open_service
+from tests.support.service import BATCHES, RECORDS, log_of, open_service
 from tests.support.watched import Asked, WatchedFileSystem
 from tests.support.wire import Connection, Listener, request, turn
 
@@ -52,7 +52,7 @@ async def listening(service: Service) -> Listener:
 
 def fill(service: Service, batch: bytearray, count: int = 1) -> int:
     """Commit so many copies of a batch; return the bytes of the log."""
-    log = service.partition("events", 0).log
+    log = log_of(service)
     for _ in range(count):
         log.append(bytearray(batch))
     log.durability.commit()
@@ -92,7 +92,7 @@ async def test_a_reader_at_the_end_asks_the_disk_nothing(
     assert mine(fs) == []
     fill(service, new_batch(1, value=b"2"))
     fs.asked.clear()
-    service.tail.wake(service.partition("events", 0).log)
+    service.tail.wake(log_of(service))
     assert service.tail.waiting == 0
     assert [asked.name for asked in mine(fs)] == ["file.read_cached"] * 3
 

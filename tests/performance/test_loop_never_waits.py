@@ -18,7 +18,7 @@ from app.operations.service import Service
 from engine.fs.filesystem import PosixFileSystem
 from engine.log.log import Log
 from tests.support.builders import new_batch
-from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, local, log_of, open_service
 from tests.support.watched import WatchedFileSystem
 from tests.support.wire import Connection, Listener, request
 
@@ -91,7 +91,7 @@ async def test_hot_requests_never_wait_for_the_disk(
             asked = fs.asked_by(loop)
             assert {call.name for call in asked} <= ALLOWED, name
             assert sum(call.size_bytes for call in asked if "append" in call.name) <= INLINE_BYTES
-    log = service.partition("events", 0).log
+    log = log_of(service)
     assert log.reader.segments_count > 2
 
 
@@ -111,7 +111,7 @@ async def test_a_crowd_of_appends_never_waits_for_the_disk(
         assert [(await connection.answer()).status for connection in crowd] == [201] * 8
     assert {call.name for call in fs.asked_by(loop)} <= ALLOWED
     assert "file.append" in {call.name for call in fs.asked_by(loop)}
-    assert service.partition("events", 0).log.reader.segments_count > 2
+    assert log_of(service).reader.segments_count > 2
     assert not first.has_tasks
 
 
@@ -123,7 +123,7 @@ async def test_group_offsets_never_wait_for_the_disk(
     loop = threading.get_ident()
     target = "/v1/groups/lake/offsets/events/0"
     for wanted in (b'{"offset":0}', b'{"offset":0,"metadata":"again"}', b""):
-        for log in service.manager.logs():
+        for log in local(service).manager.logs():
             log.roll()
         fs.asked.clear()
         connection.send(request("PUT" if wanted else "DELETE", target, wanted, AS_JSON))
@@ -140,7 +140,7 @@ async def test_the_end_of_a_transaction_never_waits_for_the_disk(
     """Its marker is an append that rolls, opens an index, and notes what was aborted."""
     connection = await connected(service)
     loop = threading.get_ident()
-    log = service.partition("events", 0).log
+    log = log_of(service)
     log.append(
         new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     )
@@ -197,7 +197,7 @@ class Holder:
 async def test_no_request_waits_for_a_lock_on_the_loop(service: Service) -> None:
     """A log's lock may be held while a disk works: meanwhile everybody else is served."""
     connection, other = await connected(service), Listener(service).connect()
-    log = service.partition("events", 0).log
+    log = log_of(service)
     for name, asked in LOCKED.items():
         holder = Holder(log)
         connection.send(asked)
@@ -223,7 +223,7 @@ async def test_a_304_reads_nothing_of_the_disk(service: Service, fs: WatchedFile
     connection = await connected(service)
     connection.send(HOT["many records"])
     await connection.answer()
-    log_id = service.partition("events", 0).log.reader.log_id
+    log_id = log_of(service).reader.log_id
     for path in (RECORDS, BATCHES):
         target = f"{path}?offset=0&end_offset=200&log_id={log_id}"
         connection.send(request("GET", target))

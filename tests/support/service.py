@@ -10,8 +10,10 @@ import httpx
 
 from app.api.application import create_api, framed
 from app.http.answers import App, Receive, Scope, Send
+from app.operations.local import local_store
 from app.operations.service import Service
 from app.settings import Settings
+from app.store.local.store import LocalStore
 from app.wire.hot_operations import HotOperations
 from app.wire.hot_tasks import OPERATION, HotTasks
 from engine.clock import Clock
@@ -37,7 +39,11 @@ class Api:
     client: httpx.AsyncClient
 
     def log(self, topic: str = "events", partition: int = 0) -> Log:
-        return self.service.manager.log(TopicPartition(topic, partition))
+        return log_of(self.service, topic, partition)
+
+    @property
+    def local(self) -> LocalStore:
+        return local(self.service)
 
     async def create(self, topic: str = "events", partitions: int = 1, **config: object) -> None:
         """Create a topic; `retention_ms=-1` means `retention.ms`."""
@@ -53,6 +59,16 @@ class Api:
         assert answer.status_code == 201, answer.text
         receipt: dict[str, Any] = answer.json()
         return receipt
+
+
+def local(service: Service) -> LocalStore:
+    """The store of a service on the engine in this process."""
+    return local_store(service.store)
+
+
+def log_of(service: Service, topic: str = "events", partition: int = 0) -> Log:
+    """The log of a partition of such a service."""
+    return local(service).manager.log(TopicPartition(topic, partition))
 
 
 def client_of(app: App) -> httpx.AsyncClient:

@@ -58,6 +58,9 @@ _ERRORS: Final[tuple[Exception, ...]] = (
         ],
         retention_ms=604_800_000,
     ),
+    problems.NotSupportedByBackend(
+        "this needs logs that lie in the service's own data directories"
+    ),
     errors.InvalidRecord(
         "nothing was written; records that are not acceptable: 1",
         [{"index": 2, "field": "value", "code": "missing", "detail": "there is no value"}],

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1", tags=["maintenance"], dependencies=[IDENTIFIED]
 @router.get(
     "/directories",
     operation_id="listDirectories",
-    responses={**answers(200, DataDirectoryList, "The preferred one first"), **problems()},
+    responses={**answers(200, DataDirectoryList, "The preferred one first"), **problems(501)},
 )
 async def list_directories(exchange: ExchangeDep) -> AnswerResponse:
     """List the data directories: where partitions can lie, and what lies there."""
@@ -34,7 +34,7 @@ async def list_directories(exchange: ExchangeDep) -> AnswerResponse:
 @router.get(
     "/scrub",
     operation_id="getScrubReport",
-    responses={**answers(200, ScrubReport, "What the last search found"), **problems()},
+    responses={**answers(200, ScrubReport, "What the last search found"), **problems(501)},
 )
 async def get_scrub_report(exchange: ExchangeDep) -> AnswerResponse:
     """Tell what the last search for damage found; there are any if `scrub_interval_ms` is set."""
@@ -44,7 +44,7 @@ async def get_scrub_report(exchange: ExchangeDep) -> AnswerResponse:
 @router.get(
     "/topics/{topic}/partitions/{partition}/move",
     operation_id="getMove",
-    responses={**answers(200, MoveReport, "How far it is"), **problems(404)},
+    responses={**answers(200, MoveReport, "How far it is"), **problems(404, 501)},
 )
 async def get_move(exchange: ExchangeDep, partition: LocalPartitionDep) -> AnswerResponse:
     """Tell where a partition lies, and how its last move is going."""
@@ -58,7 +58,7 @@ async def get_move(exchange: ExchangeDep, partition: LocalPartitionDep) -> Answe
     responses={
         **answers(202, MoveReport, "It will be moved; `getMove` tells how far that is"),
         **answers(200, MoveReport, "It lies there already"),
-        **problems(404, 408, 413, 415, 416, 422),
+        **problems(404, 408, 413, 415, 416, 422, 501),
     },
     openapi_extra=body_of(
         "application/json",

@@ -18,7 +18,7 @@ from app.api.routes.shared import (
 from app.http.answers import AnswerResponse
 from app.operations import groups as operations
 from app.operations.request_content import parse_model
-from app.store.local.group_records import CursorKey
+from app.store.groups import CursorKey
 from schemas.common import PageParameters, PartitionNumber
 from schemas.groups import (
     GroupLag,
@@ -96,7 +96,7 @@ async def list_group_offsets(
     exchange: ExchangeDep, group: GroupDep, parameters: Annotated[PageParameters, Query()]
 ) -> AnswerResponse:
     """List the offsets that a group has stored, by topic and partition."""
-    answer = operations.list_group_offsets(
+    answer = await operations.list_group_offsets(
         exchange,
         group,
         page_size=parameters.page_size,
@@ -117,7 +117,7 @@ async def list_group_offsets(
 )
 async def get_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse:
     """Tell the offset that a group has stored for a partition."""
-    return AnswerResponse(operations.get_group_offset(exchange, key))
+    return AnswerResponse(await operations.get_group_offset(exchange, key))
 
 
 @router.put(
@@ -165,5 +165,5 @@ async def get_group_lag(
     exchange: ExchangeDep, group: GroupDep, parameters: Annotated[LagParameters, Query()]
 ) -> AnswerResponse:
     """Report a group's lag in every partition for which it has stored an offset."""
-    answer = operations.get_group_lag(exchange, group, parameters.isolation)
+    answer = await operations.get_group_lag(exchange, group, parameters.isolation)
     return AnswerResponse(answer)

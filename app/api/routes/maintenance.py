@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", dependenc
     "/roll",
     operation_id="rollSegment",
     tags=["maintenance"],
-    responses={**answers(200, RollReport, "What became of the segment"), **problems(404, 507)},
+    responses={**answers(200, RollReport, "What became of the segment"), **problems(404, 501, 507)},
 )
 async def roll_segment(partition: LocalPartitionDep) -> AnswerResponse:
     """Seal the active segment and open the next; an empty one stays."""
@@ -49,7 +49,7 @@ async def roll_segment(partition: LocalPartitionDep) -> AnswerResponse:
     "/flush",
     operation_id="flushLog",
     tags=["maintenance"],
-    responses={**answers(200, FlushReport, "What is on disk now"), **problems(404, 507)},
+    responses={**answers(200, FlushReport, "What is on disk now"), **problems(404, 501, 507)},
 )
 async def flush_log(partition: LocalPartitionDep) -> AnswerResponse:
     """Put everything on disk, indexes and snapshots too."""
@@ -60,7 +60,7 @@ async def flush_log(partition: LocalPartitionDep) -> AnswerResponse:
     "/retention",
     operation_id="runRetention",
     tags=["maintenance"],
-    responses={**answers(200, RetentionReport, "What was removed"), **problems(404, 507)},
+    responses={**answers(200, RetentionReport, "What was removed"), **problems(404, 501, 507)},
 )
 async def run_retention(
     partition: LocalPartitionDep,
@@ -98,7 +98,7 @@ async def delete_records(exchange: ExchangeDep, partition: PartitionDep) -> Answ
     tags=["maintenance"],
     responses={
         **answers(200, TruncateReport, "The marks and the epoch now"),
-        **problems(404, 408, 412, 413, 415, 416, 422, 428, 507),
+        **problems(404, 408, 412, 413, 415, 416, 422, 428, 501, 507),
     },
     openapi_extra=body_of(
         "application/json",
@@ -124,7 +124,7 @@ async def truncate_log(
     "/compact",
     operation_id="compactLog",
     tags=["maintenance"],
-    responses={**answers(200, CompactionReport, "What it did"), **problems(404, 422, 507)},
+    responses={**answers(200, CompactionReport, "What it did"), **problems(404, 422, 501, 507)},
 )
 async def compact_log(partition: LocalPartitionDep) -> AnswerResponse:
     """Compact a log as far as it can be now; its active segment stays, so roll first."""

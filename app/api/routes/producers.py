@@ -90,7 +90,7 @@ async def get_append_outcome(
     operation_id="endTransaction",
     responses={
         **answers(200, TransactionEnd, "The marker is on disk"),
-        **problems(403, 404, 408, 409, 413, 415, 422, 504, 507),
+        **problems(403, 404, 408, 409, 413, 415, 422, 501, 504, 507),
     },
     openapi_extra=body_of(
         "application/json",

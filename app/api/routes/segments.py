@@ -25,7 +25,7 @@ CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "
 @router.get(
     "/segments",
     operation_id="listSegments",
-    responses={**answers(200, SegmentList, "The segments, oldest first"), **problems(404)},
+    responses={**answers(200, SegmentList, "The segments, oldest first"), **problems(404, 501)},
 )
 async def list_segments(partition: LocalPartitionDep) -> AnswerResponse:
     """List the segments of a log, and where to download their files."""
@@ -63,7 +63,7 @@ async def _download_headers(
         200: {"description": "The file as far as it is committed", "content": CONTENT},
         206: {"description": "The part of it that Range asks for", "content": CONTENT},
         304: {"description": "The client has it"},
-        **problems(404, 409, 412, 416),
+        **problems(404, 409, 412, 416, 501),
     },
 )
 async def download_segment(

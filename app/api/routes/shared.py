@@ -16,6 +16,7 @@ from app.api.routes.parameters import query_names
 from app.codecs.conditions import ensure_defined
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange, holder_of
+from app.operations.local import local_partition
 from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 from app.security.authority import Security, peer_of, refuse_credentials_in
@@ -122,12 +123,18 @@ TopicPath = Annotated[TopicName, Path()]
 
 async def _partition(
     exchange: ExchangeDep, topic: TopicPath, partition: Annotated[PartitionNumber, Path()]
-) -> LocalPartition:
+) -> Partition:
     return exchange.service.partition(topic, partition)
 
 
 PartitionDep = Annotated[Partition, Depends(_partition)]
-LocalPartitionDep = Annotated[LocalPartition, Depends(_partition)]
+
+
+async def _local_partition(partition: PartitionDep) -> LocalPartition:
+    return local_partition(partition)
+
+
+LocalPartitionDep = Annotated[LocalPartition, Depends(_local_partition)]
 """For what can be asked of a log in this process alone."""
 
 

@@ -9,13 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple, TypeAlias
 
-from app.store.local.group_records import (
-    CursorKey,
-    CursorValue,
-    UnreadableCursor,
-    decode_key,
-    decode_value,
-)
+from app.store.groups import Cursor, CursorKey, CursorValue
+from app.store.local.group_records import UnreadableCursor, decode_key, decode_value
 from engine.log.log import Log
 from engine.records.batch import BatchView
 from engine.records.control import parse_end_marker
@@ -41,9 +36,11 @@ class Stored(NamedTuple):
     record_offset: int
 
     @property
-    def etag(self) -> str:
-        """Identifies this record for as long as the topic exists."""
-        return f'"{self.log_partition}-{self.record_offset}"'
+    def cursor(self) -> Cursor | None:
+        """The offset as the port shows it; its ETag lasts as long as the topic exists."""
+        if self.value is None:
+            return None
+        return Cursor(self.value, f'"{self.log_partition}-{self.record_offset}"')
 
 
 def load_cursors(log: Log, *, limit_bytes: int) -> dict[CursorKey, Stored]:

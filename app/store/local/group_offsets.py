@@ -9,44 +9,29 @@ can remove, and a flush needs no notification.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from app.http.problems import CursorNotFound, GroupNotFound
+from app.limits.executors import Workers
 from app.settings import Settings
+from app.store.groups import Cursor, CursorKey, CursorValue, GroupOffsets, no_such_cursor
 from app.store.local.commits import Commits
 from app.store.local.group_loading import Stored, load_cursors
-from app.store.local.group_records import (
-    CursorKey,
-    CursorValue,
-    encode_key,
-    encode_value,
-    partition_of_group,
-)
+from app.store.local.group_records import encode_key, encode_value
+from app.store.local.offsets_topic import OffsetsTopic
 from engine.clock import Clock
-from engine.errors import EngineError, PartitionNotFound, PolicyViolation
+from engine.errors import EngineError, PolicyViolation
 from engine.guard import WouldBlock
-from engine.log.log import Log
-from engine.log.results import Appended
 from engine.records.builder import build_batch
 from engine.runtime import Runtime
-from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
-Hop: TypeAlias = Callable[[Callable[[], Appended]], Awaitable[Appended]]
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-CONFIGURATION: Final = {
-    "cleanup.policy": "compact",
-    "compression.type": "producer",
-    "segment.bytes": "104857600",
-}
-"""Kafka's `GroupCoordinatorConfig.offsetTopicConfigs`, with the default segment size."""
+LOOKED_AT_TOGETHER: Final = 100
+"""Groups that are processed per turn of the loop; with the maximum of both, a group has ten
+offsets."""
 
 
 class LoadProgress(NamedTuple):
@@ -67,43 +52,40 @@ class _Group:
         """At most one record on disk, then those that are not."""
 
 
-def no_such_group(group: str) -> GroupNotFound:
-    """Return the error for a group that does not exist."""
-    return GroupNotFound(f"group {group!r} has stored no offset", group=group)
-
-
-class GroupOffsets:
+class LocalGroupOffsets(GroupOffsets):
     """The offsets of all groups. Belongs to the event loop after `load`, which runs on any thread.
 
-    `hop` runs appends that need a worker.
+    `workers` run appends that would block.
     """
 
     def __init__(
-        self, runtime: Runtime, settings: Settings, clock: Clock, *, hop: Hop, commits: Commits
+        self,
+        runtime: Runtime,
+        settings: Settings,
+        clock: Clock,
+        *,
+        workers: Workers,
+        commits: Commits,
     ) -> None:
-        self.changing = asyncio.Lock()
+        self._changing = asyncio.Lock()
         """Held from reading an offset until it is replaced."""
-        self._hop = hop
+        self._workers = workers
         self._commits = commits
         self._runtime = runtime
         self._settings = settings
         self._clock = clock
-        self._logs: dict[int, Log] = {}
+        self._topic = OffsetsTopic(runtime.manager, partitions=settings.offsets_topic_partitions)
         self._failed: dict[int, EngineError] = {}
         self._groups: dict[str, _Group] = {}
         self._cursors_count = 0
-        self._is_made = False
         self.progress = LoadProgress(0, 0)
 
     def load(self) -> None:
         """Read all offsets. If a log cannot be read, only requests for its groups fail."""
-        manager = self._runtime.manager
-        topic = manager.topics().get(OFFSETS_TOPIC)
-        if topic is None:
-            return
-        self.use(self._present())
-        for done, (number, log) in enumerate(self._logs.items()):
-            self.progress = LoadProgress(done, len(self._logs))
+        self._topic.find()
+        logs = self._topic.logs
+        for done, (number, log) in enumerate(logs.items()):
+            self.progress = LoadProgress(done, len(logs))
             try:
                 cursors = load_cursors(log, limit_bytes=self._settings.max_decompressed_batch_bytes)
             except EngineError as error:
@@ -114,103 +96,96 @@ class GroupOffsets:
                 group = self._groups.setdefault(key.group, _Group(number))
                 self._cursors_count += key not in group.cursors
                 group.cursors[key] = [stored]
-        self.progress = LoadProgress(len(self._logs), len(self._logs))
-
-    # -- the topic ---------------------------------------------------------------------------
-
-    @property
-    def is_made(self) -> bool:
-        """Whether the offsets topic exists and is compacted, so that offsets can be stored."""
-        return self._is_made
-
-    def make(self) -> dict[int, Log]:
-        """Create the offsets topic, or enable compaction of a broker's; for a worker thread.
-
-        It gets the configuration that every broker gives it. Raises what `create_topic` does.
-        """
-        manager = self._runtime.manager
-        topic = manager.topics().get(OFFSETS_TOPIC)
-        if topic is None:
-            partitions = self._settings.offsets_topic_partitions
-            manager.create_topic(OFFSETS_TOPIC, partitions, CONFIGURATION, internal=True)
-        elif "cleanup.policy" not in topic.overrides:
-            manager.update_topic(OFFSETS_TOPIC, CONFIGURATION, internal=True)
-        return self._present()
-
-    def use(self, logs: dict[int, Log]) -> None:
-        """Use the result of `make`."""
-        self._logs = logs
-        topic = self._runtime.manager.topic(OFFSETS_TOPIC)
-        self._is_made = "cleanup.policy" in topic.overrides
-
-    def _present(self) -> dict[int, Log]:
-        """Return the topic's logs in this service; an adopted directory has only some."""
-        return {
-            log.topic_partition.partition: log
-            for log in sorted(self._runtime.manager.logs(), key=lambda log: log.topic_partition)
-            if log.topic_partition.topic == OFFSETS_TOPIC
-        }
+        self.progress = LoadProgress(len(logs), len(logs))
 
     # -- look-ups ----------------------------------------------------------------------------
 
-    def names(self, after: str) -> list[str]:
-        """Return the groups after this name, sorted; raises if a log could not be read.
-
-        A group that is being created or deleted may have no offset; see `keys`.
-        """
+    async def names(
+        self, after: str, *, at_most: int, wanted: Callable[[CursorKey], bool]
+    ) -> Sequence[str]:
+        """Look at the groups in several turns of the loop; raises if a log could not be read."""
         for error in self._failed.values():
             raise error.with_traceback(None)
-        return sorted(name for name in self._groups if name > after)
+        names: list[str] = []
+        later = sorted(name for name in self._groups if name > after)
+        for count, name in enumerate(later, start=1):
+            if any(wanted(key) for key, _ in self._settled(name)):
+                names.append(name)
+            if len(names) == at_most:
+                break
+            if count % LOOKED_AT_TOGETHER == 0:
+                await asyncio.sleep(0)
+        return names
 
-    def keys(self, group: str) -> Iterator[CursorKey]:
-        """Yield the offsets of a group; none if it does not exist."""
-        return (key for key, _ in self._settled(group))
-
-    def cursors(self, group: str) -> list[tuple[CursorKey, CursorValue]]:
-        """Return the offsets of a group by topic and partition; raises GroupNotFound."""
+    async def of_group(self, group: str) -> Sequence[tuple[CursorKey, CursorValue]]:
         self._ensure_readable(group)
-        found = sorted(self._settled(group), key=lambda one: one[0])
-        if not found:
-            raise no_such_group(group)
-        return found
+        return sorted(self._settled(group), key=lambda one: one[0])
 
-    def cursor(self, key: CursorKey) -> Stored:
-        """Return one offset as it is on disk; raises CursorNotFound."""
+    async def get(self, key: CursorKey) -> Cursor:
         self._ensure_readable(key.group)
         stored = self._on_disk(self._versions(key))
-        if stored is None or stored.value is None:
-            raise CursorNotFound(
-                f"group {key.group!r} has stored no offset for {key.topic}-{key.partition}",
-                group=key.group,
-                topic=key.topic,
-                partition=key.partition,
-            )
-        return stored
+        cursor = None if stored is None else stored.cursor
+        if cursor is None:
+            raise no_such_cursor(key)
+        return cursor
 
-    def newest(self, key: CursorKey) -> Stored | None:
-        """Return the latest record of an offset, on disk or not; None without one."""
-        self._ensure_readable(key.group)
-        versions = self._versions(key)
-        return versions[-1] if versions and versions[-1].value is not None else None
+    # -- changes -----------------------------------------------------------------------------
 
-    def of_topic(self, topic: str) -> Iterator[list[CursorKey]]:
-        """Yield each group's offsets in a topic; groups may change during the iteration."""
-        for group in tuple(self._groups.values()):
-            yield [
+    async def put(
+        self, key: CursorKey, decide: Callable[[Cursor | None], CursorValue]
+    ) -> tuple[Cursor, bool]:
+        """Judge by the latest record, on disk or not."""
+        if not self._topic.is_made:
+            await self._workers.administer(self._topic.make)
+            self._topic.find()
+        async with self._changing:
+            before = self._newest(key)
+            stored = await self._append(key, decide(before))
+        await self._committed(stored)
+        assert stored.cursor is not None, "a value was appended"
+        return stored.cursor, before is None
+
+    async def delete(self, key: CursorKey, judge: Callable[[Cursor], None]) -> None:
+        """Judge by the latest record, on disk or not."""
+        async with self._changing:
+            before = self._newest(key)
+            if before is None:
+                raise no_such_cursor(key)
+            judge(before)
+            stored = await self._append(key, None)
+        await self._committed(stored)
+        self._forget([key])
+
+    async def drop_topic(self, topic: str) -> None:
+        """Delete them in several turns of the loop: there may be very many."""
+        keys: list[CursorKey] = []
+        for count, group in enumerate(tuple(self._groups.values()), start=1):
+            keys += [
                 key
                 for key, versions in group.cursors.items()
                 if key.topic == topic and versions[-1].value is not None
             ]
+            if count % LOOKED_AT_TOGETHER == 0:
+                await asyncio.sleep(0)
+        latest: dict[int, Stored] = {}
+        for key in keys:
+            async with self._changing:
+                stored = await self._append(key, None)
+            latest[stored.log_partition] = stored
+            await asyncio.sleep(0)
+        for stored in latest.values():
+            await self._committed(stored)
+        self._forget(keys)
 
-    # -- changes -----------------------------------------------------------------------------
+    # -- private steps -----------------------------------------------------------------------
 
-    async def append(self, key: CursorKey, value: CursorValue | None) -> Stored:
+    async def _append(self, key: CursorKey, value: CursorValue | None) -> Stored:
         """Append an offset, or None to delete it; return the record.
 
-        The caller is inside `changing`, and waits until the record is on disk. Raises
+        The caller is inside `_changing`, and waits until the record is on disk. Raises
         PolicyViolation beyond the limits of groups and offsets, and what an append raises.
         """
-        assert self.changing.locked(), "what is judged must be what is replaced"
+        assert self._changing.locked(), "what is judged must be what is replaced"
         home = self._ensure_readable(key.group)
         group = self._groups.get(key.group)
         if group is None or key not in group.cursors:
@@ -218,14 +193,18 @@ class GroupOffsets:
         now_ms = self._clock.now_ms()
         content = None if value is None else encode_value(value)
         batch = build_batch([(now_ms, encode_key(key), content, ())])
-        log = self._logs[home]
         append = partial(
-            self._runtime.committer.append, log, batch, acks_all=True, wakes=False, checked=True
+            self._runtime.committer.append,
+            self._topic.logs[home],
+            batch,
+            acks_all=True,
+            wakes=False,
+            checked=True,
         )
         try:
             appended = append(nonblocking=True)
         except WouldBlock:
-            appended = await self._hop(append)
+            appended = await self._workers.write(append)
         stored = Stored(value, home, appended.base_offset)
         group = self._groups.setdefault(key.group, _Group(home))
         versions = group.cursors.setdefault(key, [])
@@ -236,14 +215,14 @@ class GroupOffsets:
         versions.append(stored)
         return stored
 
-    async def committed(self, stored: Stored) -> None:
+    async def _committed(self, stored: Stored) -> None:
         """Wait until a record is on disk; raises what `Commits.wait` does."""
-        log = self._logs[stored.log_partition]
+        log = self._topic.logs[stored.log_partition]
         waiting = self._commits.wait(log, stored.record_offset + 1)
         if waiting is not None:
             await waiting
 
-    def forget(self, keys: Sequence[CursorKey]) -> None:
+    def _forget(self, keys: Sequence[CursorKey]) -> None:
         """Remove offsets from memory whose deletion is on disk."""
         for key in keys:
             versions = self._versions(key)
@@ -253,8 +232,6 @@ class GroupOffsets:
                 self._cursors_count -= 1
                 if not group.cursors:
                     del self._groups[key.group]
-
-    # -- private steps -----------------------------------------------------------------------
 
     def _ensure_room(self, group: str) -> None:
         limits = self._settings
@@ -268,26 +245,17 @@ class GroupOffsets:
 
     def _ensure_readable(self, group: str) -> int:
         """Return the log of a group; raises the error of reading it."""
-        home = self._home(group)
+        known = self._groups.get(group)
+        home = self._topic.home_of(group) if known is None else known.home
         if home in self._failed:
             raise self._failed[home].with_traceback(None)
         return home
 
-    def _home(self, group: str) -> int:
-        """Return the partition of a group's records, or the one that Kafka would use."""
-        known = self._groups.get(group)
-        if known is not None:
-            return known.home
-        if not self._logs:
-            return 0
-        manager = self._runtime.manager
-        number = partition_of_group(group, manager.topic(OFFSETS_TOPIC).partitions)
-        if number not in self._logs:
-            # The log of an offline directory is not replaced: its offsets will be back.
-            with contextlib.suppress(PartitionNotFound):
-                manager.log(TopicPartition(OFFSETS_TOPIC, number))
-            number = list(self._logs)[number % len(self._logs)]
-        return number
+    def _newest(self, key: CursorKey) -> Cursor | None:
+        """Return the latest record of an offset, on disk or not; None without one."""
+        self._ensure_readable(key.group)
+        versions = self._versions(key)
+        return versions[-1].cursor if versions else None
 
     def _versions(self, key: CursorKey) -> list[Stored]:
         group = self._groups.get(key.group)
@@ -302,7 +270,7 @@ class GroupOffsets:
 
     def _on_disk(self, versions: Sequence[Stored]) -> Stored | None:
         for stored in reversed(versions):
-            log = self._logs[stored.log_partition]
+            log = self._topic.logs[stored.log_partition]
             if stored.record_offset < log.watermarks.high_watermark:
                 return stored
         return None

@@ -13,8 +13,9 @@ belong to the broker that wrote them. Mirrors Kafka's `OffsetCommitKey`, `Legacy
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
+from app.store.groups import CursorKey, CursorValue
 from engine.types import INT32_MAX, NO_LEADER_EPOCH
 
 KEY_VERSION: Final = 1
@@ -27,25 +28,6 @@ FIRST_FLEXIBLE: Final = 4
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
-
-
-class CursorKey(NamedTuple):
-    """The group and the partition of an offset."""
-
-    group: str
-    topic: str
-    partition: int
-
-
-class CursorValue(NamedTuple):
-    """A group's position: the next offset to read, and its metadata."""
-
-    offset: int
-    leader_epoch: int = NO_LEADER_EPOCH
-    """The leader epoch of the last record read; -1 if unknown."""
-    metadata: str = ""
-    commit_timestamp: int = 0
-    """Commit time, in ms."""
 
 
 class UnreadableCursor(ValueError):

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from app.http.problems import InvalidBody
+from app.limits.executors import Workers
 from app.store.local.commits import Commits
-from app.store.local.executors import Workers
 from engine.background.mover import MoveReport
 from engine.cleaner.report import CleaningReport
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError

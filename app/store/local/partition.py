@@ -7,8 +7,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from app.limits.executors import Workers
 from app.store.local.commits import Commits
-from app.store.local.executors import Workers
 from app.store.local.maintenance import Maintenance
 from app.store.local.transactions import Ended, Ending, Transactions
 from app.store.port import Partition, Run, RunLookUp, Settle

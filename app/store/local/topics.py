@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from app.limits.executors import Workers
 from app.limits.system_limits import ensure_partitions
 from app.settings import Settings
 from app.store.local.commits import Commits
-from app.store.local.executors import Workers
 from app.store.local.partition import LocalPartition
 from app.store.local.transactions import Transactions
 from app.store.port import Topics

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Final, NamedTuple
 
-from app.store.local.executors import Workers
+from app.limits.executors import Workers
 from app.store.port import entry_of
 from engine.background.committer import Committer
 from engine.clock import Clock

@@ -11,6 +11,7 @@ from app.codecs.calls import AppendCall
 from app.http.answers import RECORD_BATCH, etag_of
 from app.operations.append.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend
 from app.operations.append.batching import Batcher
+from app.operations.local import local_partition
 from app.operations.service import Service
 from app.store.local.partition import LocalPartition
 from engine.errors import CorruptBatch, InvalidRecord, StorageOffline, TooLarge
@@ -19,7 +20,7 @@ from engine.records.header import HEADER_BYTES, BatchHeader, Codec
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.logs import read_headers, read_records, read_values
-from tests.support.service import open_service
+from tests.support.service import local, open_service
 from tests.support.time import START_MS, ManualClock
 from tests.support.wire import turn
 
@@ -42,8 +43,8 @@ async def service(disk: FileSystem, anyio_backend: str) -> AsyncIterator[Service
 
 def partition_of(service: Service, topic: str = "events", **config: str) -> LocalPartition:
     """An empty log that takes what comes at once: a first append has noted its epoch."""
-    service.manager.create_topic(topic, 1, config)
-    partition = service.partition(topic, 0)
+    local(service).manager.create_topic(topic, 1, config)
+    partition = local_partition(service.partition(topic, 0))
     partition.log.append(new_batch(1))
     partition.log.truncate_to(0)
     return partition
@@ -349,7 +350,7 @@ async def test_who_waits_for_the_disk_has_it_flushed_for_all(service: Service) -
     gathering.add(partition)
     gathering.add(partition, acks="all")
     await gathering.put()
-    waiting = service.commits.wait(partition.log, 2)
+    waiting = local(service).commits.wait(partition.log, 2)
     assert waiting is not None
     await asyncio.wait_for(waiting, 30)
     assert partition.log.watermarks.high_watermark == 2

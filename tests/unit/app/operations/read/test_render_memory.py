@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
+from app.limits.executors import FairThreads
 from app.operations.read.render_memory import SMALL_BYTES, RenderMemory
 from app.settings import Settings
-from app.store.local.executors import FairThreads
 from engine.records.header import Codec
 from engine.types import Buffer
 from tests.support.builders import values_of

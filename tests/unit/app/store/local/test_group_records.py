@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.store.groups import CursorKey, CursorValue
 from app.store.local.group_records import (
-    CursorKey,
-    CursorValue,
     UnreadableCursor,
     decode_key,
     decode_value,

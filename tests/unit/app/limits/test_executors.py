@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.store.local.executors import FairThreads
+from app.limits.executors import FairThreads
 
 pytestmark = pytest.mark.anyio
 

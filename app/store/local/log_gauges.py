@@ -7,15 +7,14 @@ topics include all partitions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from engine.clock import Clock
-from engine.fs.health import DirectoryHealth
 from engine.log.log import Log
-from engine.manager.offline import OfflineLog
+from engine.manager.manager import LogManager
 
 MAX_TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
 """Kafka's transaction.max.timeout.ms, which cannot be changed here."""
@@ -40,21 +39,23 @@ class LogGauges:
 
     def __init__(
         self,
+        manager: LogManager,
         *,
-        logs: Callable[[], Iterable[Log]],
-        offline_logs: Callable[[], Sequence[OfflineLog]],
-        directories: Callable[[], Iterable[DirectoryHealth]],
         clock: Clock,
         max_partitions: int,
     ) -> None:
-        self._logs = logs
-        self._offline_logs = offline_logs
-        self._directories = directories
+        self._manager = manager
         self._clock = clock
         self._max_partitions = max_partitions
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
+        progress = self._manager.recovery_progress
+        yield GaugeMetricFamily(
+            "tidelog_remaining_logs_to_recover",
+            "While starting: logs not open yet",
+            progress.total_logs - progress.opened_logs,
+        )
         yield from self._collect_logs()
         yield from self._collect_offline_logs()
         offline = GaugeMetricFamily(
@@ -62,12 +63,12 @@ class LogGauges:
             "1 if the data directory takes no more writes (Kafka's LogDirectoryOffline)",
             labels=["log_directory"],
         )
-        for directory in self._directories():
+        for directory in self._manager.directories:
             offline.add_metric([str(directory.directory)], float(directory.is_offline))
         yield offline
 
     def _collect_offline_logs(self) -> Iterator[Metric]:
-        offline = self._offline_logs()
+        offline = self._manager.offline_logs
         yield GaugeMetricFamily(
             "tidelog_offline_logs", "Logs that could not be opened at the start", value=len(offline)
         )
@@ -86,7 +87,7 @@ class LogGauges:
         single = _families(_LOG_GAUGES, "tidelog_log_", ["topic", "partition"])
         sizes: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         partitions = producers = late = unflushed_bytes = 0
-        for log in self._logs():
+        for log in self._manager.logs():
             figures = _figures(log)
             topic, partition = log.topic_partition
             if partitions < self._max_partitions:
