@@ -24,6 +24,7 @@ Code = Literal[
     "invalid_config",
     "invalid_record",
     "invalid_request",
+    "invalid_signature",
     "invalid_timestamp",
     "invalid_topic_name",
     "invalid_transaction_state",

@@ -124,6 +124,12 @@ class Unauthenticated(ServiceError):
     """No credentials, or none that are known."""
 
 
+class InvalidSignature(Unauthenticated):
+    """The signature of a sender is missing or wrong."""
+
+    reason: Literal["missing", "malformed", "clock", "mismatch"] = "mismatch"
+
+
 class Forbidden(ServiceError):
     """The credentials do not allow it."""
 
@@ -211,6 +217,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     ),
     PreconditionRequired: Kind(428, "precondition_required", "A condition is needed here"),
     Unauthenticated: Kind(401, "unauthenticated", "Credentials are needed"),
+    InvalidSignature: Kind(401, "invalid_signature", "The sender's signature is not valid"),
     Forbidden: Kind(403, "forbidden", "The credentials do not allow this"),
     CrossSiteRequest: Kind(
         403, "cross_site_request", "Pages of other sites may not change anything"
@@ -399,6 +406,7 @@ _KAFKA_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
     CursorNotFound: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     UnsupportedMediaType: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     Unauthenticated: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    InvalidSignature: ErrorCode.SASL_AUTHENTICATION_FAILED,
     Forbidden: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     DigestMismatch: ErrorCode.CORRUPT_MESSAGE,

@@ -21,6 +21,10 @@ _MARKS: Final[dict[str, object]] = {
 _ERRORS: Final[tuple[Exception, ...]] = (
     problems.MalformedRequest("query.offset: Field required", parameter="offset"),
     problems.Unauthenticated("this needs credentials: Authorization: Bearer <API key or token>"),
+    problems.InvalidSignature(
+        "the request has no Stripe-Signature: this topic expects the scheme stripe",
+        header="Stripe-Signature",
+    ),
     problems.Forbidden("the credentials do not have the scope read:flights", scope="read:flights"),
     problems.QuotaExceeded(
         "the quota of 100 requests a second (quota_requests_per_second) is used up",

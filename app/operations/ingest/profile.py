@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
+from app.operations.ingest.signatures.schemes import signature_of
+from app.operations.ingest.signatures.signature import Signature
 from schemas.ingest import (
     DEFAULT_WINDOW_DELIVERIES,
     DEFAULT_WINDOW_MS,
@@ -39,26 +41,38 @@ class IngestProfile:
     key: Source | None = None
     """None: records have no key, unless their format brings one."""
     headers: tuple[bytes, ...] = ()
-    """Request headers that become record headers, in lower case; without `content-type`, which
-    always does."""
+    """Request headers that become record headers, in lower case: those of the scheme, then those of
+    the document. `content-type` is not one of them: it always does."""
     delivery_id: Source | None = None
     """None: where the format of the body, or of the request, has it."""
     window_ms: int = DEFAULT_WINDOW_MS
     window_deliveries: int = DEFAULT_WINDOW_DELIVERIES
+    signature: Signature | None = None
+    """What authenticates a sender without other credentials. None: nothing does."""
 
     @classmethod
     def of(cls, document: PutIngestProfile) -> Self:
-        """Return the profile that a valid document describes."""
-        names = dict.fromkeys(name.lower().encode() for name in document.headers)
+        """Return the profile that a valid document, with its secrets, describes."""
+        signature = None if document.signature is None else signature_of(document.signature)
+        names = dict.fromkeys(() if signature is None else signature.headers)
+        names |= dict.fromkeys(name.lower().encode() for name in document.headers)
         names.pop(b"content-type", None)
         return cls(
             split=document.split,
             key=Source.of(document.key),
             headers=tuple(names),
-            delivery_id=Source.of(document.delivery_id),
+            delivery_id=Source.of(document.delivery_id) or _delivery_id_of(signature),
             window_ms=document.window_ms,
             window_deliveries=document.window_deliveries,
+            signature=signature,
         )
+
+
+def _delivery_id_of(signature: Signature | None) -> Source | None:
+    """Return where the senders of a scheme put the delivery's id."""
+    if signature is None or (signature.delivery_header or signature.delivery_pointer) is None:
+        return None
+    return Source(signature.delivery_pointer, signature.delivery_header)
 
 
 DEFAULT_PROFILE: Final = IngestProfile()

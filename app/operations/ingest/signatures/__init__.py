@@ -1,0 +1,1 @@
+"""Signatures of senders: one module for each family of schemes."""
