@@ -23,6 +23,11 @@ COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY engine engine
 COPY schemas schemas
+COPY deploy/console deploy/console
+COPY scripts/build_console.sh scripts/
+COPY openapi openapi
+COPY console console
+RUN PYTHON=/build/bin/python sh scripts/build_console.sh
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 COPY distributions distributions
 COPY pyspark_tidelog pyspark_tidelog

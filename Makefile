@@ -16,7 +16,7 @@ help: ## List the targets
 # --------------------------------------------------------------------------------------------------------------- setup
 
 .PHONY: setup
-setup: $(VENV)/installed ## Create .venv from requirements.lock (PYTHON=python3.12 chooses the Python)
+setup: $(VENV)/installed $(VENV)/console ## Create .venv from requirements.lock (PYTHON=python3.12 chooses the Python)
 
 # Tests and demo start hundreds of processes: what they import is compiled once, whatever the environment says, and only that.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,6 +37,20 @@ $(VENV)/locked: requirements.lock deploy/locks/build.txt
 $(VENV)/installed: $(VENV)/locked pyproject.toml
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# One attempt for each change: without a registry at hand the service runs without the console. `make console` tries again.
+CONSOLE_SOURCES := $(shell find console -type f -not -path '*/node_modules/*' -not -name schema.d.ts) openapi/openapi.json
+BUILD_CONSOLE := PYTHON=$(BIN)/python sh scripts/build_console.sh
+
+$(VENV)/console: $(CONSOLE_SOURCES) scripts/build_console.sh deploy/console/node.txt
+	@$(BUILD_CONSOLE) || { test $$? -eq 75 && echo "The console is not built: its packages cannot be fetched here. make console tries again."; }
+	@touch $@
+
+.PHONY: console
+console: ## Build the browser console (Node from this machine or PyPI, packages from npm)
+	@test -x $(BIN)/python || $(MAKE) --no-print-directory setup
+	@$(BUILD_CONSOLE)
+	@touch $(VENV)/console
 
 # ---------------------------------------------------------------------------------------------------------------- use
 
@@ -60,6 +74,7 @@ $(VENV)/service: deploy/locks/run.txt deploy/locks/build.txt pyproject.toml
 
 .PHONY: run
 run: service ## The service in the foreground (DATA_DIR=data HOST=127.0.0.1 PORT=8080)
+	@$(MAKE) --no-print-directory $(VENV)/console
 	$(BIN)/tidelog serve --data-dir $(DATA_DIR) --host $(HOST) --port $(PORT)
 
 .PHONY: bench
@@ -199,6 +214,7 @@ lock: setup ## Resolve the locks anew from pyproject.toml (UPGRADE=1 takes the n
 	$(UV_SUBSET) deploy/locks/service.txt pyproject.toml --extra arrow
 	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml $(SPARK_PROJECT) --extra delta --extra java
 	$(UV_COMPILE) --no-annotate $(if $(UPGRADE),--upgrade) --output-file deploy/release/tools.txt deploy/release/tools.in
+	$(UV_COMPILE) --no-annotate $(if $(UPGRADE),--upgrade) --output-file deploy/console/node.txt deploy/console/node.in
 
 .PHONY: hooks
 hooks: setup ## Let git run the checks before each commit

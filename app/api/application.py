@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from app.api import reference_page
+from app.api.console import files as console
 from app.api.frame import Frame, path_as_sent
 from app.api.lifespan import lifespan
 from app.api.openapi.document import document
@@ -69,6 +70,8 @@ def create_api(service: Service, on_failure: Callable[[], None] | None = None) -
         redoc_url=None,
     )
     api.add_route("/docs", _docs, include_in_schema=False)
+    api.add_route("/console", console.redirect, include_in_schema=False)
+    api.add_route("/console/{path:path}", console.serve, include_in_schema=False)
     api.state.service = service
     for router in ALL_ROUTERS:
         assert router.dependencies == [IDENTIFIED], "every route asks who it is"

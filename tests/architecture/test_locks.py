@@ -13,6 +13,7 @@ CHECKOUT = Path(__file__).parents[2]
 LOCK = CHECKOUT / "requirements.lock"
 SUBSETS = sorted((CHECKOUT / "deploy" / "locks").glob("*.txt"))
 RELEASE_TOOLS = CHECKOUT / "deploy" / "release" / "tools.txt"
+NODE = CHECKOUT / "deploy" / "console" / "node.txt"
 
 Pins = dict[str, frozenset[str]]
 
@@ -40,7 +41,7 @@ def declared() -> list[Requirement]:
     return [Requirement(entry) for entry in sorted(entries)]
 
 
-@pytest.mark.parametrize("lock", [LOCK, *SUBSETS, RELEASE_TOOLS], ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", [LOCK, *SUBSETS, RELEASE_TOOLS, NODE], ids=lambda lock: lock.name)
 def test_everything_is_pinned_by_hash(lock: Path) -> None:
     """Each entry of a lock names one version and at least one hash."""
     entries = pins(lock)
@@ -50,7 +51,7 @@ def test_everything_is_pinned_by_hash(lock: Path) -> None:
         assert hashes, requirement
 
 
-@pytest.mark.parametrize("lock", [LOCK, *SUBSETS, RELEASE_TOOLS], ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", [LOCK, *SUBSETS, RELEASE_TOOLS, NODE], ids=lambda lock: lock.name)
 def test_no_index_is_named(lock: Path) -> None:
     """A lock leaves it to the machine where packages come from."""
     text = lock.read_text(encoding="utf-8")
@@ -79,12 +80,14 @@ def test_the_lock_satisfies_what_is_declared(requirement: Requirement) -> None:
 
 
 def test_the_image_is_built_from_every_package() -> None:
-    """The Dockerfile copies exactly the packages that the two wheels are made of."""
+    """The Dockerfile copies the packages of the two wheels, and what the console is built from."""
     tables = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = tables["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     dockerfile = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
     copied = re.findall(r"^COPY (\w+) \1$", dockerfile, flags=re.MULTILINE)
-    assert sorted(copied) == sorted([*packages, "distributions", "pyspark_tidelog"])
+    assert sorted(copied) == sorted(
+        [*packages, "console", "distributions", "openapi", "pyspark_tidelog"]
+    )
 
 
 def test_images_are_pinned_by_digest() -> None:
@@ -144,7 +147,11 @@ def test_the_bills_of_materials_need_no_advisories(tmp_path: Path) -> None:
 
 
 def test_ci_runs_what_a_developer_runs() -> None:
-    """The CI script has one command, and it is make test."""
+    """The CI script runs make test, after installing a browser if it can."""
     script = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8")
     commands = [line for line in script.splitlines() if line and not line.startswith("#")]
-    assert commands == ['cd "$(dirname "$0")/.." && exec make test']
+    assert commands == [
+        'cd "$(dirname "$0")/.." || exit 1',
+        "sh scripts/install_browser.sh",
+        "exec make test",
+    ]

@@ -1,0 +1,1 @@
+"""The browser console at `/console/`: the files that `console/` is built into."""

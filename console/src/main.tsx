@@ -1,0 +1,17 @@
+import { render } from "preact";
+import "./style/base.css";
+import "./style/shell.css";
+import "./style/parts.css";
+import "./style/pages.css";
+import { Shell } from "./shell";
+import { startHistory } from "./pages/overview/history";
+import { listenToKeys } from "./ui/keyboard";
+import { followLinks } from "./ui/router";
+
+const root = document.getElementById("app");
+if (root) {
+  listenToKeys();
+  followLinks(root);
+  startHistory();
+  render(<Shell />, root);
+}

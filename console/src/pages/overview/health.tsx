@@ -1,0 +1,66 @@
+/** What is wrong, worst first; one quiet line when nothing is. */
+import type { JSX } from "preact";
+import type { Problem, Schemas } from "../../api/client";
+import { total, type Metrics } from "../../api/metrics";
+import { bytes, count } from "../../ui/format";
+import { href } from "../../ui/router";
+
+interface Trouble {
+  level: "bad" | "warn";
+  text: string;
+  link?: { href: string; text: string };
+}
+
+export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undefined): Trouble[] {
+  const troubles: Trouble[] = [];
+  if (ready.status === "offline") troubles.push({ level: "bad", text: `A data directory is offline. ${ready.detail ?? ""}` });
+  if (ready.status === "draining") troubles.push({ level: "warn", text: "The service is stopping." });
+  if (ready.status === "recovering" && ready.recovery) {
+    const { opened_logs, total_logs } = ready.recovery;
+    troubles.push({ level: "warn", text: `Recovering: ${count(opened_logs)} of ${count(total_logs)} logs are open.` });
+  }
+  for (const log of ready.offline_logs ?? []) {
+    const text = `${log.topic}, partition ${log.partition} could not be opened: ${log.problem} (${log.file}). Reads and appends answer 503.`;
+    troubles.push({ level: "bad", text, link: { href: href(["topics", log.topic]), text: "Show the topic" } });
+  }
+  const hidden = Number(ready.offline_logs_count ?? 0) - (ready.offline_logs?.length ?? 0);
+  if (hidden > 0) troubles.push({ level: "bad", text: `${count(hidden)} more logs could not be opened.` });
+  if (!metrics) return troubles;
+  const damage = total(metrics, "tidelog_corrupt_reads_total") + total(metrics, "tidelog_scrub_damage_total");
+  if (damage) troubles.push({ level: "bad", text: `Damaged data was found ${count(damage)} times since the start: tidelog verify names the places.` });
+  const late = total(metrics, "tidelog_partitions_with_late_transactions");
+  if (late) troubles.push({ level: "warn", text: `${count(late)} partitions have an overdue transaction: read_committed readers wait for it.` });
+  const uncleanable = total(metrics, "tidelog_cleaner_uncleanable_partitions_count");
+  if (uncleanable) troubles.push({ level: "warn", text: `${count(uncleanable)} partitions are not compacted until a restart.` });
+  const unflushed = total(metrics, "tidelog_unflushed_bytes");
+  if (unflushed > 64 * 2 ** 20) troubles.push({ level: "warn", text: `${bytes(unflushed)} are not flushed yet: the disk is behind.` });
+  return troubles;
+}
+
+export function Health(props: { ready: Schemas["Readiness"] | undefined; error: Problem | undefined; metrics: Metrics | undefined }): JSX.Element {
+  const { ready, error, metrics } = props;
+  if (error) return <Line level="bad" text={error.title} />;
+  if (!ready) return <p class="health quiet">Asking the service …</p>;
+  const troubles = troublesOf(ready, metrics);
+  if (!troubles.length) return <Line level="good" text="Ready. Nothing needs attention." />;
+  return (
+    <ul class="troubles" role="alert">
+      {troubles.map((one) => (
+        <li class={one.level}>
+          {one.text} {one.link && <a href={one.link.href}>{one.link.text}</a>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Line({ level, text }: { level: "good" | "bad"; text: string }): JSX.Element {
+  return (
+    <p class="health" role="status">
+      <span class={level}>
+        <span class="dot" />
+      </span>
+      {text}
+    </p>
+  );
+}

@@ -1,0 +1,106 @@
+/** A form that makes a topic; it knows Kafka's configuration keys, their defaults and what they mean. */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { call, type Problem } from "../../api/client";
+import { Dialog } from "../../ui/dialog";
+import { asProblem } from "../../ui/load";
+import { Failure, Field } from "../../ui/parts";
+import { go, href } from "../../ui/router";
+import { CONFIG_KEYS, FIRST_KEYS, parsed, readable } from "./config_keys";
+
+const DEFAULTS: Record<string, string> = {
+  "cleanup.policy": "delete",
+  "retention.ms": "604800000",
+  "retention.bytes": "-1",
+  "segment.bytes": "1073741824",
+  "compression.type": "producer",
+  "max.message.bytes": "1048588",
+};
+const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
+
+/** Why a name is no topic's name in Kafka; empty if it is one. */
+export function nameFault(name: string): string {
+  if (NAME.test(name) && name !== "." && name !== "..") return "";
+  if (name.length > 249) return "A name has at most 249 characters.";
+  return "A name has letters, digits, dots, underscores and hyphens only.";
+}
+
+export function CreateTopic({ onClose }: { onClose: () => void }): JSX.Element {
+  const [name, setName] = useState("");
+  const [partitions, setPartitions] = useState("1");
+  const [config, configure] = useState<Record<string, string>>({});
+  const [problem, fail] = useState<Problem | undefined>();
+  const [isBusy, busy] = useState(false);
+  const fault = name && nameFault(name);
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    busy(true);
+    fail(undefined);
+    const set = Object.entries(config).filter(([, value]) => value.trim());
+    const body = { partitions: Number(partitions), config: Object.fromEntries(set.map(([key, value]) => [key, parsed(key, value)])) };
+    try {
+      await call("put", "/v1/topics/{topic}", { path: { topic: name }, body, headers: { "if-none-match": "*" } });
+      onClose();
+      go(href(["topics", name]));
+    } catch (error) {
+      fail(asProblem(error));
+      busy(false);
+    }
+  };
+  return (
+    <Dialog title="Create topic" onClose={onClose}>
+      <form onSubmit={(event) => void submit(event)}>
+        <Failure problem={problem} />
+        <div class="fields">
+          <Field label="Name" error={fault}>
+            {(id) => (
+              <input id={id} required autofocus autocomplete="off" spellcheck={false} value={name} aria-invalid={Boolean(fault)} onInput={(event) => setName(event.currentTarget.value)} />
+            )}
+          </Field>
+          <Field label="Partitions" hint="More can be added later, fewer cannot.">
+            {(id) => (
+              <input id={id} type="number" required min="1" max="10000" value={partitions} onInput={(event) => setPartitions(event.currentTarget.value)} />
+            )}
+          </Field>
+        </div>
+        <div class="fields">
+          {FIRST_KEYS.map((key) => (
+            <ConfigField key={key} name={key} value={config[key] ?? ""} standard={DEFAULTS[key] ?? ""} onChange={(value) => configure({ ...config, [key]: value })} />
+          ))}
+        </div>
+        <div class="actions">
+          <button type="submit" class="primary" disabled={isBusy || !name || Boolean(fault)}>
+            Create topic
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+export function ConfigField(props: { name: string; value: string; standard: string; onChange: (value: string) => void }): JSX.Element {
+  const { name, value, standard, onChange } = props;
+  const key = CONFIG_KEYS[name];
+  const said = readable(name, parsed(name, value || standard));
+  return (
+    <Field label={name} hint={key?.meaning}>
+      {(id) =>
+        key?.choices ? (
+          <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+            <option value="">{standard} (default)</option>
+            {key.choices.filter((one) => one !== standard).map((one) => (
+              <option key={one} value={one}>
+                {one}
+              </option>
+            ))}
+          </select>
+        ) : (
+          <span class="with-unit">
+            <input id={id} spellcheck={false} placeholder={standard} value={value} onInput={(event) => onChange(event.currentTarget.value)} />
+            {said && <span class="quiet small">{said}</span>}
+          </span>
+        )
+      }
+    </Field>
+  );
+}

@@ -1,0 +1,156 @@
+/** What stands around every page: navigation, the key, and what is wrong with the connection. */
+import type { ComponentType, JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { isAsked, isTokenStored, setToken, token } from "./api/session";
+import { Overview } from "./pages/overview/overview";
+import { Topics } from "./pages/topics/topics";
+import { Dialog } from "./ui/dialog";
+import { isReachable } from "./ui/load";
+import { Empty, Field } from "./ui/parts";
+import { href, route } from "./ui/router";
+
+interface Page {
+  /** Where the navigation leads; the first part of the path. */
+  parts: string[];
+  name: string;
+  view: ComponentType;
+}
+
+/** The pages of the navigation; a page reads what follows its first part from `route`. */
+const PAGES: Page[] = [
+  { parts: [], name: "Overview", view: Overview },
+  { parts: ["topics"], name: "Topics", view: Topics },
+];
+
+export function Shell(): JSX.Element {
+  const [first] = route.value.parts;
+  const page = PAGES.find((one) => one.parts[0] === first);
+  const View = page?.view ?? Nowhere;
+  const title = [route.value.parts[1], page?.name, "tidelog"].filter(Boolean).join(" · ");
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
+  return (
+    <div class="shell">
+      <a class="skip" href="#main">
+        Skip to content
+      </a>
+      <div class="side">
+        <a class="brand" href={href([])}>
+          <img src="/console/favicon.svg" width="20" height="20" alt="" />
+          tidelog
+        </a>
+        <nav aria-label="Pages">
+          {PAGES.map((one) => (
+            <a key={one.name} href={href(one.parts)} aria-current={one === page ? "page" : undefined}>
+              {one.name}
+            </a>
+          ))}
+        </nav>
+        <footer>
+          <span class="quiet keys">
+            <kbd>/</kbd> search · <kbd>g</kbd> <kbd>t</kbd> topics
+          </span>
+          <a href="/docs">API reference</a>
+          <KeyButton />
+        </footer>
+      </div>
+      <div>
+        {!isReachable.value && (
+          <p class="lost" role="status">
+            The service does not answer. What is shown may be old; the console tries again by itself.
+          </p>
+        )}
+        <main id="main" tabIndex={-1}>
+          <View key={route.value.parts.slice(0, 2).join("/")} />
+        </main>
+      </div>
+    </div>
+  );
+}
+
+function Nowhere(): JSX.Element {
+  return (
+    <Empty title="There is no such page">
+      <p>
+        Go to the <a href={href([])}>overview</a> or the <a href={href(["topics"])}>topics</a>.
+      </p>
+    </Empty>
+  );
+}
+
+function KeyButton(): JSX.Element {
+  const [isOpen, open] = useState(false);
+  const isShown = isOpen || isAsked.value;
+  const close = (): void => {
+    open(false);
+    isAsked.value = false;
+  };
+  return (
+    <>
+      <button type="button" class="small" onClick={() => open(true)}>
+        {token.value ? "API key in use" : "Use an API key"}
+      </button>
+      {isShown && <KeyDialog onClose={close} />}
+    </>
+  );
+}
+
+function KeyDialog({ onClose }: { onClose: () => void }): JSX.Element {
+  const [text, write] = useState("");
+  const [isKept, keep] = useState(isTokenStored.value);
+  const wasRefused = isAsked.value && token.value !== "";
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    setToken(text.trim(), isKept);
+    onClose();
+  };
+  return (
+    <Dialog title="API key" onClose={onClose}>
+      <form onSubmit={submit}>
+        <p class="quiet">
+          {wasRefused ? (
+            <span class="bad">The service refused the key. </span>
+          ) : (
+            isAsked.value && "The service asks for credentials. "
+          )}
+          A key or a token (JWT) is sent with each request. Make a key with <code>tidelog keys create</code>.
+        </p>
+        <br />
+        <Field label="Key or token">
+          {(id) => (
+            <input
+              id={id}
+              type="password"
+              autocomplete="off"
+              autofocus
+              value={text}
+              onInput={(event) => write(event.currentTarget.value)}
+            />
+          )}
+        </Field>
+        <label>
+          <input type="checkbox" checked={isKept} onChange={(event) => keep(event.currentTarget.checked)} />
+          Keep it until this tab is closed; otherwise a reload forgets it
+        </label>
+        <div class="actions">
+          {token.value && (
+            <button
+              type="button"
+              class="danger"
+              onClick={() => {
+                setToken("", false);
+                onClose();
+              }}
+            >
+              Forget the key
+            </button>
+          )}
+          <button type="submit" class="primary" disabled={!text.trim()}>
+            Use it
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

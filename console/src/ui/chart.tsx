@@ -1,0 +1,116 @@
+/** A line chart over time: uPlot in the page's own colours. */
+import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+
+export interface Line {
+  name: string;
+  values: (number | null)[];
+}
+
+const HEIGHT = 132;
+const COLOURS = ["--accent", "--second"];
+
+interface ChartProps {
+  title: string;
+  seconds: number[];
+  lines: Line[];
+  /** The axis reaches at least this value. */
+  least: number;
+  format: (value: number) => string;
+}
+
+export function Chart({ title, seconds, lines, least, format }: ChartProps): JSX.Element {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const names = lines.map((line) => line.name).join();
+  useEffect(() => {
+    const element = place.current;
+    if (!element) return undefined;
+    const draw = (): void => {
+      plot.current?.destroy();
+      plot.current = new uPlot(optionsOf(element, lines, least, format), dataOf(seconds, lines), element);
+    };
+    draw();
+    const resized = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT }));
+    resized.observe(element);
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", draw);
+    return () => {
+      scheme.removeEventListener("change", draw);
+      resized.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [names]);
+  useEffect(() => plot.current?.setData(dataOf(seconds, lines)), [seconds]);
+  const latest = lines.map((line) => `${line.name} ${shown(line.values.at(-1), format)}`).join(", ");
+  return (
+    <figure class="chart">
+      <figcaption>
+        <h2>{title}</h2>
+        <span class="legend">
+          {lines.map((line, at) => (
+            <span key={line.name}>
+              {lines.length > 1 && <i class={`swatch swatch-${at}`} />}
+              {lines.length > 1 && `${line.name} `}
+              <b>{shown(line.values.at(-1), format)}</b>
+            </span>
+          ))}
+        </span>
+      </figcaption>
+      <div ref={place} class="plot" role="img" aria-label={`${title}, last 15 minutes; now ${latest}`} />
+    </figure>
+  );
+}
+
+function shown(value: number | null | undefined, format: (value: number) => string): string {
+  return value === null || value === undefined ? "–" : format(value);
+}
+
+function dataOf(seconds: number[], lines: Line[]): uPlot.AlignedData {
+  return [seconds, ...lines.map((line) => line.values)] as uPlot.AlignedData;
+}
+
+function optionsOf(element: HTMLElement, lines: Line[], least: number, format: (value: number) => string): uPlot.Options {
+  const style = getComputedStyle(element);
+  const colour = (name: string): string => style.getPropertyValue(name).trim();
+  const axis = { stroke: colour("--quiet"), font: "11px system-ui", ticks: { show: false } };
+  return {
+    width: element.clientWidth,
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
+    padding: [8, 8, 0, 0],
+    scales: {
+      x: { range: () => [Date.now() / 1000 - 900, Date.now() / 1000] },
+      y: { range: (_, __, top) => [0, Math.max(least, top * 1.1)] },
+    },
+    axes: [
+      { ...axis, grid: { show: false }, size: 24, space: 90, values: (_, at) => at.map(clock) },
+      {
+        ...axis,
+        grid: { stroke: colour("--line"), width: 1 },
+        size: 62,
+        space: 32,
+        values: (_, at) => at.map((value) => format(value)),
+      },
+    ],
+    series: [
+      {},
+      ...lines.map((line, at) => ({
+        label: line.name,
+        stroke: colour(COLOURS[at] ?? "--accent"),
+        width: 1.5,
+        points: { show: false },
+        spanGaps: false,
+      })),
+    ],
+  };
+}
+
+function clock(seconds: number): string {
+  const time = new Date(seconds * 1000);
+  return `${String(time.getHours()).padStart(2, "0")}:${String(time.getMinutes()).padStart(2, "0")}`;
+}
