@@ -9,6 +9,33 @@ from typing import Any, Final
 
 from schemas.operator_examples import OPERATOR_EXAMPLES
 
+_READ: Final[dict[str, Any]] = {
+    "outcome": "read",
+    "log_id": "KtuN7ittTxq0YZTNXCrBbw.0",
+    "topic": "flights",
+    "partition": 0,
+    "records": [
+        {
+            "offset": 2,
+            "timestamp": 1788000000125,
+            "timestamp_type": "create",
+            "key": "AA",
+            "key_encoding": "utf8",
+            "value": {"flight": 1141, "arr_delay": 33},
+            "value_encoding": "json",
+            "headers": [],
+            "leader_epoch": 0,
+        }
+    ],
+    "next_offset": 3,
+    "log_start_offset": 0,
+    "high_watermark": 3,
+    "last_stable_offset": 3,
+    "log_end_offset": 3,
+    "leader_epoch": 0,
+}
+"""The entry of a partition."""
+
 EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
     "Topic": {
         "topic": "flights",
@@ -103,31 +130,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
     },
     "FetchPage": {
         "partitions": [
-            {
-                "outcome": "read",
-                "log_id": "KtuN7ittTxq0YZTNXCrBbw.0",
-                "topic": "flights",
-                "partition": 0,
-                "records": [
-                    {
-                        "offset": 2,
-                        "timestamp": 1788000000125,
-                        "timestamp_type": "create",
-                        "key": "AA",
-                        "key_encoding": "utf8",
-                        "value": {"flight": 1141, "arr_delay": 33},
-                        "value_encoding": "json",
-                        "headers": [],
-                        "leader_epoch": 0,
-                    }
-                ],
-                "next_offset": 3,
-                "log_start_offset": 0,
-                "high_watermark": 3,
-                "last_stable_offset": 3,
-                "log_end_offset": 3,
-                "leader_epoch": 0,
-            },
+            _READ,
             {
                 "outcome": "failed",
                 "topic": "flights",
@@ -147,6 +150,12 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
                 },
             },
         ]
+    },
+    "TopicPage": {
+        "topic": "flights",
+        "partitions": [_READ],
+        "next_page_token": "S3R1TjdpdHRUeHEwWVpUTlhDckJidy8wOjMsMTow",
+        "is_at_end": True,
     },
     "PartitionList": {
         "topic": "flights",

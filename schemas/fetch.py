@@ -28,6 +28,9 @@ from schemas.common import (
 )
 
 StartOffset = Annotated[str, Field(pattern=OFFSET_PATTERN, examples=["0"])]
+TopicStart = Annotated[
+    str, Field(pattern=r"^(earliest|latest|ts:[0-9]{1,19})$", examples=["latest"])
+]
 OutOfRange = Literal["error", "earliest", "latest"]
 OffsetForm = Literal["number", "string"]
 N = TypeVar("N")

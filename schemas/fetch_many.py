@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import FailFast, Field, RootModel
 
-from schemas.base import Model, ResponseModel
+from schemas.base import Model, Parameters, ResponseModel
 from schemas.common import (
     Bytes,
     Encoding,
@@ -29,6 +29,7 @@ from schemas.fetch import (
     PageOf,
     RecordOut,
     RecordOutWithStringOffset,
+    TopicStart,
 )
 from schemas.problems import Problem
 
@@ -135,3 +136,56 @@ class FetchPageWithStringOffsets(ResponseModel):
 
     partitions: list[FetchEntryWithStringOffsets]
     """One entry a partition, in the order of the request."""
+
+
+class TopicReadParameters(Parameters):
+    """Where to read in all partitions of a topic, and how records are shown."""
+
+    page_token: Annotated[str, Field(max_length=60_000)] | None = None
+    """`next_page_token` of the previous page; it replaces `offset`. Default: none, the first
+    page."""
+    offset: TopicStart = "earliest"
+    """Where the first page starts in every partition: `earliest`, `latest` (the high watermark;
+    with `read_committed` the last stable offset) or `ts:<epoch ms>`. Default `earliest`."""
+    max_bytes: Bytes | None = None
+    """Upper bound for stored bytes of all partitions together; one whole batch is returned even if
+    it is larger. Default: `default_fetch_bytes` of `/v1/limits` (1 MiB)."""
+    max_records: Positive | None = None
+    """Upper bound for records of all partitions together. Default: `default_fetch_records` of
+    `/v1/limits`."""
+    isolation: Isolation = "read_uncommitted"
+    """`read_committed` leaves out records of open and aborted transactions. Default
+    `read_uncommitted`."""
+    on_out_of_range: OutOfRange = "error"
+    """Where to go on if retention removed what the token names: the problem 410 or 416 (`error`),
+    `earliest` or `latest`. Default `error`."""
+    encoding: Encoding | None = None
+    """Preferred encoding of keys, values and header values; a field that cannot be shown in it
+    falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
+    values."""
+    offsets: OffsetForm = "number"
+    """`string` returns offsets as JSON strings, for browsers, as the media type
+    `application/json;offsets=string`. Default `number`."""
+
+
+P = TypeVar("P")
+
+
+class TopicPageOf(ResponseModel, Generic[P]):
+    """Records of all partitions of a topic."""
+
+    topic: TopicShown
+    partitions: list[P]
+    """Partitions with records on this page, in the order of their numbers."""
+    next_page_token: str
+    """Holds every partition's next offset: send it as `page_token` to read on, now or later."""
+    is_at_end: bool
+    """Whether this page reached the end of what could be read in every partition."""
+
+
+class TopicPage(TopicPageOf[FetchedPartition]):
+    """Records of all partitions of a topic, one page of them."""
+
+
+class TopicPageWithStringOffsets(TopicPageOf[FetchedPartitionWithStringOffsets]):
+    """Records of all partitions of a topic, one page of them, as `offsets=string` shows them."""

@@ -18,12 +18,8 @@ from schemas.common import (
     PartitionNumber,
     TopicShown,
 )
-from schemas.fetch import OffsetForm, OutOfRange, StartOffset
+from schemas.fetch import OffsetForm, OutOfRange, StartOffset, TopicStart
 from schemas.problems import Problem
-
-TopicStart = Annotated[
-    str, Field(pattern=r"^(earliest|latest|ts:[0-9]{1,19})$", examples=["latest"])
-]
 
 
 class TopicTailParameters(Parameters):

@@ -71,6 +71,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "appendBatches": APPEND,
     "readRecords": READ,
     "readBatches": READ,
+    "readTopic": READ,
     "tailRecords": READ,
     "tailTopic": READ,
     "fetchMany": READS,

@@ -1,16 +1,24 @@
-"""Fetch from several partitions at once."""
+"""Fetch from several partitions at once, or from all of a topic."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, body_of, problems, ref
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, TopicPath, body_of, problems, ref
 from app.http.answers import AnswerResponse
 from app.operations.read.fetch_many import fetch_many as run_fetch
+from app.operations.read.read_topic import read_topic as read_page
 from app.operations.request_content import parse_model
-from schemas.fetch_many import FetchPage, FetchPageWithStringOffsets, FetchRequest
+from schemas.fetch_many import (
+    FetchPage,
+    FetchPageWithStringOffsets,
+    FetchRequest,
+    TopicPage,
+    TopicPageWithStringOffsets,
+    TopicReadParameters,
+)
 
 router = APIRouter(prefix="/v1", tags=["consume"], dependencies=[IDENTIFIED])
 
@@ -54,3 +62,26 @@ async def fetch_many(exchange: ExchangeDep) -> AnswerResponse:
     """Read from several partitions: one wait, one budget of bytes, no failure but one's own."""
     wanted = parse_model(await exchange.control_body(), FetchRequest)
     return AnswerResponse(await run_fetch(exchange, wanted))
+
+
+@router.get(
+    "/topics/{topic}/records",
+    operation_id="readTopic",
+    responses={
+        200: {
+            "description": "One page of records, and the token to read on with",
+            "content": {
+                "application/json": {"schema": ref(TopicPage)},
+                "application/json;offsets=string": {"schema": ref(TopicPageWithStringOffsets)},
+            },
+        },
+        **problems(404, 409, 410, 413, 416),
+    },
+)
+async def read_topic(
+    exchange: ExchangeDep,
+    topic: TopicPath,
+    parameters: Annotated[TopicReadParameters, Query()],
+) -> AnswerResponse:
+    """Read all partitions of a topic, a page at a time; the token holds every next offset."""
+    return AnswerResponse(await read_page(exchange, topic, parameters))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -61,7 +61,7 @@ VARY: Final = (b"vary", b"accept, accept-encoding")
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """One partition of the request, and its result."""
 
     wanted: PartitionFetch
@@ -70,6 +70,10 @@ class _Part:
     start: int = 0
     fetched: Fetched | None = None
     error: Exception | None = None
+    records_count: int = 0
+    """Records that were shown as JSON."""
+    next_offset: int = 0
+    """Offset after what was shown as JSON."""
 
     @property
     def size_bytes(self) -> int:
@@ -85,6 +89,13 @@ class _Part:
         return self.fetched is not None and may_grow(self.fetched)
 
     @property
+    def is_at_end(self) -> bool:
+        """Whether all that could be read was shown as JSON."""
+        if self.fetched is None:
+            return False
+        return self.next_offset >= self.fetched.watermarks.bound(self.call.isolation).offset
+
+    @property
     def has_moved(self) -> bool:
         """Whether a new read would find something else than the last one."""
         if self.fetched is None or self.partition is None:
@@ -98,7 +109,7 @@ class _Part:
 async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
     """Read from several partitions; wait for more if the request says so."""
     media_type = negotiate(exchange.head.get(b"accept"), (JSON, MULTIPART))
-    fetch = _Fetch(exchange, wanted)
+    fetch = Fetch(exchange, wanted)
     await fetch.begin()
     await fetch.wait()
     if media_type == JSON:
@@ -111,7 +122,7 @@ async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
     return Answer(200, [(b"content-type", content_type), NO_STORE, VARY], body)
 
 
-class _Fetch:
+class Fetch:
     """One request and its state."""
 
     def __init__(self, exchange: Exchange, wanted: FetchRequest) -> None:
@@ -130,17 +141,17 @@ class _Fetch:
         self._wanted = wanted
         max_bytes = settings.default_fetch_bytes if wanted.max_bytes is None else wanted.max_bytes
         self._max_bytes = min(max_bytes, settings.max_fetch_bytes)
-        self._parts = [_Part(one, fetch_call(one)) for one in wanted.partitions]
+        self.parts = [Part(one, fetch_call(one)) for one in wanted.partitions]
         first = secrets.randbelow(count)
-        self._drawn = self._parts[first:] + self._parts[:first]
+        self._drawn = self.parts[first:] + self.parts[:first]
 
     @property
     def _size_bytes(self) -> int:
-        return sum(part.size_bytes for part in self._parts)
+        return sum(part.size_bytes for part in self.parts)
 
     async def begin(self) -> None:
         """Find every partition and its start, then read all of them."""
-        for part in self._parts:
+        for part in self.parts:
             try:
                 self._exchange.caller.ensure(Action.READ, part.wanted.topic)
                 part.partition = self._service.partition(part.wanted.topic, part.wanted.partition)
@@ -158,7 +169,7 @@ class _Fetch:
             return
         identities = [
             part.partition.identity
-            for part in self._parts
+            for part in self.parts
             if part.may_grow and part.partition is not None
         ]
         with (
@@ -184,10 +195,10 @@ class _Fetch:
         """Whether to answer: enough bytes, an error, a full budget, or nothing can be added."""
         if self._size_bytes >= min(self._wanted.min_bytes, self._max_bytes):
             return True
-        ends = {None if part.fetched is None else part.fetched.ended_by for part in self._parts}
+        ends = {None if part.fetched is None else part.fetched.ended_by for part in self.parts}
         return None in ends or ReadEnd.MAX_BYTES in ends or ReadEnd.LOG_BOUND not in ends
 
-    async def _look(self, parts: Sequence[_Part]) -> None:
+    async def _look(self, parts: Sequence[Part]) -> None:
         """Read those that have moved, within the remaining budget."""
         moved = [part for part in parts if self._is_there(part) and part.has_moved]
         self._exchange.ticket.hold_answer(self._max_bytes)
@@ -207,7 +218,7 @@ class _Fetch:
                 await asyncio.sleep(0)
         self._exchange.ticket.settle_answer(self._size_bytes)
 
-    def _is_there(self, part: _Part) -> bool:
+    def _is_there(self, part: Part) -> bool:
         try:
             if part.partition is not None:
                 ensure_current(self._service, part.partition)
@@ -215,7 +226,7 @@ class _Fetch:
             part.fail(error)
         return part.error is None
 
-    async def _read(self, part: _Part, max_bytes: int, *, minimum_one_batch: bool) -> None:
+    async def _read(self, part: Part, max_bytes: int, *, minimum_one_batch: bool) -> None:
         assert part.partition is not None, "a part without a partition has failed"
         partition, call, start = part.partition, part.call, part.start
         part.start, part.fetched = fetch_now(
@@ -231,27 +242,32 @@ class _Fetch:
 
     async def as_json(self) -> bytes:
         """Return the records of all partitions."""
-        is_small = self._size_bytes <= self._service.settings.inline_read_bytes
-        if is_small and len(self._parts) <= INLINE_PARTITIONS:
-            with suppress(WouldBlock):
-                return self._as_json_now(None)
-        exchange = self._exchange
-        reads = [part.fetched.data for part in self._parts if part.fetched is not None]
+        entries = await self.entries()
+        return entries_body(entries[id(part)] for part in self.parts)
 
-        def work() -> bytes:
+    async def entries(self) -> Mapping[int, bytes]:
+        """Return an entry for each part, by its identity, and note in the part where it ends."""
+        is_small = self._size_bytes <= self._service.settings.inline_read_bytes
+        if is_small and len(self.parts) <= INLINE_PARTITIONS:
+            with suppress(WouldBlock):
+                return self._entries_now(None)
+        exchange = self._exchange
+        reads = [part.fetched.data for part in self.parts if part.fetched is not None]
+
+        def work() -> Mapping[int, bytes]:
             with self._service.render_memory.hold(reads, copies=JSON_COPIES):
-                return self._as_json_now(exchange.budget)
+                return self._entries_now(exchange.budget)
 
         return await exchange.decode(exchange.read, work)
 
-    def _as_json_now(self, budget: DecodeBudget | None) -> bytes:
-        """Return the records of all partitions; without a budget WouldBlock may be raised."""
+    def _entries_now(self, budget: DecodeBudget | None) -> Mapping[int, bytes]:
+        """Return all entries; without a budget WouldBlock may be raised."""
         settings = self._service.settings
         left_records = settings.default_fetch_records
         if self._wanted.max_records is not None:
             left_records = min(left_records, self._wanted.max_records)
         frames = [
-            entry_frame_bytes(part.partition) for part in self._parts if part.partition is not None
+            entry_frame_bytes(part.partition) for part in self.parts if part.partition is not None
         ]
         frame_bytes = len(entries_body(())) + sum(frames)
         left_bytes = settings.max_answer_bytes
@@ -274,25 +290,25 @@ class _Fetch:
                     offsets_as_text=self._wanted.offsets == "string",
                 )
                 try:
-                    entry, records_count, records_bytes = _read_entry(part, view)
+                    entry, records_bytes = _read_entry(part, view)
                 except (StoredDataCorrupt, RecordTooLarge) as error:
                     part.fail(error)
                 else:
-                    left_records -= records_count
+                    left_records -= part.records_count
                     left_bytes -= records_bytes
-                    is_first = is_first and not records_count
+                    is_first = is_first and not part.records_count
                     entries[id(part)] = entry
             if part.fetched is None:
                 wanted = part.wanted
                 entry = failed_entry(wanted.topic, wanted.partition, self._problem_of(part))
                 left_bytes -= len(entry)
                 entries[id(part)] = entry
-        return entries_body(entries[id(part)] for part in self._parts)
+        return entries
 
     def as_batches(self) -> MixedParts:
         """Return the batches of all partitions, as they are stored."""
         mixed = MixedParts()
-        for part in self._parts:
+        for part in self.parts:
             if part.fetched is None:
                 mixed.add_problem(part.path, self._problem_of(part))
             else:
@@ -300,20 +316,21 @@ class _Fetch:
                 mixed.add_batches(part.partition, part.call, part.start, part.fetched)
         return mixed
 
-    def _problem_of(self, part: _Part) -> Buffer:
+    def _problem_of(self, part: Part) -> Buffer:
         assert part.error is not None, "a partition was read, or has failed"
         trace = trace_of(self._exchange.head)
         return bytes(problem_answer(part.error, path=part.path, trace=trace).body).strip()
 
 
-def _read_entry(part: _Part, view: View) -> tuple[bytes, int, int]:
-    """Return the entry of a read partition, its number of records, and their bytes."""
+def _read_entry(part: Part, view: View) -> tuple[bytes, int]:
+    """Return the entry of a read partition, and the bytes of its records."""
     assert part.partition is not None
     assert part.fetched is not None
     rendered = render_records(part.fetched.data, view)
     records_bytes = len(rendered.text)  # before it becomes the page
     next_offset = part.fetched.next_offset if rendered.next_offset is None else rendered.next_offset
+    part.records_count, part.next_offset = rendered.count, next_offset
     page = page_body(
         part.partition, part.fetched, rendered.text, next_offset, as_text=view.offsets_as_text
     )
-    return read_entry(part.partition, page), rendered.count, records_bytes
+    return read_entry(part.partition, page), records_bytes

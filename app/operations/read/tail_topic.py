@@ -15,6 +15,7 @@ from app.http.answers import Headers
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import fetch, start_offset
+from app.operations.read.read_topic import topic_partitions
 from app.operations.read.slow_clients import Delivery
 from app.operations.read.tail import (
     EVENT_STREAM,
@@ -25,9 +26,7 @@ from app.operations.read.tail import (
 )
 from app.operations.read.wait import DisconnectWatcher
 from app.operations.request_content import negotiate
-from app.operations.service import Service
 from app.store.port import Partition
-from engine.errors import TooLarge
 
 _EARLIEST: Final = OffsetSpec(None, "earliest")
 
@@ -53,21 +52,6 @@ async def open_topic_tail(exchange: Exchange, topic: str, call: ReadCall) -> Top
             one = call._replace(start=_EARLIEST if offset is None else OffsetSpec(offset))
         legs.append(await _leg(exchange, partition, one))
     return TopicTailSession(exchange, legs, call, topic)
-
-
-def topic_partitions(service: Service, topic: str) -> Sequence[Partition]:
-    """Return all partitions of a topic; raises TooLarge above `max_fetch_partitions`."""
-    partitions = service.partitions(topic)
-    limit = service.settings.max_fetch_partitions
-    if len(partitions) > limit:
-        raise TooLarge(
-            f"the {len(partitions)} partitions of the topic are more than max_fetch_partitions; "
-            "read them one by one, or some with fetchMany",
-            limit="max_fetch_partitions",
-            limit_bytes=limit,
-            actual_bytes=len(partitions),
-        )
-    return partitions
 
 
 def _resumed(exchange: Exchange, partitions: Iterable[Partition]) -> dict[int, int] | None:

@@ -12,7 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from app.api.application import document_text
 from app.http.problems import KINDS
 from schemas.fetch import RecordPage, RecordPageWithStringOffsets
-from schemas.fetch_many import FetchPage, FetchPageWithStringOffsets
+from schemas.fetch_many import (
+    FetchPage,
+    FetchPageWithStringOffsets,
+    TopicPage,
+    TopicPageWithStringOffsets,
+)
 from schemas.maintenance import (
     CompactionReport,
     FlushReport,
@@ -48,6 +53,7 @@ OPERATIONS = {
     "tailRecords",
     "tailTopic",
     "fetchMany",
+    "readTopic",
     "getOffsets",
     "getOffsetAt",
     "getTopicOffsets",
@@ -231,6 +237,11 @@ async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
             (
                 FetchPageWithStringOffsets,
                 await post("/v1/fetch", json={**FETCH, "offsets": "string"}),
+            ),
+            (TopicPage, await get("/v1/topics/events/records")),
+            (
+                TopicPageWithStringOffsets,
+                await get("/v1/topics/events/records?offsets=string"),
             ),
             (Offsets, await get(OFFSETS)),
             (OffsetAtTime, await get(f"{log}/offset-at?timestamp=0")),

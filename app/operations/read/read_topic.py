@@ -1,0 +1,119 @@
+"""Read all partitions of a topic, a page at a time; the token holds every partition's offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from app.codecs.paging import decode_token, encode_token, malformed_token
+from app.codecs.positions import encode_positions, parse_positions
+from app.codecs.receipts import to_json
+from app.http.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
+from app.operations.exchange import Exchange
+from app.operations.read.fetch_many import VARY, Fetch, Part
+from app.operations.service import Service
+from app.store.port import Partition
+from engine.errors import LogReplaced, TooLarge
+from schemas.fetch_many import FetchRequest, PartitionFetch, TopicReadParameters
+
+
+async def read_topic(exchange: Exchange, topic: str, wanted: TopicReadParameters) -> Answer:
+    """Return the next page; raises what a read of any of its partitions raises."""
+    partitions = topic_partitions(exchange.service, topic)
+    topic_id = partitions[0].topic_id
+    positions = _positions(wanted.page_token, topic_id, partitions)
+    fetch = Fetch(exchange, _request(partitions, positions, wanted))
+    await fetch.begin()
+    _ensure_read(fetch.parts)
+    entries = await fetch.entries()
+    _ensure_read(fetch.parts)
+    offsets = encode_positions((part.wanted.partition, part.next_offset) for part in fetch.parts)
+    members = {
+        "topic": topic,
+        "partitions": [
+            msgspec.Raw(entries[id(part)]) for part in fetch.parts if part.records_count
+        ],
+        "next_page_token": encode_token(f"{topic_id}/{offsets.decode()}"),
+        "is_at_end": all(part.is_at_end for part in fetch.parts),
+    }
+    body = to_json(members)
+    exchange.ticket.exchange_answer(len(body))
+    content_type = JSON_WITH_TEXT_OFFSETS if wanted.offsets == "string" else JSON
+    return Answer(200, [(b"content-type", content_type), NO_STORE, VARY], body)
+
+
+def topic_partitions(service: Service, topic: str) -> Sequence[Partition]:
+    """Return all partitions of a topic; raises TooLarge above `max_fetch_partitions`."""
+    partitions = service.partitions(topic)
+    limit = service.settings.max_fetch_partitions
+    if len(partitions) > limit:
+        raise TooLarge(
+            f"the {len(partitions)} partitions of the topic are more than max_fetch_partitions; "
+            "read them one by one, or some with fetchMany",
+            limit="max_fetch_partitions",
+            limit_bytes=limit,
+            actual_bytes=len(partitions),
+        )
+    return partitions
+
+
+def _positions(
+    page_token: str | None, topic_id: str, partitions: Sequence[Partition]
+) -> Mapping[int, int] | None:
+    """Return the next offsets that a token holds; None without one.
+
+    Raises MalformedRequest, and LogReplaced if the topic was created again since.
+    """
+    if page_token is None:
+        return None
+    named_id, _, offsets = decode_token(page_token).partition("/")
+    positions = parse_positions(offsets.encode())
+    if positions is None:
+        raise malformed_token()
+    if named_id != topic_id:
+        raise LogReplaced(
+            "the topic is not the one this token was made for",
+            expected_log_id=named_id,
+            log_id=topic_id,
+        )
+    if not positions.keys() <= {one.number for one in partitions}:
+        raise malformed_token()
+    return positions
+
+
+def _request(
+    partitions: Sequence[Partition],
+    positions: Mapping[int, int] | None,
+    wanted: TopicReadParameters,
+) -> FetchRequest:
+    """Return the fetch of all partitions.
+
+    A partition that the token does not name was added since: it is read from its start.
+    """
+
+    def start(number: int) -> int | str:
+        return wanted.offset if positions is None else positions.get(number, "earliest")
+
+    return FetchRequest(
+        partitions=[
+            PartitionFetch(
+                topic=one.topic,
+                partition=one.number,
+                offset=start(one.number),
+                isolation=wanted.isolation,
+                on_out_of_range=wanted.on_out_of_range,
+            )
+            for one in partitions
+        ],
+        max_bytes=wanted.max_bytes,
+        max_records=wanted.max_records,
+        encoding=wanted.encoding,
+        offsets=wanted.offsets,
+    )
+
+
+def _ensure_read(parts: Sequence[Part]) -> None:
+    for part in parts:
+        if part.error is not None:
+            raise part.error
