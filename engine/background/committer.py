@@ -12,12 +12,15 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import Final, ParamSpec, TypeAlias, TypedDict, Unpack
 
 from engine.background.flusher import FlushQueue, flush_deadline_ms
+from engine.background.shared_sync import Outcome, SyncChoice, commit_together
 from engine.clock import Clock
 from engine.config import EngineConfig
 from engine.errors import EngineError, Overloaded, StorageError, StorageOffline
+from engine.fs.health import DirectoryHealth
 from engine.log.log import Log
 from engine.log.results import Appended, LogTag
 from engine.records.budget import DecodeBudget
@@ -29,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 SYNCERS: Final = 8
-"""Logs of one round are synced side by side: a file system commits several as fast as one."""
+"""Logs that are synced each on its own are synced side by side, at most so many at a time."""
 
 AGAIN_MS: Final = 500
 """How long a log waits whose commit was refused because too many files are open."""
@@ -68,6 +71,7 @@ class Committer:
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._queue: FlushQueue[Log] = FlushQueue()
+        self._choices: dict[DirectoryHealth, SyncChoice] = {}
         self._changed = threading.Condition(threading.Lock())
         self._stopping = False
         self._finished = False
@@ -183,24 +187,49 @@ class Committer:
             return logs or None
 
     def _flush(self, logs: Sequence[Log]) -> None:
-        """Commit the logs side by side, then tell everybody at once."""
+        """Commit the logs, then tell everybody at once."""
         committed: list[tuple[Log, int]] = []
         refused: list[tuple[Log, Overloaded]] = []
-        syncs = [(log, self._syncers.submit(log.durability.commit)) for log in logs[1:]]
-        for log, commit in (
-            (logs[0], logs[0].durability.commit),
-            *((log, s.result) for log, s in syncs),
-        ):
-            try:
-                committed.append((log, commit()))
-            except Overloaded as error:
-                refused.append((log, error))
-            except Exception as error:  # noqa: BLE001 - the thread outlives whatever one log does
-                self._fail(log, error)
+        for log, outcome in self._commit(logs):
+            if isinstance(outcome, int):
+                committed.append((log, outcome))
+            elif isinstance(outcome, Overloaded):
+                refused.append((log, outcome))
+            else:  # the thread outlives whatever one log does
+                self._fail(log, outcome)
         if committed:
             self._tell(self._on_commit, committed)
         if refused:
             self._postpone(refused)
+
+    def _commit(self, logs: Sequence[Log]) -> list[tuple[Log, Outcome]]:
+        """Commit the logs of each data directory with one sync, or each log with its own."""
+        if len(logs) == 1:
+            return [(logs[0], _outcome(logs[0].durability.commit))]
+        directories: dict[DirectoryHealth, list[Log]] = {}
+        for log in logs:
+            directories.setdefault(log.durability.health, []).append(log)
+        outcomes: list[tuple[Log, Outcome]] = []
+        for health, members in directories.items():
+            choice = self._choices.setdefault(health, SyncChoice())
+            count = len(members)
+            can_share = health.file_system is not None and count > 1
+            started = perf_counter()
+            if can_share and choice.is_shared(count):
+                outcomes += commit_together(health, members)
+                choice.note_shared(perf_counter() - started)
+            else:
+                outcomes += self._commit_each(members)
+                if can_share:
+                    choice.note_each(count, perf_counter() - started)
+        return outcomes
+
+    def _commit_each(self, logs: Sequence[Log]) -> list[tuple[Log, Outcome]]:
+        """Commit the logs side by side, the first one on this thread."""
+        first, *others = logs
+        syncs = [(log, self._syncers.submit(log.durability.commit)) for log in others]
+        outcomes = [(first, _outcome(first.durability.commit))]
+        return outcomes + [(log, _outcome(sync.result)) for log, sync in syncs]
 
     def _postpone(self, refused: Sequence[tuple[Log, Overloaded]]) -> None:
         """Queue logs again of which nothing was synced. Who waits for them goes on waiting."""
@@ -229,3 +258,10 @@ class Committer:
             listener(*args, **options)
         except Exception:  # noqa: BLE001 - the thread outlives whatever a listener does
             _LOG.exception("whoever listens to the committer failed")
+
+
+def _outcome(commit: Callable[[], int]) -> Outcome:
+    try:
+        return commit()
+    except Exception as error:  # noqa: BLE001 - it is that log's outcome
+        return error

@@ -1,6 +1,6 @@
 """The machine's file system.
 
-This module and its neighbours `posix_files` and `posix_lock` are the only ones of the engine that
+This module and its neighbours `posix_…` are the only ones of the engine that
 call the operating system.
 """
 
@@ -22,6 +22,7 @@ from engine.fs.port import (
     HeldLock,
     MappedFile,
 )
+from engine.fs.posix_file_system import PosixFileSystemHandle, reports_failed_writes
 from engine.fs.posix_files import PosixFile, PosixMappedFile, open_regular
 from engine.fs.posix_lock import PosixLock
 
@@ -132,6 +133,9 @@ class PosixFileSystem:
 
     def open_directory(self, path: Path) -> PosixFile:
         return PosixFile(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY), 0)
+
+    def open_file_system(self, path: Path) -> PosixFileSystemHandle | None:
+        return PosixFileSystemHandle(path) if reports_failed_writes(path) else None
 
     def sync_directory(self, path: Path) -> None:
         with self.open_directory(path) as directory:

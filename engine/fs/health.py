@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from engine.errors import Overloaded, StorageFull, StorageOffline, StoredDataCorrupt
-from engine.fs.port import HeldLock, NotRegularFile
+from engine.fs.port import HeldLock, NotRegularFile, OpenFileSystem
 from engine.metrics import NullRecorder, Recorder
 
 _LOG = logging.getLogger(__name__)
@@ -70,6 +70,8 @@ class DirectoryHealth:
         self._lock = threading.Lock()
         self._cause: OSError | None = None
         self._can_read = True
+        self.file_system: OpenFileSystem | None = None
+        """To sync all of the directory at once; set and used by who has taken the directory."""
         self._held: HeldLock | None = None
         self._looked_ms = 0
         self._writing = _WriteGuard(self)

@@ -149,6 +149,17 @@ class OpenDirectory(Handle, Protocol):
         """Return once the names in it would survive a power cut, whatever its own is by now."""
 
 
+class OpenFileSystem(Handle, Protocol):
+    """A file system that was opened to be synced as a whole."""
+
+    def sync_all(self) -> None:
+        """Return once all that was written in it before, names too, would survive a power cut.
+
+        Raises OSError if any write in it failed since it was opened or last synced; the kernel
+        reports that once. Not thread-safe: of two threads only one would hear of it.
+        """
+
+
 class HeldLock(Protocol):
     """A lock on a file that other processes respect."""
 
@@ -238,6 +249,12 @@ class FileSystem(Protocol):
 
     def open_directory(self, path: Path) -> OpenDirectory:
         """Open a directory, to sync it later."""
+
+    def open_file_system(self, path: Path) -> OpenFileSystem | None:
+        """Open the file system in which `path` is, to sync all of it later.
+
+        None if the platform cannot sync it as a whole or does not report writes that failed.
+        """
 
     def sync_directory(self, path: Path) -> None:
         """Return once the names in this directory would survive a power cut."""

@@ -12,21 +12,35 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import OpenDirectory
 from engine.log.context import LogContext
 from engine.log.core import LogCore
+from engine.log.files import SyncOrder
 from engine.log.results import Recovery
 from engine.log.state import LogState
 from engine.segment.segment import Segment
+from engine.types import OffsetMetadata
 
 _LOG = logging.getLogger(__name__)
 
 FLUSH_AGAIN_MS: Final = 1_000
 """How long a flush waits that was refused for want of files or space."""
+
+
+class Commit(NamedTuple):
+    """One commit under way, as it was noted under the log's lock."""
+
+    health: DirectoryHealth
+    """That of the data directory in which the files are."""
+    state: LogState
+    order: SyncOrder
+    target: OffsetMetadata
+    """Where the log ended; the high watermark rises to it."""
+    truncations: int
 
 
 class Durability:
@@ -89,26 +103,44 @@ class Durability:
         """
         core = self._core
         with core.syncing:
-            with core.lock:
-                context, state = core.context, core.state
-                core.ensure_open()
-                order = state.local.sync_order()
-                target, truncations = state.watermarks.end, state.truncations
+            commit = self.begin_commit()
             started = perf_counter()
             # Opened first: a failed open is not a failed sync.
-            opened = self._open_directory() if order.has_new_names else nullcontext()
+            opened = self._open_directory() if commit.order.has_new_names else nullcontext()
             try:
-                with opened as directory, context.health.syncing():
-                    order.run(directory)
+                with opened as directory, commit.health.syncing():
+                    commit.order.run(directory)
             except ValueError as error:
                 raise core.closed() from error  # meanwhile
-        duration_ms = (perf_counter() - started) * 1000
-        context.recorder.flushed(core.topic_partition, duration_ms=duration_ms)
+        return self.end_commit(commit, duration_ms=(perf_counter() - started) * 1000)
+
+    def begin_commit(self) -> Commit:
+        """Return what a sync has to cover so that everything appended so far is committed.
+
+        The caller syncs it without the lock, or the whole file system, and calls `end_commit`.
+        Raises StorageOffline if the log is closed.
+        """
+        core = self._core
         with core.lock:
-            if state is core.state and truncations == state.truncations:
-                state.local.synced(order)
-                state.raise_high_watermark(target)
-            return core.state.watermarks.high_watermark  # after a move all that was copied
+            core.ensure_open()
+            state = core.state
+            order, target = state.local.sync_order(), state.watermarks.end
+            return Commit(core.context.health, state, order, target, state.truncations)
+
+    def end_commit(self, commit: Commit, *, duration_ms: float) -> int:
+        """Make what `commit` covers visible, after a sync that took so long; as `commit`.
+
+        A truncation or a move to another directory that has come between makes nothing visible:
+        they sync what they leave.
+        """
+        core = self._core
+        core.context.recorder.flushed(core.topic_partition, duration_ms=duration_ms)
+        with core.lock:
+            state = core.state
+            if commit.state is state and commit.truncations == state.truncations:
+                state.local.synced(commit.order)
+                state.raise_high_watermark(commit.target)
+            return state.watermarks.high_watermark  # after a move all that was copied
 
     def flush(self) -> int:
         """Commit, and make indexes and snapshots durable too; return the recovery point.

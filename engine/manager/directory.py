@@ -104,6 +104,8 @@ class DataDirectory:
             self.health.watch(self._lock)
             # Kept: what a topic or a move has renamed is synced, however many files are open.
             self._names = self._fs.open_directory(self.path)
+            # Before the first write: it reports only the failures of writes that come after it.
+            self.health.file_system = self._fs.open_file_system(self.path)
 
     def begin(self) -> None:
         """Note how the directory was left, in `left`: from now on a crash counts as unclean.
@@ -123,6 +125,9 @@ class DataDirectory:
         if self._names is not None:
             self._names.close()
             self._names = None
+        if self.health.file_system is not None:
+            self.health.file_system.close()
+            self.health.file_system = None
         if self._lock is not None:
             self.health.watch(None)
             self._lock.release()

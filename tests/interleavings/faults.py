@@ -72,7 +72,7 @@ FAULTS: Final = (
         (
             Edit(
                 "engine/log/durability.py",
-                "                state.raise_high_watermark(target)\n",
+                "                state.raise_high_watermark(commit.target)\n",
                 "                state.raise_high_watermark(state.watermarks.end)\n",
             ),
         ),

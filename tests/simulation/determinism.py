@@ -80,6 +80,7 @@ def deterministic(seed: object) -> Iterator[None]:
             mock.patch.object(opening, "ThreadPoolExecutor", InlineExecutor),
             mock.patch.object(committer, "ThreadPoolExecutor", InlineExecutor),
             mock.patch.object(committer.Committer, "start"),
+            mock.patch.object(committer, "perf_counter", random.random),  # what a sync costs
             mock.patch.object(mover, "ThreadPoolExecutor", WaitingExecutor),
         ):
             yield

@@ -53,6 +53,8 @@ NOT_USED = {
     "LogCleaner.stop": BY_RUNTIME,
     "LogProducers.forget_idle": "a data directory that remembers too many producers calls it",
     "LogReader.fetch": "a move calls it",
+    "Durability.begin_commit": "a round of the committer calls it",
+    "Durability.end_commit": "a round of the committer calls it",
     "Durability.flush_soon": "rolls and retention call it",
     "Durability.try_to_flush": "a truncation calls it",
     "Maintenance.close_handles": BY_MANAGER,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -28,6 +28,7 @@ from tests.support.inodes import (
     ForgetfulDirectory,
     ForgetfulFile,
     ForgetfulMap,
+    Handle,
     Inode,
     Storage,
 )
@@ -94,7 +95,14 @@ class ForgetfulDisk(Storage):
 
     def sync_everything(self) -> None:
         """Make durable all that is written, as a machine does that is left alone for a while."""
-        self._sync_below(self._root)
+        with self._lock:
+            self._sync_below(self._root)
+
+    def fail_to_sync_everything(self) -> None:
+        """Drop what could not be written of every file, as the kernel does after it told of it."""
+        with self._lock:
+            for inode in _files_below(self._root):
+                inode.fail_to_sync()
 
     # --------------------------------------------------------------------- the FileSystem
 
@@ -192,6 +200,11 @@ class ForgetfulDisk(Storage):
         self.enter("open_directory", path)
         self.take_file(path)
         return ForgetfulDirectory(self, path, directory)
+
+    def open_file_system(self, path: Path) -> ForgetfulFileSystem:
+        self.enter("open_file_system", path)
+        self.take_file(path)
+        return ForgetfulFileSystem(self, path)
 
     def sync_directory(self, path: Path) -> None:
         directory = self._directory(path)
@@ -331,6 +344,14 @@ class ForgetfulDisk(Storage):
                 node.sync()
 
 
+def _files_below(directory: Directory) -> Iterator[Inode]:
+    for node in directory.names.values():
+        if isinstance(node, Directory):
+            yield from _files_below(node)
+        else:
+            yield node
+
+
 def _durable(directory: Directory) -> Directory:
     """Copy what is durable of a directory."""
     names: dict[str, Entry] = {
@@ -340,6 +361,22 @@ def _durable(directory: Directory) -> Directory:
         for name, node in directory.durable.items()
     }
     return Directory(names, dict(names))
+
+
+class ForgetfulFileSystem(Handle):
+    """An `OpenFileSystem`."""
+
+    def __init__(self, disk: ForgetfulDisk, path: Path) -> None:
+        super().__init__(disk, path)
+        self._whole = disk
+
+    def sync_all(self) -> None:
+        try:
+            self._enter("sync_file_system")
+        except OSError:
+            self._whole.fail_to_sync_everything()
+            raise
+        self._whole.sync_everything()
 
 
 class ForgetfulLock:

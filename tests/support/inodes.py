@@ -190,7 +190,7 @@ def _apply(names: dict[str, Entry], change: dict[str, Entry | None]) -> None:
             names[name] = entry
 
 
-class _Handle:
+class Handle:
     """What all that can be open share: they die with their process."""
 
     def __init__(self, disk: Storage, path: Path) -> None:
@@ -221,7 +221,7 @@ class _Handle:
         self.close()
 
 
-class ForgetfulDirectory(_Handle):
+class ForgetfulDirectory(Handle):
     """An `OpenDirectory`."""
 
     def __init__(self, disk: Storage, path: Path, directory: Directory) -> None:
@@ -233,7 +233,7 @@ class ForgetfulDirectory(_Handle):
         self._directory.sync()
 
 
-class _Open(_Handle):
+class _Open(Handle):
     """What an open file and a map share."""
 
     def __init__(self, disk: Storage, path: Path, inode: Inode) -> None:

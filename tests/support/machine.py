@@ -23,6 +23,7 @@ CHANGES = frozenset(
         "set_modified_ms",
         "sync",
         "sync_directory",
+        "sync_file_system",
         "truncate",
     }
 )

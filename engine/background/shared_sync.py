@@ -1,0 +1,103 @@
+"""One sync for all logs of a round that are in one data directory: decision 14 of the design.
+
+syncfs(2) writes back whatever is dirty in the file system. For many logs that takes less time than
+a sync of each file; beside another program that writes a lot it takes far more. `SyncChoice`
+compares what both have cost lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Final, TypeAlias
+
+from engine.errors import StorageError
+from engine.fs.health import DirectoryHealth
+from engine.log.durability import Commit
+from engine.log.log import Log
+
+LOOK_AGAIN: Final = 64
+"""After so many rounds of several logs the dearer way is tried once more."""
+
+LOOK_AGAIN_AT_MOST: Final = 4_096
+"""The number doubles up to this one while the other way stays dearer."""
+
+WEIGHT: Final = 0.25
+"""Of the latest round in the average cost of its way."""
+
+Outcome: TypeAlias = int | Exception
+"""A log's new high watermark, or why its commit failed."""
+
+
+class SyncChoice:
+    """Whether a round syncs the file system once, or each log; for one data directory.
+
+    Belongs to the flusher thread.
+    """
+
+    def __init__(self) -> None:
+        self._each_seconds: float | None = None
+        """Average cost of one log in a round that synced each."""
+        self._shared_seconds: float | None = None
+        """Average cost of a round that synced the file system."""
+        self._interval = LOOK_AGAIN
+        self._rounds = 0
+        """Since the dearer way was tried."""
+
+    def is_shared(self, logs_count: int) -> bool:
+        """Return whether a round of so many logs syncs the file system.
+
+        The first round syncs each, the second the file system, for comparison.
+        """
+        if self._each_seconds is None:
+            return False
+        if self._shared_seconds is None:
+            return True
+        is_cheaper = self._shared_seconds <= self._each_seconds * logs_count
+        self._rounds += 1
+        if self._rounds < self._interval:
+            return is_cheaper
+        self._rounds = 0
+        self._interval = min(2 * self._interval, LOOK_AGAIN_AT_MOST)
+        return not is_cheaper
+
+    def note_each(self, logs_count: int, seconds: float) -> None:
+        """Note what a round cost that synced each log."""
+        self._each_seconds = _average(self._each_seconds, seconds / logs_count)
+
+    def note_shared(self, seconds: float) -> None:
+        """Note what a sync of the file system cost."""
+        self._shared_seconds = _average(self._shared_seconds, seconds)
+
+
+def _average(before: float | None, latest: float) -> float:
+    return latest if before is None else before + WEIGHT * (latest - before)
+
+
+def commit_together(health: DirectoryHealth, logs: Sequence[Log]) -> list[tuple[Log, Outcome]]:
+    """Commit logs of one data directory with one sync of its file system; return each outcome."""
+    outcomes: list[tuple[Log, Outcome]] = []
+    begun: list[tuple[Log, Commit]] = []
+    for log in logs:
+        try:
+            commit = log.durability.begin_commit()
+            if commit.health is health:
+                begun.append((log, commit))
+            else:  # it has moved to another directory meanwhile
+                outcomes.append((log, log.durability.commit()))
+        except Exception as error:  # noqa: BLE001 - it is that log's outcome
+            outcomes.append((log, error))
+    started = perf_counter()
+    try:
+        with health.syncing():
+            assert health.file_system is not None
+            health.file_system.sync_all()
+    except StorageError as error:
+        return [*outcomes, *((log, error) for log, _ in begun)]
+    duration_ms = (perf_counter() - started) * 1000
+    for log, commit in begun:
+        try:
+            outcomes.append((log, log.durability.end_commit(commit, duration_ms=duration_ms)))
+        except Exception as error:  # noqa: BLE001 - it is that log's outcome
+            outcomes.append((log, error))
+    return outcomes
