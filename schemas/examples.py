@@ -321,10 +321,12 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
                 "log_start_offset": 1,
                 "end_offset": 2,
                 "lag": 0,
+                "lag_ms": None,
                 "missed": 0,
             }
         ],
         "total_lag": 0,
+        "max_lag_ms": None,
     },
     "Liveness": {"status": "live"},
     "Readiness": {"status": "ready"},

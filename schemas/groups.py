@@ -103,6 +103,9 @@ class PartitionLag(ResponseModel):
     """What the lag is measured against, exclusive."""
     lag: Count | None
     """Offsets that the group can still read and has not."""
+    lag_ms: Count | None
+    """Age in milliseconds of the oldest record that the group can still read and has not; null if
+    there is none, or it has no timestamp."""
     missed: Count | None
     """Offsets that retention or deletion removed before the group had read them."""
 
@@ -117,3 +120,5 @@ class GroupLag(ResponseModel):
     """Partitions in the order of topic and number."""
     total_lag: Count
     """Sum of all lags, in offsets."""
+    max_lag_ms: Count | None
+    """Greatest `lag_ms`; null if there is none."""

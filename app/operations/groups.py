@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from app.codecs.calls import PARTITION
 from app.codecs.conditions import ensure_conditions, is_known
@@ -16,9 +16,9 @@ from app.operations.read.fetch import numbered
 from app.operations.service import Service
 from app.security.scopes import Action
 from app.store.groups import Cursor, CursorKey, CursorValue
-from engine.errors import InvalidRequestValue, NotFound, OffsetBeyondLogEnd, TooLarge
+from engine.errors import InvalidRequestValue, OffsetBeyondLogEnd, TooLarge
 from engine.state.watermarks import Watermarks
-from engine.types import NO_LEADER_EPOCH, FetchIsolation
+from engine.types import NO_LEADER_EPOCH
 from schemas.groups import LONGEST_GROUP_NAME, PutGroupOffset
 
 _SLASH: Final = "%2F"
@@ -86,7 +86,7 @@ async def list_group_offsets(
     """Return one page of a group's offsets that the caller may read, by topic and partition."""
     service = exchange.service
     after = None if page_token is None else _key_of(group, decode_token(page_token))
-    readable = await _readable(exchange, group)
+    readable = await readable_cursors(exchange, group)
     cursors = [one for one in readable if after is None or one[0] > after]
     page = cursors[: min(page_size, service.settings.max_page_size)]
     token = None
@@ -97,24 +97,7 @@ async def list_group_offsets(
     return json_answer(to_json({"group": group, "offsets": offsets, "next_page_token": token}))
 
 
-async def get_group_lag(exchange: Exchange, group: str, isolation: str) -> Answer:
-    """Return a group's lag in every partition with a stored offset.
-
-    Partitions that the caller may not read are left out.
-    """
-    service, level = exchange.service, FetchIsolation(isolation)
-    readable = await _readable(exchange, group)
-    lags = [_lag(service, key, value.offset, level) for key, value in readable]
-    body = {
-        "group": group,
-        "isolation": isolation,
-        "partitions": [lag._asdict() for lag in lags],
-        "total_lag": sum(lag.lag or 0 for lag in lags),
-    }
-    return json_answer(to_json(body))
-
-
-async def _readable(exchange: Exchange, group: str) -> list[tuple[CursorKey, CursorValue]]:
+async def readable_cursors(exchange: Exchange, group: str) -> list[tuple[CursorKey, CursorValue]]:
     """Return the offsets of a group in topics that the caller may read.
 
     Raises GroupNotFound if there is none: a group that the caller may not see does not exist for
@@ -159,35 +142,6 @@ def _ensure_not_beyond(marks: Watermarks, offset: int) -> None:
             offset=offset,
             **shown_marks(marks),
         )
-
-
-class _Lag(NamedTuple):
-    """One entry of a group's lag; see `PartitionLag`."""
-
-    topic: str
-    partition: int
-    offset: int
-    log_start_offset: int | None = None
-    end_offset: int | None = None
-    lag: int | None = None
-    missed: int | None = None
-
-
-def _lag(service: Service, key: CursorKey, offset: int, isolation: FetchIsolation) -> _Lag:
-    try:
-        marks = service.partition(key.topic, key.partition).watermarks
-    except NotFound:
-        return _Lag(key.topic, key.partition, offset)
-    start, end = marks.log_start_offset, marks.bound(isolation).offset
-    return _Lag(
-        key.topic,
-        key.partition,
-        offset,
-        start,
-        end,
-        lag=max(0, end - max(offset, start)),
-        missed=max(0, start - offset),
-    )
 
 
 def _shown(key: CursorKey, value: CursorValue) -> dict[str, object]:

@@ -16,6 +16,7 @@ from app.api.routes.shared import (
     ref,
 )
 from app.http.answers import AnswerResponse
+from app.operations import group_lag
 from app.operations import groups as operations
 from app.operations.request_content import parse_model
 from app.store.groups import CursorKey
@@ -165,5 +166,5 @@ async def get_group_lag(
     exchange: ExchangeDep, group: GroupDep, parameters: Annotated[LagParameters, Query()]
 ) -> AnswerResponse:
     """Report a group's lag in every partition for which it has stored an offset."""
-    answer = await operations.get_group_lag(exchange, group, parameters.isolation)
+    answer = await group_lag.get_group_lag(exchange, group, parameters.isolation)
     return AnswerResponse(answer)

@@ -1,0 +1,118 @@
+"""Lag of a group: in offsets, and in time, that is the age of the oldest record not yet read."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from app.codecs.receipts import to_json
+from app.codecs.stored import StoredRecords, View
+from app.http.answers import Answer, json_answer
+from app.operations.exchange import Exchange
+from app.operations.groups import readable_cursors
+from app.store.groups import CursorKey
+from app.store.port import Partition
+from engine.errors import NotFound, OffsetError, StorageError
+from engine.guard import WouldBlock
+from engine.types import Buffer, FetchIsolation
+
+LOOK_BYTES: Final = 4096
+"""Bytes that are read to find the oldest record of a partition; at least one whole batch is."""
+
+LOOKED_AT_TOGETHER: Final = 16
+"""Partitions that are looked at per turn of the loop: each takes some 50 µs of it."""
+
+
+class _Lag(NamedTuple):
+    """One entry of a group's lag; see `PartitionLag`."""
+
+    topic: str
+    partition: int
+    offset: int
+    log_start_offset: int | None = None
+    end_offset: int | None = None
+    lag: int | None = None
+    lag_ms: int | None = None
+    missed: int | None = None
+
+
+async def get_group_lag(exchange: Exchange, group: str, isolation: str) -> Answer:
+    """Return a group's lag in every partition with a stored offset.
+
+    Partitions that the caller may not read are left out.
+    """
+    level = FetchIsolation(isolation)
+    lags: list[_Lag] = []
+    for count, (key, value) in enumerate(await readable_cursors(exchange, group), start=1):
+        lags.append(await _lag(exchange, key, value.offset, level))
+        if count % LOOKED_AT_TOGETHER == 0:
+            await asyncio.sleep(0)
+    body = {
+        "group": group,
+        "isolation": isolation,
+        "partitions": [lag._asdict() for lag in lags],
+        "total_lag": sum(lag.lag or 0 for lag in lags),
+        "max_lag_ms": max((lag.lag_ms for lag in lags if lag.lag_ms is not None), default=None),
+    }
+    return json_answer(to_json(body))
+
+
+async def _lag(exchange: Exchange, key: CursorKey, offset: int, level: FetchIsolation) -> _Lag:
+    try:
+        partition = exchange.service.partition(key.topic, key.partition)
+    except NotFound:
+        return _Lag(key.topic, key.partition, offset)
+    marks = partition.watermarks
+    start, end = marks.log_start_offset, marks.bound(level).offset
+    unread = max(offset, start)
+    lag_ms = await _age_ms(exchange, partition, unread, level) if unread < end else None
+    return _Lag(
+        key.topic,
+        key.partition,
+        offset,
+        start,
+        end,
+        lag=max(0, end - unread),
+        lag_ms=lag_ms,
+        missed=max(0, start - offset),
+    )
+
+
+async def _age_ms(
+    exchange: Exchange, partition: Partition, offset: int, level: FetchIsolation
+) -> int | None:
+    """Return the age of the first record from an offset on.
+
+    None if the log does not show it near that offset, or it has no time.
+    """
+    holder = exchange.ticket.holder
+    try:
+        fetched = partition.read_now(
+            offset, max_bytes=LOOK_BYTES, isolation=level
+        ) or await partition.read(offset, max_bytes=LOOK_BYTES, isolation=level, holder=holder)
+        timestamp = await _first_timestamp(exchange, fetched.data, offset)
+    except (OffsetError, StorageError):
+        return None  # the log moved, or is damaged there: the lag in offsets is known all the same
+    if timestamp is None or timestamp < 0:
+        return None
+    return max(0, exchange.service.clock.now_ms() - timestamp)
+
+
+async def _first_timestamp(exchange: Exchange, data: Buffer, offset: int) -> int | None:
+    """Return the time of the first record; on a worker if its batch takes long to decode."""
+    limit_bytes = exchange.service.settings.max_decompressed_batch_bytes
+    view = View(start=offset, max_records=1, limit_bytes=limit_bytes, nonblocking=True)
+    try:
+        return _first(data, view)
+    except WouldBlock:
+        if exchange.budget.is_spent:
+            return None
+        view = replace(view, nonblocking=False, budget=exchange.budget)
+        return await exchange.decode(exchange.read, lambda: _first(data, view))
+
+
+def _first(data: Buffer, view: View) -> int | None:
+    for _, records in StoredRecords(data, view):
+        return records[0].timestamp
+    return None

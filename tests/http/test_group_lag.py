@@ -1,0 +1,145 @@
+"""A group's lag in time: protocol rule G6."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.codecs import stored
+from engine.errors import StoredDataCorrupt
+from engine.records.builder import build_batch
+from engine.records.header import HEADER_BYTES, Codec
+from schemas.groups import GroupLag
+from tests.support.service import BATCHES, RAW, Api, client_of, fast, open_service
+from tests.support.time import START_MS, ManualClock
+
+pytestmark = pytest.mark.anyio
+
+LAG = "/v1/groups/lake/lag"
+
+
+@pytest.fixture
+async def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def api(tmp_path: Path, clock: ManualClock, anyio_backend: str) -> AsyncIterator[Api]:
+    """A service whose clock the test sets, with a topic of two partitions."""
+    async with (
+        open_service(tmp_path, clock=clock, offsets_topic_partitions=1) as service,
+        client_of(fast(service)) as client,
+    ):
+        api = Api(service, client)
+        await api.create(partitions=2, retention_ms="-1")
+        yield api
+
+
+async def at(api: Api, offset: int, partition: int = 0) -> None:
+    """Store an offset of the group."""
+    url = f"/v1/groups/lake/offsets/events/{partition}"
+    assert (await api.client.put(url, json={"offset": offset})).status_code in {200, 201}
+
+
+async def lags(api: Api, query: str = "") -> list[int | None]:
+    answer = await api.client.get(f"{LAG}{query}")
+    found = GroupLag.model_validate(answer.json())
+    ages = [one.lag_ms for one in found.partitions]
+    assert found.max_lag_ms == max((age for age in ages if age is not None), default=None)
+    return ages
+
+
+async def send(api: Api, *times_ms: int, codec: Codec = Codec.NONE) -> None:
+    """Append records of these times in one batch."""
+    records = [(START_MS + time_ms, None, b"1", ()) for time_ms in times_ms]
+    batch = build_batch(records, codec=codec)
+    answer = await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
+    assert answer.status_code == 201, answer.text
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+async def test_it_is_the_age_of_the_oldest_record_not_yet_read(
+    api: Api, clock: ManualClock, codec: Codec
+) -> None:
+    """Of that very record, also inside a batch; null for a partition with nothing left (G6)."""
+    await send(api, -9_000, -5_000, -7_000, codec=codec)
+    await at(api, 0)
+    await at(api, 0, partition=1)
+    now_ms = clock.now_ms() - START_MS
+    assert await lags(api) == [9_000 + now_ms, None]
+    await at(api, 1)
+    assert await lags(api) == [5_000 + now_ms, None]
+    clock.advance(1_000)
+    assert await lags(api) == [6_000 + now_ms, None]
+    await at(api, 3)
+    assert await lags(api) == [None, None]
+
+
+async def test_a_large_compressed_batch_is_decoded_on_a_worker(api: Api) -> None:
+    """Only as far as the record that is looked for, within the decoding budget."""
+    await send(api, *range(-5_000, 0), codec=Codec.GZIP)
+    await at(api, 4_000)
+    (age, *_) = await lags(api)
+    assert age is not None
+    assert age >= 1_000
+
+
+async def test_removed_records_do_not_count(api: Api) -> None:
+    """What was deleted before it was read is missed; the age is that of the first one left."""
+    await send(api, -9_000)
+    await send(api, -3_000)
+    await at(api, 0)
+    (before,) = await lags(api)
+    url = "/v1/topics/events/partitions/0/delete-records"
+    await api.client.post(url, json={"before_offset": 1})
+    (after,) = await lags(api)
+    assert before is not None
+    assert after == before - 6_000
+
+
+async def test_a_record_of_the_future_or_without_a_time_has_no_age(api: Api) -> None:
+    """The age is never negative; -1 is no time."""
+    await send(api, 50_000)
+    await at(api, 0)
+    assert await lags(api) == [0]
+    await send(api, -1 - START_MS)
+    await at(api, 1)
+    assert await lags(api) == [None]
+
+
+async def test_damage_leaves_the_lag_in_offsets(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The age is unknown then, the number of records is not."""
+    await send(api, -1_000)
+    await at(api, 0)
+
+    def damaged(_: object) -> None:
+        raise StoredDataCorrupt("damaged", file="", position=0, offset=0)
+
+    monkeypatch.setattr(stored, "iter_headers", damaged)
+    answer = (await api.client.get(LAG)).json()
+    assert (answer["total_lag"], answer["max_lag_ms"]) == (1, None)
+
+
+async def test_ages_end_with_the_decoding_budget(tmp_path: Path) -> None:
+    """One request decodes `max_decoded_bytes` at most; the lags in offsets are complete."""
+    records = [(START_MS, None, b"%d" % number, ()) for number in range(5_000)]
+    content_bytes = len(build_batch(records)) - HEADER_BYTES
+    async with (
+        open_service(
+            tmp_path,
+            clock=ManualClock(),
+            offsets_topic_partitions=1,
+            max_decoded_bytes=content_bytes,
+            max_decompressed_batch_bytes=content_bytes,
+        ) as service,
+        client_of(fast(service)) as client,
+    ):
+        api = Api(service, client)
+        await api.create(partitions=2)
+        for partition in range(2):
+            url = BATCHES.replace("partitions/0", f"partitions/{partition}")
+            batch = bytes(build_batch(records, codec=Codec.GZIP))
+            assert (await client.post(url, content=batch, headers=RAW)).status_code == 201
+            await at(api, 4_999, partition)
+        assert await lags(api) == [0, None]
+        assert (await client.get(LAG)).json()["total_lag"] == 2
