@@ -58,6 +58,8 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         ],
         "next_page_token": None,
     },
+    "IngestReceipt": {"topic": "flights", "partition": 1, "offset": 41, "count": 1},
+    "IngestEndpoint": {"topic": "flights"},
     "AppendReceipt": {
         "topic": "flights",
         "partition": 0,

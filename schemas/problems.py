@@ -8,6 +8,7 @@ from pydantic import ConfigDict
 
 from schemas.base import ResponseModel
 from schemas.common import Absent, Count, Int32, Int64
+from schemas.produce import IngestedPart
 
 Code = Literal[
     "append_outcome_unknown",
@@ -200,7 +201,11 @@ class Problem(ResponseModel):
     committed_records: Int64 | Absent = None
     """With `stream=true`: records that are committed."""
     line: Int64 | None = None
-    """With `stream=true`: line that is wrong, from 1; null if it is none of them."""
+    """With ingested NDJSON, or `stream=true`: line that is wrong, from 1; null if it is none of
+    them."""
+    written: list[IngestedPart] | Absent = None
+    """When ingesting over several partitions broke off: what is on disk. A repeated request appends
+    it again, unless it has a delivery id."""
 
     producer_id: Int64 | Absent = None
     """Producer concerned."""

@@ -19,6 +19,7 @@ from schemas.common import (
     TimestampMs,
     TopicShown,
 )
+from schemas.ingest import Split
 
 Acks = Literal["0", "1", "all"]
 
@@ -138,3 +139,41 @@ class TopicAppendReceipt(ResponseModel):
     """One receipt for each partition that was written."""
     records: list[RecordOutcome]
     """One entry a record, in the order of the request."""
+
+
+class IngestParameters(Parameters):
+    """How an ingested body is cut."""
+
+    split: Split | None = None
+    """`array`: one record per element of a JSON array; `lines`: one per line; `none`: as the media
+    type says, NDJSON by lines and any other body whole. Default: as the topic's ingest profile
+    says."""
+
+
+class IngestedPart(ResponseModel):
+    """The records of a body in one partition."""
+
+    partition: PartitionNumber
+    offset: Offset
+    """Offset of the first of them; the others follow it."""
+    count: Count
+    """Number of records."""
+
+
+class IngestReceipt(ResponseModel):
+    """Where the records of a body are, on disk."""
+
+    topic: TopicShown
+    partition: PartitionNumber
+    offset: Offset
+    """Offset of the first record."""
+    count: Count
+    """Number of records."""
+    partitions: list[IngestedPart] | Absent = None
+    """Only if records have keys of several partitions: the records of each, the first above."""
+
+
+class IngestEndpoint(ResponseModel):
+    """What a sender's health check is answered."""
+
+    topic: TopicShown

@@ -27,6 +27,7 @@ from engine.types import (
 from schemas.common import EncodingName
 from schemas.fetch import ReadParameters, ReadRecordsParameters
 from schemas.fetch_many import PartitionFetch
+from schemas.ingest import Split
 from schemas.tail import TailParameters, TopicTailParameters
 
 
@@ -39,6 +40,13 @@ class AppendCall(NamedTuple):
     base_sequence: int = NO_SEQUENCE
     expected_end_offset: int | None = None
     expected_tag: LogTag | None = None
+
+
+class IngestCall(NamedTuple):
+    """The parameters of an ingest request."""
+
+    split: Split | None = None
+    """None: as the topic's ingest profile says."""
 
 
 class OffsetSpec(NamedTuple):
@@ -277,6 +285,12 @@ FAST_APPEND_CALLS: Final[Mapping[bytes, AppendCall]] = {
 }
 """The calls of usual query strings; FastAPI parses any other."""
 
+FAST_INGEST_CALLS: Final[Mapping[bytes, IngestCall]] = {
+    b"": IngestCall(),
+    **{b"split=" + split.encode(): IngestCall(split) for split in get_args(Split)},
+}
+"""The same for ingest."""
+
 _APPEND_CONDITIONS: Final = frozenset({b"expected-offset", b"if-match"})
 _PRODUCER_HEADERS: Final = (b"producer-id", b"producer-epoch", b"producer-sequence")
 
@@ -315,6 +329,12 @@ def ensure_no_conditions(head: Mapping[bytes, bytes]) -> None:
                 f"{name.decode()} applies to one partition; append to that partition instead",
                 header=name.decode(),
             )
+
+
+def ensure_unconditional(head: Mapping[bytes, bytes]) -> None:
+    """Refuse the options of an append to one partition, and conditions, where neither apply."""
+    ensure_defined(head, ())
+    ensure_no_conditions(head)
 
 
 def _header_number(head: Mapping[bytes, bytes], name: bytes, greatest: int) -> int:

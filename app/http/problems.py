@@ -153,14 +153,18 @@ class CredentialsUnavailable(ServiceError):
 class AppendBrokeOff(ServiceError):
     """A body that is appended in parts ended early; the cause decides status and code.
 
-    The members say how far it got. Once something is written, the request must not be repeated.
+    The members say how far it got. Once something is written, the request must not be repeated,
+    unless `may_repeat`.
     """
 
-    def __init__(self, cause: Exception, *, has_written: bool, **facts: object) -> None:
+    def __init__(
+        self, cause: Exception, *, has_written: bool, may_repeat: bool = False, **facts: object
+    ) -> None:
         headers = cause.headers if isinstance(cause, ServiceError) else None
         super().__init__(str(cause), headers=headers, **facts)
         self.cause = cause
         self.has_written = has_written
+        self.may_repeat = may_repeat
 
 
 class RecordTooLarge(ServiceError):
@@ -318,8 +322,10 @@ def problem_members(error: Exception) -> dict[str, object]:
     """Return the members about the error itself, without place and time."""
     if isinstance(error, AppendBrokeOff):
         of_cause = {**problem_members(error.cause), **error.facts()}
-        unknown = {"retryable": False, "side_effects": "unknown"}
-        return of_cause | unknown if error.has_written else of_cause
+        if not error.has_written:
+            return of_cause
+        may_repeat = error.may_repeat and kind_of(error.cause).retryable
+        return of_cause | {"retryable": may_repeat, "side_effects": "unknown"}
     kind = kind_of(error)
     detail = str(error) if kind is not INTERNAL else "an unexpected error was logged"
     facts: Mapping[str, object] = {}

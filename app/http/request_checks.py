@@ -33,8 +33,8 @@ _ONCE: Final = frozenset(
 )
 """Parsers disagree on which duplicate of these wins."""
 
-_LISTS: Final = (b"accept", b"accept-encoding")
-"""Lists: a client may send several lines of these."""
+_EVENT: Final = b"ce-"
+"""Attributes of a CloudEvent: each has one value, too."""
 
 _UPGRADING: Final = frozenset({b"upgrade", b"http2-settings"})
 
@@ -68,7 +68,11 @@ def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None
     if version not in {"1.0", "1.1"}:
         return f"HTTP/{version} is not spoken here, HTTP/1.1 is"
     counts = Counter([name for name, _ in headers])
-    repeated = sorted(name.decode() for name in _ONCE if counts[name] > 1)
+    repeated = sorted(
+        name.decode("latin-1")
+        for name, count in counts.items()
+        if count > 1 and (name in _ONCE or name.startswith(_EVENT))
+    )
     if repeated:
         return f"{', '.join(repeated)}: a request has no more than one"
     if version == "1.1" and not counts[b"host"]:
@@ -90,13 +94,13 @@ def with_joined_lists(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[byte
 
     The result is a new list: the parser adds trailers, which are not headers, to its own.
     """
-    joined = list(headers)
-    for name in _LISTS:
-        lines = [value for given, value in headers if given == name]
-        if len(lines) > 1:
-            joined = [header for header in joined if header[0] != name]
-            joined.append((name, b", ".join(lines)))
-    return joined
+    joined = dict(headers)
+    if len(joined) == len(headers):
+        return list(headers)
+    lines: dict[bytes, list[bytes]] = {name: [] for name in joined}
+    for name, value in headers:
+        lines[name].append(value)
+    return [(name, b", ".join(values)) for name, values in lines.items()]
 
 
 def without_upgrade(method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -135,11 +135,9 @@ def media_type_of(head: Mapping[bytes, bytes], accepted: tuple[bytes, ...]) -> b
     Raises UnsupportedMediaType with the accepted types, also for a body without a type: a page of
     another site may send one without a preflight.
     """
-    header = head.get(b"content-type")
-    if header is None and not has_body(head):
+    if b"content-type" not in head and not has_body(head):
         return accepted[0]
-    media_type = (header or b"").partition(b";")[0].strip().lower()
-    media_type = _ALIASES.get(media_type, media_type)
+    media_type = sent_type(head)
     if media_type not in accepted:
         names = [name.decode() for name in accepted]
         given = f"media type {media_type.decode('latin-1')!r} is not accepted"
@@ -150,6 +148,12 @@ def media_type_of(head: Mapping[bytes, bytes], accepted: tuple[bytes, ...]) -> b
             accepted=names,
         )
     return media_type
+
+
+def sent_type(head: Mapping[bytes, bytes]) -> bytes:
+    """Return the media type of the body without parameters; empty if the request names none."""
+    media_type = head.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return _ALIASES.get(media_type, media_type)
 
 
 def has_body(head: Mapping[bytes, bytes]) -> bool:

@@ -69,6 +69,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "appendTopicRecords": APPEND,
     "appendRecords": APPEND,
     "appendBatches": APPEND,
+    "ingest": APPEND,
+    "checkIngest": APPEND,
     "readRecords": READ,
     "readBatches": READ,
     "readTopic": READ,

@@ -20,7 +20,16 @@ ROOT = Path(__file__).parents[2]
 CONTENT: dict[str, Any] = json.loads(document_text())
 
 ROOTS: tuple[type[Exception], ...] = (EngineError, ServiceError)
-NO_FACTS = {"errors", "has_begun", "has_written", "headers", "offsets", "proxy_code", "tag"}
+NO_FACTS = {
+    "errors",
+    "has_begun",
+    "has_written",
+    "headers",
+    "may_repeat",
+    "offsets",
+    "proxy_code",
+    "tag",
+}
 """What errors are constructed with besides facts; `tag` is shown as `etag`, and `offsets` and
 `proxy_code` are shown by Kafka REST v2, whose errors are not problems."""
 

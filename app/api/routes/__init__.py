@@ -9,6 +9,7 @@ from app.api.routes.directories import router as directories
 from app.api.routes.fetch import router as fetch
 from app.api.routes.groups import router as groups
 from app.api.routes.health import router as health
+from app.api.routes.ingest import router as ingest
 from app.api.routes.maintenance import router as maintenance
 from app.api.routes.offsets import router as offsets
 from app.api.routes.producers import router as producers
@@ -23,6 +24,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     topics,
     records,
     batches,
+    ingest,
     fetch,
     tail,
     offsets,

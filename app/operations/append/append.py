@@ -326,6 +326,11 @@ async def _serve(
     body = await exchange.body()
     if key is not None:
         return await _append_once(exchange, append, body, key)
+    return await complete(append, exchange, body)
+
+
+async def complete(append: Append, exchange: Exchange, body: Body) -> Answer:
+    """Append a whole body, and return the receipt once the append is on disk, if that is asked."""
     await _run(append, exchange, body)
     return await _answer(append)
 

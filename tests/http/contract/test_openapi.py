@@ -48,6 +48,8 @@ OPERATIONS = {
     "appendTopicRecords",
     "appendRecords",
     "appendBatches",
+    "ingest",
+    "checkIngest",
     "readRecords",
     "readBatches",
     "tailRecords",

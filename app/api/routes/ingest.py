@@ -1,0 +1,100 @@
+"""Ingest: bodies as any HTTP client sends them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Header, Query
+
+from app.api.routes.shared import (
+    IDEMPOTENCY_KEY,
+    IDENTIFIED,
+    ExchangeDep,
+    TopicPath,
+    answers,
+    problems,
+)
+from app.codecs.calls import IngestCall
+from app.codecs.receipts import to_json
+from app.http.answers import AnswerResponse, json_answer
+from app.operations.ingest import ingest as operations
+from schemas.produce import IngestEndpoint, IngestParameters, IngestReceipt
+
+router = APIRouter(prefix="/v1/topics", tags=["produce"], dependencies=[IDENTIFIED])
+
+_TEXT: Final = {"type": "string"}
+_EVENT: Final = {
+    "specversion": "1.0",
+    "id": "A234-1234-1234",
+    "source": "/flights",
+    "type": "flight.landed",
+    "data": {"flight": 1141},
+}
+_BODIES: Final[dict[str, Any]] = {
+    "application/json": {
+        "schema": {"description": "Any JSON value; with split=array an array"},
+        "example": {"flight": 1141, "arr_delay": 33},
+    },
+    "application/x-ndjson": {
+        "schema": {**_TEXT, "description": "One JSON value a line"},
+        "example": '{"flight":1141}\n{"flight":1714}\n',
+    },
+    "application/cloudevents+json": {
+        "schema": {"type": "object", "description": "A CloudEvent"},
+        "example": _EVENT,
+    },
+    "application/cloudevents-batch+json": {
+        "schema": {"type": "array", "items": {"type": "object"}, "description": "CloudEvents"},
+        "example": [_EVENT],
+    },
+    "text/plain": {
+        "schema": {**_TEXT, "description": "With split=lines a record a line"},
+        "example": "flight 1141 landed\nflight 1714 landed\n",
+    },
+    "application/octet-stream": {"schema": {**_TEXT, "format": "binary"}},
+}
+
+
+async def _headers(
+    *,
+    content_digest: Annotated[
+        str | None,
+        Header(
+            description="Digest of the body as sent (RFC 9530); 422 if it differs. Default: none"
+        ),
+    ] = None,
+    idempotency_key: Annotated[str | None, Header(description=IDEMPOTENCY_KEY)] = None,
+) -> None:
+    """Document the headers of ingest; the operation reads them itself."""
+
+
+@router.post(
+    "/{topic}/ingest",
+    operation_id="ingest",
+    dependencies=[Depends(_headers)],
+    responses={
+        **answers(200, IngestReceipt, "The records are on disk"),
+        **problems(404, 408, 409, 413, 415, 422, 504, 507),
+    },
+    openapi_extra={"requestBody": {"required": True, "content": _BODIES}},
+)
+async def ingest(
+    exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[IngestParameters, Query()]
+) -> AnswerResponse:
+    """Append a body as it is: one record, or one per element, line or event.
+
+    `Content-Type`, `split` and the topic's ingest profile say how it is cut. A media type that is
+    not listed, or none, makes one record of the body.
+    """
+    call = IngestCall(parameters.split)
+    return AnswerResponse(await operations.ingest(exchange, topic, call))
+
+
+@router.get(
+    "/{topic}/ingest",
+    operation_id="checkIngest",
+    responses={**answers(200, IngestEndpoint, "The topic takes requests"), **problems(404)},
+)
+async def check_ingest(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Answer the health check of a sender, which is a GET or a HEAD."""
+    return AnswerResponse(json_answer(to_json({"topic": exchange.service.topic(topic).name})))

@@ -1,0 +1,136 @@
+"""JSON bodies in parts: the elements of an array, the lines of NDJSON, each with its bytes as sent.
+
+Nothing is decoded into objects, and no more parts are made than a request may have records: sixteen
+MiB of `[1,1,…` would otherwise take forty times their size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from app.codecs.records_in import ensure_count
+from app.http.answers import Body
+from app.http.problems import MalformedRequest, malformed_json
+from engine.errors import InvalidRecord
+from engine.types import Buffer
+
+_BOM: Final = b"\xef\xbb\xbf"
+_ONE: Final = msgspec.json.Decoder(Raw)
+_ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
+_ARRAY: Final = msgspec.json.Decoder(msgspec.defstruct("Array", [], array_like=True))
+"""Says whether a body is an array, and makes nothing of its elements."""
+
+_END: Final = ord("]")
+_BLANKS: Final = b" \t\r\n"
+_TRAILING: Final = re.compile(r"trailing characters \(byte ([0-9]+)\)")
+"""How msgspec says what follows a value: the number of bytes with the first that is wrong."""
+
+
+def without_bom(body: Body) -> Body:
+    """Return JSON without a byte-order mark."""
+    return body[len(_BOM) :] if body.startswith(_BOM) else body  # noqa: FURB188  # which would copy
+
+
+def ensure_json(body: Body) -> None:
+    """Raise MalformedRequest unless the body is one JSON value in UTF-8."""
+    try:
+        str(body, "utf-8")  # msgspec checks no bytes of what it does not decode
+        _ONE.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise malformed_json(body, error) from None
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def elements_of(body: Body, *, max_records: int) -> Sequence[Buffer]:
+    """Return the elements of an array.
+
+    Raises MalformedRequest if the body is not JSON, InvalidRecord if it is not an array, TooLarge
+    if it has too many elements.
+    """
+    ensure_json(body)
+    try:
+        if body.count(b",") < max_records:
+            return _ELEMENTS.decode(body)
+        return _counted(body, max_records)
+    except msgspec.ValidationError:
+        raise InvalidRecord(
+            "split=array takes a JSON array, and the body is another value"
+        ) from None
+
+
+def json_lines(body: Body, *, max_records: int) -> Sequence[Buffer]:
+    """Return the values of NDJSON, one a line; blank lines are none.
+
+    Raises MalformedRequest for a line that is not one JSON value, TooLarge for too many lines.
+    """
+    _ensure_lines(body, max_records)
+    lines: Sequence[Body] = body.split(b"\n")
+    try:
+        str(body, "utf-8")
+        return [*map(_ONE.decode, filter(len, lines))]
+    except UnicodeDecodeError as error:
+        raise malformed_json(body, error) from None
+    except (msgspec.DecodeError, RecursionError):
+        return [_line(line, number) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def text_lines(body: Body, *, max_records: int) -> Sequence[Buffer]:
+    """Return the lines of a text without their ends, LF or CR LF; empty lines are lines.
+
+    Raises TooLarge for too many.
+    """
+    _ensure_lines(body, max_records)
+    lines = body.replace(b"\r\n", b"\n").split(b"\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _counted(body: Body, max_records: int) -> Sequence[Buffer]:
+    """Find the elements one by one: the commas of a valid body may be of few large elements."""
+    _ARRAY.decode(body)
+    view = memoryview(body)
+    elements: list[Buffer] = []
+    start = end = body.index(b"[")
+    while body[end] != _END:
+        ensure_count(len(elements) + 1, max_records=max_records)
+        start = end + 1
+        end = start + _end_of_first(view[start:])
+        elements.append(bytes(view[start:end]).strip(_BLANKS))
+    return elements
+
+
+def _end_of_first(view: memoryview) -> int:
+    """Return what follows the first of several values: its position, after blanks."""
+    try:
+        _ONE.decode(view)
+    except msgspec.DecodeError as error:
+        trailing = _TRAILING.search(str(error))
+        assert trailing is not None, "the array is valid JSON, and goes on after each element"
+        return int(trailing[1]) - 1
+    raise AssertionError("an array has an end")
+
+
+def _ensure_lines(body: Body, max_records: int) -> None:
+    """Count lines before they are made."""
+    ensure_count(body.count(b"\n") + (not body.endswith(b"\n")), max_records=max_records)
+
+
+def _line(line: Body, number: int) -> Buffer:
+    """Return the value of a line, or refuse it by its number."""
+    try:
+        return _ONE.decode(line)
+    except msgspec.DecodeError as error:
+        raise MalformedRequest(
+            f"line {number}: {malformed_json(line, error)}", line=number
+        ) from None
+    except RecursionError:
+        raise MalformedRequest(f"line {number} is nested too deeply", line=number) from None
+
+
+def _too_deep() -> MalformedRequest:
+    return MalformedRequest("the body is nested too deeply")

@@ -1,0 +1,167 @@
+"""Bodies to records: the head, the parameter `split` and the profile make a plan.
+
+A plan needs no body. With it a body of any size becomes records, on the event loop or on a worker;
+values keep the bytes that were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, cast
+
+from app.codecs.json_parts import (
+    elements_of,
+    ensure_json,
+    json_lines,
+    text_lines,
+    without_bom,
+)
+from app.codecs.json_pointer import Pointer, pointer_of
+from app.http.answers import JSON, NDJSON, Body
+from app.http.problems import MAX_ERRORS_LISTED
+from app.operations.ingest import cloudevents
+from app.operations.ingest.profile import IngestProfile
+from app.operations.request_content import sent_type
+from engine.errors import InvalidRecord
+from engine.records.builder import HeaderList, NewRecord, RecordColumns
+from engine.types import Buffer
+from schemas.ingest import Split
+
+NewRecords: TypeAlias = list[NewRecord] | RecordColumns
+
+Cut: TypeAlias = Callable[[Body, int], Sequence[Buffer | None]]
+"""From a body, and how many records a request may have, to the values of its records."""
+
+
+class Plan(NamedTuple):
+    """How the bodies of requests with one head become records."""
+
+    cut: Cut
+    headers: HeaderList
+    """Of every record."""
+    key: bytes | None = None
+    """The key that the head brings."""
+    pointer: Pointer | None = None
+    """Finds the key of each record in its value, rather than in the head."""
+    is_event: bool = False
+    """Whether each value is a CloudEvent in JSON, whose attributes become headers."""
+
+    @property
+    def has_own_keys(self) -> bool:
+        """Whether the records of one body may have different keys."""
+        return self.pointer is not None or self.is_event
+
+    def key_of(self, value: Buffer | None) -> bytes | None:
+        """Return the key of a record."""
+        found = None
+        if self.pointer is not None and value is not None:
+            found = self.pointer.find_text(value)
+        return self.key if found is None else found
+
+
+def plan_of(head: Mapping[bytes, bytes], split: Split | None, profile: IngestProfile) -> Plan:
+    """Return the plan for requests with this head; `split` is the parameter of the URL.
+
+    Raises MalformedRequest for a CloudEvent in binary mode with an attribute that is missing or not
+    valid.
+    """
+    media_type = sent_type(head)
+    headers: HeaderList = []
+    if media_type:
+        headers.append(("content-type", head[b"content-type"]))
+    headers += [(name.decode(), head[name]) for name in profile.headers if name in head]
+    key = pointer = None
+    if profile.key is not None:
+        source = profile.key
+        key = head.get(source.header) if source.header is not None else None
+        pointer = pointer_of(source.pointer) if source.pointer is not None else None
+    if media_type == cloudevents.BATCH:
+        headers[0] = ("content-type", cloudevents.EVENT)
+        return Plan(_elements, headers, key, pointer, is_event=True)
+    if media_type == cloudevents.EVENT:
+        return Plan(_one_json, headers, key, pointer, is_event=True)
+    if cloudevents.is_binary(head):
+        attributes = cloudevents.attributes_of_head(head)
+        if key is None:
+            key = attributes.get(cloudevents.KEY)
+        return Plan(_event_data, headers + cloudevents.headers_of(attributes), key, pointer)
+    return Plan(_cut_of(media_type, split or profile.split), headers, key, pointer)
+
+
+def records_of(
+    body: Body, plan: Plan, *, now_ms: int, max_records: int, requires_keys: bool
+) -> NewRecords:
+    """Return the records of a body, ready for a batch.
+
+    Raises MalformedRequest for JSON that is none, InvalidRecord if there is no record, or one that
+    is not acceptable, TooLarge if there are too many.
+    """
+    values = plan.cut(body, max_records)
+    if not values:
+        raise InvalidRecord("the body contains no record")
+    count = len(values)
+    if plan.is_event:
+        events = cast("Sequence[Buffer]", values)
+        records: NewRecords = cloudevents.records_of(events, plan.headers, plan.key_of, now_ms)
+    else:
+        keys = [plan.key] * count if plan.pointer is None else [*map(plan.key_of, values)]
+        records = RecordColumns([now_ms] * count, keys, values, [plan.headers] * count)
+    if requires_keys:
+        _ensure_keys([key for _, key, *_ in records])
+    return records
+
+
+def _ensure_keys(keys: Sequence[Buffer | None]) -> None:
+    faults = [
+        {"index": index, "field": "key", "code": "invalid_record", "detail": "there is no key"}
+        for index, key in enumerate(keys)
+        if key is None
+    ]
+    if faults:
+        raise InvalidRecord(
+            "nothing was written: a compacted topic needs keys, and its ingest profile says where "
+            f"to find them; records without one: {len(faults)}",
+            faults[:MAX_ERRORS_LISTED],
+        )
+
+
+def _cut_of(media_type: bytes, split: Split) -> Cut:
+    if media_type == NDJSON:
+        return _json_lines
+    if split == "array":
+        return _elements
+    if split == "lines":
+        return _json_lines if media_type == JSON else _text_lines
+    return _one_json if media_type == JSON else _whole
+
+
+def _whole(body: Body, _max_records: int) -> Sequence[Buffer]:
+    return (_some(body),)
+
+
+def _one_json(body: Body, _max_records: int) -> Sequence[Buffer]:
+    body = without_bom(_some(body))
+    ensure_json(body)
+    return (body,)
+
+
+def _event_data(body: Body, _max_records: int) -> Sequence[Buffer | None]:
+    return (body or None,)
+
+
+def _elements(body: Body, max_records: int) -> Sequence[Buffer]:
+    return elements_of(without_bom(_some(body)), max_records=max_records)
+
+
+def _json_lines(body: Body, max_records: int) -> Sequence[Buffer]:
+    return json_lines(without_bom(_some(body)), max_records=max_records)
+
+
+def _text_lines(body: Body, max_records: int) -> Sequence[Buffer]:
+    return text_lines(_some(body), max_records=max_records)
+
+
+def _some(body: Body) -> Body:
+    if not body:
+        raise InvalidRecord("the body is empty: there is nothing to append")
+    return body

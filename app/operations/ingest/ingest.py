@@ -1,0 +1,180 @@
+"""Ingest: what any HTTP client sends becomes records of a topic, on disk before the answer.
+
+The records of a request usually have one partition: they are part of one batch, so all of them are
+written or none. Records with keys of their own may have several. Then each partition's are written
+or not, and the answer is an error unless all are: a sender takes any success for the whole body.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from app.client.partitioner import partition_of
+from app.codecs.calls import AppendCall, IngestCall, ensure_unconditional
+from app.codecs.receipts import to_json
+from app.http.answers import Answer, Body
+from app.http.problems import AppendBrokeOff, CommitTimedOut
+from app.operations.append.append import AppendOptions, Receipt, RecordsAppend, build, complete
+from app.operations.exchange import Exchange
+from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
+from app.operations.ingest.profile import DEFAULT_PROFILE
+from app.operations.service import Service
+from app.store.port import Partition, Run
+from engine.errors import EngineError
+from engine.guard import WouldBlock
+from engine.log.results import Appended
+from engine.records.budget import DecodeBudget
+from engine.records.builder import NewRecord
+from engine.types import Buffer
+
+_OPTIONS: Final = AppendOptions(AppendCall(), can_coalesce=True)
+
+_HEAD: Final = b"content-type: application/json\r\ncache-control: no-store\r\n"
+
+
+async def ingest(exchange: Exchange, topic: str, call: IngestCall) -> Answer:
+    """Append what a request brings, whatever it is."""
+    service = exchange.service
+    service.topic(topic)
+    plan = checked_plan(exchange.head, call)
+    append = IngestAppend(service, topic, plan)
+    return await complete(append, exchange, await exchange.body())
+
+
+def checked_plan(head: Mapping[bytes, bytes], call: IngestCall) -> Plan:
+    """Return the plan for requests with this head; raises MalformedRequest if there is none."""
+    ensure_unconditional(head)
+    return plan_of(head, call.split, DEFAULT_PROFILE)
+
+
+class _Written(NamedTuple):
+    """The records of a body in one partition."""
+
+    partition: Partition
+    appended: Appended
+
+    def shown(self) -> dict[str, int]:
+        """Return what the answer says of it."""
+        appended = self.appended
+        return {
+            "partition": self.partition.number,
+            "offset": appended.base_offset,
+            "count": appended.records_count,
+        }
+
+
+class IngestAppend(RecordsAppend):
+    """The records of one body, for one partition or several."""
+
+    __slots__ = ("_default", "_partitions", "_parts", "_plan", "_written")
+
+    def __init__(self, service: Service, topic: str, plan: Plan) -> None:
+        super().__init__(service, service.any_partition(topic), _OPTIONS)
+        self._plan = plan
+        self._partitions = partitions = service.topic(topic).partitions
+        self._default = (
+            service.sticky_partition(topic, partitions)
+            if plan.key is None
+            else partition_of(plan.key, partitions)
+        )
+        """The partition of records without a key of their own."""
+        self._parts: Mapping[int, NewRecords] = {}
+        """The records by partition, once the body is decoded."""
+        self._written: Sequence[_Written] = ()
+        """What several partitions have, once it is on disk."""
+
+    def take(self, body: Body) -> None:
+        self._parts = self._decoded(body)
+        self._choose()
+
+    def _choose(self) -> None:
+        """Take the partition of all records; WouldBlock if they have several."""
+        if len(self._parts) > 1:
+            raise WouldBlock
+        ((number, self.records),) = self._parts.items()
+        self.partition = self._service.partition(self.partition.topic, number)
+
+    async def run(self, body: Body, run: Run, budget: DecodeBudget) -> None:
+        if not self._parts:
+            self._parts = await run(partial(self._decoded, body))
+        try:
+            self._choose()
+        except WouldBlock:
+            await self._append_parts(run)
+        else:
+            await super().run(body, run, budget)
+
+    def _encoded(self, body: Body) -> Buffer:  # noqa: ARG002  # it is decoded
+        batch = self.batch()
+        self.records, self._parts = [], {}
+        return batch
+
+    def _decoded(self, body: Body) -> Mapping[int, NewRecords]:
+        """Return the records by partition, in the order of the body; runs on any thread."""
+        service, config = self._service, self.partition.config
+        records = records_of(
+            body,
+            self._plan,
+            now_ms=service.clock.now_ms(),
+            max_records=service.settings.max_records_per_request,
+            requires_keys=config.is_compacted,
+        )
+        if not self._plan.has_own_keys or self._partitions == 1:
+            return {self._default: records}
+        parts: dict[int, list[NewRecord]] = defaultdict(list)
+        for record in records:
+            key = record[1]
+            number = self._default if key is None else partition_of(bytes(key), self._partitions)
+            parts[number].append(record)
+        return parts
+
+    async def _append_parts(self, run: Run) -> None:
+        """Append one batch a partition and wait until all are on disk.
+
+        Raises the first error; AppendBrokeOff with it if some are on disk. A sender that repeats
+        such a request appends those again, unless the request has a delivery id.
+        """
+        written: list[_Written] = []
+        failures: list[Exception] = []
+        for number, records in self._parts.items():
+            try:
+                written.append(await self._append_part(number, records, run))
+            except EngineError as error:
+                failures.append(error)
+        for part in [*written]:
+            try:
+                await part.partition.committed(part.appended.last_offset + 1)
+            except (EngineError, CommitTimedOut) as error:
+                failures.append(error)
+                written.remove(part)
+        if failures and written:
+            shown = [part.shown() for part in written]
+            raise AppendBrokeOff(failures[0], has_written=True, may_repeat=True, written=shown)
+        if failures:
+            raise failures[0]
+        self._written = written
+        self.partition, self.appended = written[0]
+
+    async def _append_part(self, number: int, records: NewRecords, run: Run) -> _Written:
+        partition = self._service.partition(self.partition.topic, number)
+        make = partial(build, partition, self.call, records)
+        return _Written(
+            partition, await partition.append(make, acks_all=True, checked=True, run=run)
+        )
+
+    def receipt(self) -> Receipt:
+        """Return where the records are; that of several partitions names the first in front."""
+        first = _Written(self.partition, self.appended).shown()
+        count = first["count"]
+        more = b""
+        if self._written:
+            parts = [one.shown() for one in self._written]
+            count = sum([part["count"] for part in parts])
+            more = b',"partitions":%b' % to_json(parts)
+        body = b'{"topic":"%b","partition":%d,"offset":%d,"count":%d%b}' % (
+            self.partition.topic.encode(), first["partition"], first["offset"], count, more,
+        )  # fmt: skip
+        return Receipt(200, _HEAD, body)

@@ -1,0 +1,218 @@
+"""Ingest: bodies of every kind become records with the bytes that were sent."""
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from app.operations.service import Service
+from tests.support.service import Api
+from tests.support.wire import wired
+
+pytestmark = pytest.mark.anyio
+
+INGEST = "/v1/topics/events/ingest"
+JSON = {"content-type": "application/json"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+async def stored(api: Api, topic: str = "events") -> list[tuple[Any, str, list[Any]]]:
+    """Key, value as text and headers of each record, partition by partition."""
+    found = []
+    for partition in range(api.service.topic(topic).partitions):
+        path = f"/v1/topics/{topic}/partitions/{partition}/records?encoding=utf8"
+        answer = await api.client.get(path)
+        found += [
+            (
+                record["key"],
+                record["value"],
+                [(header["key"], header["value"]) for header in record["headers"]],
+            )
+            for record in answer.json()["records"]
+        ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (JSON, b'{"a" : 1,  "b": [1.0, 2e3]}\n'),
+        (JSON, b"[1, 2]"),
+        (JSON, b"17"),
+        ({"content-type": "application/json; charset=utf-8"}, '{"é":1}'.encode()),
+        ({"content-type": "application/vnd.api+json"}, b'{"data":[]}'),
+        (FORM, b"a=1&b=2"),
+        ({"content-type": "text/plain"}, b"one\ntwo\n"),
+        ({"content-type": "text/csv"}, b"a,b\n1,2\n"),
+        ({"content-type": "application/xml"}, b"<a/>"),
+        ({}, b'{"a":1}'),
+    ],
+)
+async def test_a_body_is_one_record_with_its_bytes(
+    api: Api, headers: dict[str, str], body: bytes
+) -> None:
+    """The media type is a header of the record, if there is one (N1, N3, N4)."""
+    answer = await api.client.post(INGEST, content=body, headers=headers)
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"topic": "events", "partition": 0, "offset": 0, "count": 1},
+    )
+    assert await stored(api) == [(None, body.decode(), list(headers.items()))]
+    assert api.log().watermarks.high_watermark == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "media_type", "body", "values"),
+    [
+        (
+            "?split=array",
+            "application/json",
+            b'[{"a" : 1},\n 2 , "x,\\n"]',
+            ['{"a" : 1}', "2", '"x,\\n"'],
+        ),
+        ("", "application/x-ndjson", b'{"a" : 1}\r\n\n 2 \n', ['{"a" : 1}', "2"]),
+        ("", "application/ndjson", b"1\n2", ["1", "2"]),
+        ("?split=none", "application/jsonl", b"\xef\xbb\xbf1\n", ["1"]),
+        ("?split=lines", "application/json", b"1\n2\n", ["1", "2"]),
+        ("?split=lines", "text/plain", b"a\r\n\n b \rc\n", ["a", "", " b \rc"]),
+        ("?split=lines", "text/csv", b"a,b\n1,2", ["a,b", "1,2"]),
+    ],
+)
+async def test_a_body_is_split_into_records_with_their_bytes(
+    api: Api, query: str, media_type: str, body: bytes, values: list[str]
+) -> None:
+    """Elements of an array, lines of NDJSON, lines of a text; all of them are one batch (N2)."""
+    headers = {"content-type": media_type}
+    answer = await api.client.post(INGEST + query, content=body, headers=headers)
+    assert answer.json() == {"topic": "events", "partition": 0, "offset": 0, "count": len(values)}
+    told = [("content-type", media_type)]
+    assert await stored(api) == [(None, value, told) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "body", "status", "detail"),
+    [
+        ("", JSON, b"", 422, "the body is empty"),
+        ("", {}, b"", 422, "the body is empty"),
+        ("", JSON, b"{", 400, "not JSON"),
+        ("", JSON, b'"\xff"', 400, "not JSON in UTF-8"),
+        ("", JSON, b'"\\ud800"', 400, "surrogate"),
+        ("", JSON, b"[" * 100_000, 400, "nested too deeply"),
+        ("?split=array", JSON, b'{"a":1}', 422, "split=array takes a JSON array"),
+        ("?split=array", JSON, b"[]", 422, "contains no record"),
+        ("?split=array", JSON, b"[1", 400, "not JSON"),
+        ("?split=lines", JSON, b"1\n{\n3", 400, "line 2"),
+        ("", {"content-type": "application/x-ndjson"}, b"1 2\n", 400, "line 1"),
+        ("", {"content-type": "application/x-ndjson"}, b"\n\n", 422, "contains no record"),
+        ("", {"content-encoding": "gzip"}, b"no", 400, "gzip"),
+        ("", {"content-encoding": "br"}, b"no", 415, "br"),
+        ("", {"content-digest": "sha-256=:AAAA:"}, b"no", 422, "digest"),
+        ("", {"if-match": '"a"'}, b"no", 400, "if-match"),
+        ("", {"producer-id": "7"}, b"no", 400, "producer-id"),
+        ("?split=words", {}, b"no", 400, "split"),
+    ],
+)
+async def test_what_is_refused_writes_nothing(
+    api: Api, query: str, headers: dict[str, str], body: bytes, status: int, detail: str
+) -> None:
+    """Each refusal is a problem document that says what is wrong."""
+    answer = await api.client.post(INGEST + query, content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert detail in answer.json()["detail"]
+    assert await stored(api) == []
+
+
+async def test_a_compressed_body_is_stored_decoded(api: Api) -> None:
+    """As appends of records take it."""
+    body = gzip.compress(b"a\nb\n")
+    headers = {"content-encoding": "gzip", "content-type": "text/plain"}
+    answer = await api.client.post(f"{INGEST}?split=lines", content=body, headers=headers)
+    assert answer.json()["count"] == 2
+    assert [value for _, value, _ in await stored(api)] == ["a", "b"]
+
+
+async def test_a_topic_is_never_created(api: Api) -> None:
+    """A sender with a wrong URL is told how to create the topic."""
+    answer = await api.client.post("/v1/topics/other/ingest", content=b"x")
+    assert (answer.status_code, answer.json()["code"]) == (404, "topic_not_found")
+    assert (await api.client.get("/v1/topics/other/ingest")).status_code == 404
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_health_checks_are_answered(api: Api, method: str) -> None:
+    """Senders probe the URL before they send (N8)."""
+    answer = await api.client.request(method, INGEST)
+    assert answer.status_code == 200
+    assert answer.content == (b'{"topic":"events"}' if method == "GET" else b"")
+
+
+async def test_requests_without_a_key_take_partitions_in_turn(api: Api) -> None:
+    """As appends without a key do (N5, N6)."""
+    await api.create("wide", partitions=3)
+    taken = [
+        (await api.client.post("/v1/topics/wide/ingest", content=b"x")).json()["partition"]
+        for _ in range(6)
+    ]
+    assert sorted(taken) == [0, 0, 1, 1, 2, 2]
+
+
+EVENT = {"specversion": "1.0", "id": "7", "source": "/a", "type": "b", "partitionkey": "k"}
+BINARY = {f"ce-{name}": value for name, value in EVENT.items()}
+OF_EVENT = [(f"ce_{name}", value) for name, value in EVENT.items()]
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "records"),
+    [
+        (BINARY | JSON, b'{"a" : 1}', [("k", '{"a" : 1}', [*JSON.items(), *OF_EVENT])]),
+        (BINARY, b"", [("k", None, OF_EVENT)]),
+        (
+            {"content-type": "application/cloudevents+json; charset=UTF-8"},
+            json.dumps(EVENT | {"data": {"a": 1}}).encode(),
+            [
+                (
+                    "k",
+                    json.dumps(EVENT | {"data": {"a": 1}}),
+                    [("content-type", "application/cloudevents+json; charset=UTF-8"), *OF_EVENT],
+                )
+            ],
+        ),
+        (
+            {"content-type": "application/cloudevents-batch+json"},
+            json.dumps([EVENT, EVENT]).encode(),
+            [
+                (
+                    "k",
+                    json.dumps(EVENT),
+                    [("content-type", "application/cloudevents+json"), *OF_EVENT],
+                )
+            ]
+            * 2,
+        ),
+    ],
+)
+async def test_cloudevents_become_records_of_the_kafka_binding(
+    api: Api, headers: dict[str, str], body: bytes, records: list[Any]
+) -> None:
+    """Binary, structured and batched: attributes are headers, the key is `partitionkey` (N7)."""
+    answer = await api.client.post(INGEST, content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert await stored(api) == records
+
+
+async def test_repeated_headers_are_one_and_repeated_attributes_none(service: Service) -> None:
+    """A list may have several lines; a CloudEvent has no attribute twice (E10, N4)."""
+    await service.topics.create("events", 1, {})
+    async with wired(service) as client:
+        headers = [*BINARY.items(), ("ce-id", "8")]
+        answer = await client.post(INGEST, content=b"x", headers=headers)
+        assert (answer.status_code, answer.json()["detail"]) == (
+            400,
+            "ce-id: a request has no more than one",
+        )
+        twice = [("content-type", "text/plain"), ("content-type", "text/html")]
+        assert (await client.post(INGEST, content=b"x", headers=twice)).status_code == 400
+        lines = [*BINARY.items(), ("x-a", "1"), ("x-a", "2")]
+        assert (await client.post(INGEST, content=b"x", headers=lines)).status_code == 200
