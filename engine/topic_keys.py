@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from engine.errors import InvalidConfig
 from engine.topic_values import (
@@ -45,10 +45,23 @@ class TopicKey:
     documentation: str
 
     @property
+    def accepted(self) -> str:
+        """What the parser accepts, in the words of its errors."""
+        accepted = ""
+        try:
+            self.parse(self.name, _NO_VALUE)
+        except InvalidConfig as error:
+            (accepted,) = cast("list[str]", error.facts()["accepted"])
+        return accepted
+
+    @property
     def attribute(self) -> str:
         """The field of `LogConfig` that holds it, if there is one."""
         return self.name.replace(".", "_")
 
+
+_NO_VALUE: Final = "?"
+"""A value that no parser accepts."""
 
 _INT: Final = INT32_MAX
 _LONG: Final = INT64_MAX

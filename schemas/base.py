@@ -26,7 +26,7 @@ def _strings_below(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def _strings_of(module: str) -> Mapping[str, Mapping[str, str]]:
+def field_docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
     """Return for each class of a module, by name, the strings below its fields.
 
     Of no class, where the source was not brought along.
@@ -51,7 +51,7 @@ class Model(BaseModel):
         `use_attribute_docstrings` does the same, and searches all modules for the source of each
         class: a tenth of the time that a service takes to start.
         """
-        for name, text in _strings_of(cls.__module__).get(cls.__name__, {}).items():
+        for name, text in field_docstrings(cls.__module__).get(cls.__name__, {}).items():
             cls.model_fields[name].description = text
 
 

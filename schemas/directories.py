@@ -23,6 +23,10 @@ class DataDirectory(ResponseModel):
     """Number of partitions in the directory."""
     size_bytes: Count
     """Bytes of the segments of those partitions."""
+    total_bytes: Count | None
+    """Size of the directory's file system; null if the server cannot tell."""
+    free_bytes: Count | None
+    """What may still be written to that file system; null if the server cannot tell."""
 
 
 class DataDirectoryList(ResponseModel):

@@ -5,6 +5,41 @@ from __future__ import annotations
 from typing import Any, Final
 
 OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "Caller": {
+        "name": "key:dashboard",
+        "scopes": ["read:*", "metrics"],
+        "expires_timestamp": None,
+    },
+    "SettingList": {
+        "settings": {
+            "max_tails": {
+                "value": "10000",
+                "source": "default",
+                "description": "Concurrent tails; beyond it 503.",
+            }
+        }
+    },
+    "ApiKeyList": {
+        "keys": [
+            {
+                "id": "1f0a5c3b9d2e",
+                "name": "dashboard",
+                "scopes": ["read:*", "metrics"],
+                "created_timestamp": 1788000000123,
+                "expires_timestamp": None,
+            }
+        ]
+    },
+    "TopicConfigList": {
+        "configs": [
+            {
+                "name": "segment.bytes",
+                "default": "1073741824",
+                "accepted": "an integer from 14 to 2147483647",
+                "description": "largest segment file",
+            }
+        ]
+    },
     "ServiceInfo": {
         "name": "tidelog",
         "version": "1.0.0",
@@ -105,6 +140,8 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
                 "detail": None,
                 "partitions": 27,
                 "size_bytes": 252,
+                "total_bytes": 1099511627776,
+                "free_bytes": 549755813888,
             },
             {
                 "path": "/var/lib/tidelog/disk-2",
@@ -112,6 +149,8 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
                 "detail": None,
                 "partitions": 26,
                 "size_bytes": 100,
+                "total_bytes": 1099511627776,
+                "free_bytes": 549755813888,
             },
         ]
     },

@@ -28,6 +28,8 @@ async def list_directories(service: Service) -> Answer:
             "detail": None if one.problem is None else store.shown(one.problem),
             "partitions": one.partitions,
             "size_bytes": one.size_bytes,
+            "total_bytes": one.space and one.space.total_bytes,
+            "free_bytes": one.space and one.space.free_bytes,
         }
         for one in await store.topics.directories()
     ]

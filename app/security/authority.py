@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.http.problems import Forbidden, QuotaExceeded, Unauthenticated
 from app.security.key_ring import KeyRing
-from app.security.keys import PREFIX, api_keys_path
+from app.security.keys import PREFIX, Keys, api_keys_path
 from app.security.lasting import Lasting
 from app.security.presented import (
     CHALLENGE,
@@ -82,6 +82,11 @@ class Security:
     def asks(self) -> bool:
         """Whether credentials are required."""
         return bool(self._ring.is_used or self._tokens is not None or self._certificates)
+
+    @property
+    def keys(self) -> Keys:
+        """The API keys that are accepted, by id."""
+        return self._ring.keys
 
     @property
     def is_open_to_all(self) -> bool:

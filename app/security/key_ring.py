@@ -49,6 +49,11 @@ class KeyRing:
         self._principals: dict[str, Principal] = {}
         self._complaint = ""
 
+    @property
+    def keys(self) -> Keys:
+        """The keys that are accepted, by id."""
+        return {} if self._is_closed else self._keys
+
     def read(self) -> Reading | None:
         """Return the file's content; None if it was read before.
 

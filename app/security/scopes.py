@@ -37,12 +37,14 @@ def is_scope(text: str) -> bool:
 class Grants:
     """What a set of scopes allows; unknown scopes allow nothing."""
 
-    __slots__ = ("_topics", "metrics")
+    __slots__ = ("_topics", "metrics", "scopes")
 
     def __init__(self, scopes: Iterable[str]) -> None:
+        self.scopes = tuple(filter(is_scope, scopes))
+        """Those that allow something."""
         self.metrics = False
         patterns: dict[Action, list[str]] = defaultdict(list)
-        for scope in scopes:
+        for scope in self.scopes:
             if scope == METRICS_SCOPE:
                 self.metrics = True
             elif match := _TOPIC_SCOPE.fullmatch(scope):

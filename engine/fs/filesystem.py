@@ -21,6 +21,7 @@ from engine.fs.port import (
     FileSystem,
     HeldLock,
     MappedFile,
+    Space,
 )
 from engine.fs.posix_file_system import PosixFileSystemHandle, reports_failed_writes
 from engine.fs.posix_files import PosixFile, PosixMappedFile, open_regular
@@ -93,6 +94,10 @@ class PosixFileSystem:
 
     def size_bytes(self, path: Path) -> int:
         return os.stat(path, follow_symlinks=False).st_size
+
+    def space(self, path: Path) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def modified_ms(self, path: Path) -> int:
         return os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000

@@ -185,6 +185,13 @@ class DirectoryEntry(NamedTuple):
     is_file: bool
 
 
+class Space(NamedTuple):
+    """How large a file system is, and how much of it an ordinary process may still write."""
+
+    total_bytes: int
+    free_bytes: int
+
+
 class FileSystem(Protocol):
     """What the engine asks of an operating system. Thread-safe."""
 
@@ -228,6 +235,9 @@ class FileSystem(Protocol):
 
     def size_bytes(self, path: Path) -> int:
         """Return the file's length on disk, preallocated tail included."""
+
+    def space(self, path: Path) -> Space:
+        """Return the size of the file system on which a file or directory lies."""
 
     def modified_ms(self, path: Path) -> int:
         """Return when the file was last modified, in ms since the epoch."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.fs.port import Space
 from tests.support.gate import Gate
 from tests.support.service import RECORDS, Api, client_of, fast, open_service
 
@@ -69,6 +70,20 @@ async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
     assert first["size_bytes"] == api.log().reader.size_bytes > 0
     assert (second["status"], second["partitions"], second["size_bytes"]) == ("offline", 0, 0)
     assert second["detail"] == "[Errno 5] Input/output error: 'x-0/index'"
+    assert (first["total_bytes"], first["free_bytes"]) == (2**40, 2**39)
+
+
+async def test_a_directory_that_does_not_answer_has_no_known_space(
+    api: Api, disk: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other facts are listed all the same."""
+
+    def fail(_: Path) -> Space:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(disk, "space", fail)
+    (first, _) = (await api.client.get("/v1/directories")).json()["directories"]
+    assert (first["status"], first["total_bytes"], first["free_bytes"]) == ("online", None, None)
 
 
 async def test_a_partition_is_moved_to_a_listed_directory(api: Api, disk: Gate) -> None:

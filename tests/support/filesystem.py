@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 from engine.fs.filesystem import FileSystem
-from engine.fs.port import DirectoryEntry
+from engine.fs.port import DirectoryEntry, Space
 from tests.support.inodes import (
     UNLIMITED,
     Directory,
@@ -156,6 +156,10 @@ class ForgetfulDisk(Storage):
     def size_bytes(self, path: Path) -> int:
         self.enter("look", path)
         return len(self._inode(path).content)
+
+    def space(self, path: Path) -> Space:
+        self.enter("look", path)
+        return Space(total_bytes=2**40, free_bytes=2**39)
 
     def modified_ms(self, path: Path) -> int:
         self.enter("look", path)

@@ -1,4 +1,4 @@
-"""The service itself: what it is and where to go on."""
+"""The service itself: what it is, who asks, and what it is configured with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Final
 
 from fastapi import APIRouter, Request
 
-from app.api.routes.shared import IDENTIFIED, answers, problems
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, answers, problems
 from app.codecs.receipts import to_json
 from app.http.answers import JSON, NO_STORE, Answer, AnswerResponse, json_answer
+from app.operations import configuration
 from app.operations.request_content import negotiate
-from schemas.service import ServiceInfo
+from schemas.service import ApiKeyList, Caller, ServiceInfo, SettingList, TopicConfigList
 
 router = APIRouter(tags=["service"], dependencies=[IDENTIFIED])
 
@@ -56,3 +57,43 @@ async def get_root(request: Request) -> AnswerResponse:
         location = (b"location", _CONSOLE[1:].encode())  # relative: a proxy may add a prefix
         return AnswerResponse(Answer(302, [location, NO_STORE, _VARY], b""))
     return AnswerResponse(json_answer(_info(), headers=[_VARY]))
+
+
+@router.get(
+    "/v1/caller",
+    operation_id="getCaller",
+    responses={**answers(200, Caller, "Name and scopes"), **problems()},
+)
+async def get_caller(exchange: ExchangeDep) -> AnswerResponse:
+    """Tell who asks, and what the credentials allow."""
+    return AnswerResponse(configuration.get_caller(exchange))
+
+
+@router.get(
+    "/v1/settings",
+    operation_id="getSettings",
+    responses={**answers(200, SettingList, "Settings by name"), **problems()},
+)
+async def get_settings(exchange: ExchangeDep) -> AnswerResponse:
+    """Tell every setting of the service: its value, its source, and what it is for."""
+    return AnswerResponse(configuration.get_settings(exchange.service))
+
+
+@router.get(
+    "/v1/keys",
+    operation_id="listKeys",
+    responses={**answers(200, ApiKeyList, "The keys that are accepted"), **problems()},
+)
+async def list_keys(exchange: ExchangeDep) -> AnswerResponse:
+    """List the API keys: names and scopes; the keys themselves are not stored."""
+    return AnswerResponse(configuration.list_keys(exchange.service))
+
+
+@router.get(
+    "/v1/topic-configs",
+    operation_id="listTopicConfigs",
+    responses={**answers(200, TopicConfigList, "Every topic configuration"), **problems()},
+)
+async def list_topic_configs(exchange: ExchangeDep) -> AnswerResponse:
+    """List Kafka's topic configurations: default, accepted values, and what each is for."""
+    return AnswerResponse(configuration.list_topic_configs(exchange.service))

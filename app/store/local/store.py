@@ -66,7 +66,12 @@ class LocalStore(Store):
             on_failure=self.commits.failed,
         )
         self.topics = LocalTopics(
-            settings, runtime=self.runtime, workers=workers, commits=self.commits, clock=clock
+            settings,
+            runtime=self.runtime,
+            workers=workers,
+            commits=self.commits,
+            clock=clock,
+            fs=fs,
         )
         self.groups = LocalGroupOffsets(
             self.runtime, settings, clock, workers=workers, commits=self.commits

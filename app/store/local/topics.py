@@ -15,6 +15,7 @@ from app.store.local.transactions import Transactions
 from app.store.port import Topics
 from engine.background.scrubber import ScrubReport
 from engine.clock import Clock
+from engine.fs.port import FileSystem, Space
 from engine.manager.topics import Overrides, Topic
 from engine.runtime import Runtime
 from engine.types import TopicPartition
@@ -28,6 +29,8 @@ class DirectoryUse(NamedTuple):
     """Why it is offline; None if it is not."""
     partitions: int
     size_bytes: int
+    space: Space | None
+    """Of its file system; None if that cannot be found out."""
 
 
 class LocalTopics(Topics):
@@ -41,7 +44,9 @@ class LocalTopics(Topics):
         workers: Workers,
         commits: Commits,
         clock: Clock,
+        fs: FileSystem,
     ) -> None:
+        self._fs = fs
         self.transactions = Transactions(workers, runtime.committer, clock)
         self._settings = settings
         self._runtime = runtime
@@ -113,11 +118,18 @@ class LocalTopics(Topics):
                     problem=str(health.cause) if health.is_offline else None,
                     partitions=sum(path == health.directory for path, _ in logs),
                     size_bytes=sum(size for path, size in logs if path == health.directory),
+                    space=self._space(health.directory),
                 )
                 for health in manager.directories
             ]
 
         return await self._workers.administer(look)
+
+    def _space(self, directory: Path) -> Space | None:
+        try:
+            return self._fs.space(directory)
+        except OSError:
+            return None
 
     @property
     def scrub_report(self) -> ScrubReport | None:

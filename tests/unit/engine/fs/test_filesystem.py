@@ -183,3 +183,10 @@ def test_lock_is_released_although_somebody_removed_its_file(place: Place) -> No
     place.fs.remove(place / LOCK_FILE)
     lock.release()
     DirectoryLock(place.fs, place.directory).release()
+
+
+def test_a_file_system_has_a_size_and_room(place: Place) -> None:
+    """What is free is part of the whole; a name that does not exist has no file system."""
+    place.write("f", b"1")
+    space = place.fs.space(place / "f")
+    assert 0 < space.free_bytes <= space.total_bytes
