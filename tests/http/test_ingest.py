@@ -202,17 +202,17 @@ async def test_cloudevents_become_records_of_the_kafka_binding(
     assert await stored(api) == records
 
 
-async def test_repeated_headers_are_one_and_repeated_attributes_none(service: Service) -> None:
+@pytest.mark.parametrize(
+    ("repeated", "status"),
+    [(("ce-id", "8"), 400), (("content-type", "text/html"), 400), (("x-a", "2"), 200)],
+)
+async def test_repeated_headers_are_one_and_repeated_attributes_none(
+    service: Service, repeated: tuple[str, str], status: int
+) -> None:
     """A list may have several lines; a CloudEvent has no attribute twice (E10, N4)."""
     await service.topics.create("events", 1, {})
+    headers = [*BINARY.items(), ("content-type", "text/plain"), ("x-a", "1"), repeated]
     async with wired(service) as client:
-        headers = [*BINARY.items(), ("ce-id", "8")]
         answer = await client.post(INGEST, content=b"x", headers=headers)
-        assert (answer.status_code, answer.json()["detail"]) == (
-            400,
-            "ce-id: a request has no more than one",
-        )
-        twice = [("content-type", "text/plain"), ("content-type", "text/html")]
-        assert (await client.post(INGEST, content=b"x", headers=twice)).status_code == 400
-        lines = [*BINARY.items(), ("x-a", "1"), ("x-a", "2")]
-        assert (await client.post(INGEST, content=b"x", headers=lines)).status_code == 200
+    assert answer.status_code == status, answer.text
+    assert status == 200 or repeated[0] in answer.json()["detail"]
