@@ -128,6 +128,25 @@ class TruncateReport(Marks):
     log_id: LogId
 
 
+class CompactionRange(Marks):
+    """What a compaction would rewrite now."""
+
+    first_dirty_offset: Count
+    """First offset that was not compacted before."""
+    end_offset: Count
+    """End of what can be compacted now, exclusive; equal to `first_dirty_offset` if nothing can.
+    Above it are the active segment, what is not yet stable, and what is younger than
+    `min.compaction.lag.ms`."""
+    clean_bytes: Count
+    """Bytes of the segments that were compacted before; they are read again."""
+    cleanable_bytes: Count
+    """Bytes of the segments that would be compacted for the first time."""
+    dirty_ratio: Annotated[float, Field(ge=0, le=1)]
+    """`cleanable_bytes` as a share of both."""
+    is_due: bool
+    """Whether the service compacts it by itself at its next pass, by the topic's configuration."""
+
+
 class CompactionReport(Marks):
     """What a compaction did; sizes are those of the segments that were rewritten."""
 

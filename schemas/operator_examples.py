@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "CompactionRange": {
+        "log_start_offset": 0,
+        "high_watermark": 900,
+        "last_stable_offset": 900,
+        "log_end_offset": 900,
+        "first_dirty_offset": 500,
+        "end_offset": 800,
+        "clean_bytes": 1048576,
+        "cleanable_bytes": 3145728,
+        "dirty_ratio": 0.75,
+        "is_due": True,
+    },
     "Caller": {
         "name": "key:dashboard",
         "scopes": ["read:*", "metrics"],

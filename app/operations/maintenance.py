@@ -98,3 +98,17 @@ async def compact_log(partition: LocalPartition) -> Answer:
     report = await partition.maintenance.compact()
     figures = {name: getattr(report, name) for name in CompactionReport.model_fields.keys() - MARKS}
     return log_answer(partition, figures)
+
+
+async def get_compaction(partition: LocalPartition) -> Answer:
+    """Return what a compaction would rewrite now; changes nothing. Raises PolicyViolation."""
+    found = await partition.maintenance.compaction_range()
+    body = {
+        "first_dirty_offset": found.first_dirty_offset,
+        "end_offset": found.first_uncleanable_offset,
+        "clean_bytes": found.clean_bytes,
+        "cleanable_bytes": found.cleanable_bytes,
+        "dirty_ratio": found.ratio,
+        "is_due": found.is_due,
+    }
+    return log_answer(partition, body)

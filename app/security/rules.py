@@ -89,6 +89,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "deleteRecords": ADMIN,
     "truncateLog": ADMIN,
     "compactLog": ADMIN,
+    "getCompaction": SEE,
     "listDirectories": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
     "getScrubReport": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
     "movePartition": ADMIN,

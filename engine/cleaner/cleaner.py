@@ -133,11 +133,7 @@ class LogCleaner:
         with self._one_at_a_time:
             marks = self._marks
             while marks is not None and not self._stopping.is_set():
-                if not log.config.is_compacted:
-                    raise PolicyViolation(
-                        f"cleanup.policy of {log.topic_partition} does not have compact in it",
-                        log=str(log.topic_partition),
-                    )
+                _ensure_compacted(log)
                 try:
                     return self._clean_fully(log, marks)
                 except CleaningAborted as error:
@@ -145,6 +141,20 @@ class LogCleaner:
                 finally:
                     self._write_marks(marks)
             raise Recovering("the cleaner is not running")
+
+    def preview(self, log: Log) -> CleanableRange:
+        """Return what `clean_now` would clean; changes nothing and waits for no round.
+
+        Raises PolicyViolation for a log that is not compacted, Recovering when stopping.
+        """
+        marks = self._marks
+        if marks is None:
+            raise Recovering("the cleaner is not running")
+        _ensure_compacted(log)
+        with log.durability.health.reading():
+            first_dirty = first_dirty_offset(log, marks.cleaned_up_to(log))
+            segments = log.reader.segments
+            return cleanable_range(log, segments, first_dirty, self._clock.now_ms())
 
     @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
@@ -282,3 +292,11 @@ class LogCleaner:
             marks.write(self._manager.logs)
         except (Overloaded, StorageError) as error:
             _LOG.error("how far logs are clean was not written down: %s", error)
+
+
+def _ensure_compacted(log: Log) -> None:
+    if not log.config.is_compacted:
+        raise PolicyViolation(
+            f"cleanup.policy of {log.topic_partition} does not have compact in it",
+            log=str(log.topic_partition),
+        )

@@ -88,3 +88,24 @@ async def test_compactions_keep_no_operator_waiting(tmp_path: Path) -> None:
         done.set()
         await asyncio.gather(*long_ones)
         assert (await api.client.post(f"{LOG}/compact")).status_code == 200
+
+
+async def test_what_a_compaction_would_rewrite_is_told_before(tmp_path: Path) -> None:
+    """The range and its bytes; the report of the compaction then has the same range (M8)."""
+    async with running(tmp_path) as api:
+        await api.create(cleanup_policy="compact")
+        for number in range(4):
+            await api.append(number, key="k")
+        await api.client.post(f"{LOG}/roll")
+        before = (await api.client.get(f"{LOG}/compaction")).json()
+        assert (before["first_dirty_offset"], before["end_offset"]) == (0, 4)
+        assert (before["clean_bytes"], before["dirty_ratio"], before["is_due"]) == (0, 1.0, True)
+        assert before["cleanable_bytes"] > 0
+        report = (await api.client.post(f"{LOG}/compact")).json()
+        assert (report["first_dirty_offset"], report["end_offset"]) == (0, 4)
+        after = (await api.client.get(f"{LOG}/compaction")).json()
+        assert (after["first_dirty_offset"], after["end_offset"]) == (4, 4)
+        assert (after["cleanable_bytes"], after["is_due"]) == (0, False)
+        await api.create("plain")
+        answer = await api.client.get("/v1/topics/plain/partitions/0/compaction")
+        assert (answer.status_code, answer.json()["code"]) == (422, "policy_violation")

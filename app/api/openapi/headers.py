@@ -71,6 +71,7 @@ _ABOUT_LOGS: Final = (
     "compactLog",
     "deleteRecords",
     "flushLog",
+    "getCompaction",
     "getAppendOutcome",
     "getMove",
     "getPartition",

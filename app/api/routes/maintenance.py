@@ -20,6 +20,7 @@ from app.http.answers import AnswerResponse
 from app.operations import maintenance as operations
 from app.operations.request_content import parse_model
 from schemas.maintenance import (
+    CompactionRange,
     CompactionReport,
     DeleteRecords,
     DeleteRecordsReport,
@@ -129,3 +130,14 @@ async def truncate_log(
 async def compact_log(partition: LocalPartitionDep) -> AnswerResponse:
     """Compact a log as far as it can be now; its active segment stays, so roll first."""
     return AnswerResponse(await operations.compact_log(partition))
+
+
+@router.get(
+    "/compaction",
+    operation_id="getCompaction",
+    tags=["maintenance"],
+    responses={**answers(200, CompactionRange, "What it would rewrite"), **problems(404, 422)},
+)
+async def get_compaction(partition: LocalPartitionDep) -> AnswerResponse:
+    """Tell what a compaction would rewrite now; which records it would drop, only it finds out."""
+    return AnswerResponse(await operations.get_compaction(partition))

@@ -14,6 +14,7 @@ from app.limits.executors import Workers
 from app.store.local.commits import Commits
 from engine.background.mover import MoveReport
 from engine.cleaner.report import CleaningReport
+from engine.cleaner.selection import CleanableRange
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.log import Log
 from engine.log.read.segment_files import FileKind, SegmentFile
@@ -116,6 +117,10 @@ class Maintenance:
     async def compact(self) -> CleaningReport:
         """Compact now, however little is dirty; raises PolicyViolation unless it may be."""
         return await self._workers.compact(partial(self._runtime.cleaner.clean_now, self._log))
+
+    async def compaction_range(self) -> CleanableRange:
+        """Return what `compact` would clean; raises PolicyViolation."""
+        return await self._workers.administer(partial(self._runtime.cleaner.preview, self._log))
 
     async def move_to(self, directory: Path) -> MoveReport:
         """Have the log lie in another data directory; raises as `PartitionMover.start`."""

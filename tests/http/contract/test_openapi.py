@@ -19,6 +19,7 @@ from schemas.fetch_many import (
     TopicPageWithStringOffsets,
 )
 from schemas.maintenance import (
+    CompactionRange,
     CompactionReport,
     FlushReport,
     RetentionReport,
@@ -68,6 +69,7 @@ OPERATIONS = {
     "deleteRecords",
     "truncateLog",
     "compactLog",
+    "getCompaction",
     "listDirectories",
     "getScrubReport",
     "movePartition",
@@ -257,6 +259,7 @@ async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
             (RollReport, await post(f"{log}/roll")),
             (FlushReport, await post(f"{log}/flush")),
             (RetentionReport, await post(f"{log}/retention?dry_run=true")),
+            (CompactionRange, await get(f"{kept}/compaction")),
             (CompactionReport, await post(f"{kept}/compact")),
             (
                 TruncateReport,

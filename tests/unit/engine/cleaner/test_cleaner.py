@@ -275,6 +275,8 @@ def test_nothing_is_cleaned_before_the_start_and_after_the_stop() -> None:
     assert early.run_pass() is None
     with pytest.raises(Recovering):
         early.clean_now(compacted.log)
+    with pytest.raises(Recovering):
+        early.preview(compacted.log)
     compacted.cleaner.stop()
     assert compacted.cleaner.run_pass() is None
     with pytest.raises(Recovering):
