@@ -44,25 +44,22 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = HOUR_MS
+    is_compacted: bool = field(init=False, repr=False, compare=False)
+    uses_append_time: bool = field(init=False, repr=False, compare=False)
+    max_segment_ms: int = field(init=False, repr=False, compare=False)
+    """The span after which a segment rolls; compaction may need it sooner."""
 
-    @property
-    def is_compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
+    def __post_init__(self) -> None:
+        """Derive what every append asks for."""
+        derived = object.__setattr__
+        derived(self, "is_compacted", "compact" in self.cleanup_policy)
+        derived(self, "uses_append_time", self.message_timestamp_type == "LogAppendTime")
+        longest_ms = self.max_compaction_lag_ms if self.is_compacted else INT64_MAX
+        derived(self, "max_segment_ms", min(self.segment_ms, longest_ms))
 
     @property
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
-
-    @property
-    def uses_append_time(self) -> bool:
-        return self.message_timestamp_type == "LogAppendTime"
-
-    @property
-    def max_segment_ms(self) -> int:
-        """The span after which a segment rolls; compaction may need it sooner."""
-        if self.is_compacted:
-            return min(self.segment_ms, self.max_compaction_lag_ms)
-        return self.segment_ms
 
     @property
     def initial_file_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""A lock that is not re-entrant, and that a caller need not wait for."""
+"""What must not be waited for: a lock that is tried for a moment, and the error if that fails."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ class WouldBlock(Exception):
     """What was to be done at once cannot be: for a disk, or for somebody who may wait for one."""
 
 
-class GuardedLock:
-    """A mutex that can also be tried for a moment; see `Impatient`."""
+class Impatient:
+    """A lock for who must not wait: `with` raises WouldBlock if it is held for longer."""
 
     __slots__ = ("_lock",)
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        if not self._lock.acquire(timeout=PATIENCE_SECONDS):
+            raise WouldBlock
 
     def __exit__(
         self,
@@ -32,28 +33,3 @@ class GuardedLock:
         trace: TracebackType | None,
     ) -> None:
         self._lock.release()
-
-    def acquire_soon(self) -> None:
-        """Take the lock unless it is held for longer than a moment; then raise WouldBlock."""
-        if not self._lock.acquire(timeout=PATIENCE_SECONDS):
-            raise WouldBlock
-
-
-class Impatient:
-    """A guarded lock for who must not wait: `with` raises WouldBlock instead."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self, lock: GuardedLock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        self._lock.acquire_soon()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.__exit__(kind, error, trace)

@@ -17,18 +17,16 @@ _AUDIT = logging.getLogger("tidelog.audit")
 
 _GROUP_CHANGES: Final = frozenset({"putGroupOffset", "deleteGroupOffset"})
 
-_AUDITED: Final = _GROUP_CHANGES.union(
+AUDITED: Final = _GROUP_CHANGES.union(
     name for name, rule in RULES.items() if rule.is_administrative
 )
 
-_REFUSED: Final = frozenset({401, 403, 421})
+REFUSED: Final = frozenset({401, 403, 421})
 """Statuses of failed logins, missing scopes, pages of other sites and foreign hosts."""
 
 
 def audit(scope: Mapping[str, Any], operation: str, status: int) -> None:
-    """Log an answered request, if it belongs in the audit log."""
-    if operation not in _AUDITED and status not in _REFUSED:
-        return
+    """Log an answered request: an operation of `AUDITED`, or a status of `REFUSED`."""
     caller = scope.get(CALLER_KEY)
     _AUDIT.info(
         "%s by %s: %d",

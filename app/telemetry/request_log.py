@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from app.http.problems import trace_id_of
 from app.http.request_checks import trace_of
-from app.security.audit import CALLER_KEY, audit
+from app.security.audit import AUDITED, CALLER_KEY, REFUSED, audit
 from app.telemetry.metrics import Telemetry
 
 _ACCESS = logging.getLogger("tidelog.access")
@@ -70,7 +70,8 @@ class RequestLog:
     ) -> None:
         """Count the request, and call the observers."""
         self._telemetry.answered(operation, status, seconds)
-        audit(scope, operation, status)
+        if operation in AUDITED or status in REFUSED:
+            audit(scope, operation, status)
         if self._observers:
             finished = Finished(operation, status, seconds, sent_bytes, scope)
             for observer in self._observers:

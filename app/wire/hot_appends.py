@@ -84,17 +84,17 @@ class HotLane(Lane):
         self.batcher = Batcher(service)
         self._tasks = tasks
         self._reads = HotReads(self)
-        self._cached: dict[bytes, CachedHead] = {}
+        self.cached_heads: dict[bytes, CachedHead] = {}
+        """By exactly these bytes."""
 
-    def enter(self, connection: HttpToolsProtocol, head: bytes) -> HotRequest | None:
-        """Return the admitted request whose head is complete; None if it is not hot.
+    def enter(
+        self, connection: HttpToolsProtocol, asked: HotOperation, head: bytes
+    ) -> HotRequest | None:
+        """Return the admitted request whose head is complete; None if its form is unusual.
 
         The connection has no other open request. `head` may be exactly the bytes given to the
         parser; then the result is cached for the next time.
         """
-        asked = self.operations[b"%b %b" % (connection.parser.get_method(), connection.url)]
-        if asked is None:
-            return None
         if not isinstance(asked.call, AppendCall):
             return self._reads.enter(connection, asked)
         cached = self._understand(connection, asked, asked.call)
@@ -105,29 +105,21 @@ class HotLane(Lane):
             self._remember(head, cached)
         return request
 
-    def task_of(self, connection: HttpToolsProtocol) -> App | None:
+    def task_of(self, connection: HttpToolsProtocol, asked: HotOperation) -> App | None:
         """Return what serves a hot request that `enter` did not take; None if FastAPI does.
 
         FastAPI's side refuses hosts and sites that are not allowed.
         """
-        method = connection.parser.get_method()
-        asked = self.operations[b"%b %b" % (method, connection.url)]
-        if asked is None:
-            return None
         server, scheme = connection.server, connection.scheme or "http"
         try:
             self.service.partition(asked.topic, asked.partition)  # FastAPI explains a wrong name
             self.service.sites.ensure_admitted(
-                method.decode(), scheme, connection.headers, server[0] if server else ""
+                asked.method, scheme, connection.headers, server[0] if server else ""
             )
         except (EngineError, CrossSiteRequest, MisdirectedRequest):
             return None
         cast("Scope", connection.scope)[OPERATION] = asked
         return self._tasks
-
-    def cached_head(self, head: bytes) -> CachedHead | None:
-        """Return a cached head with exactly these bytes, if there is one."""
-        return self._cached.get(head)
 
     def admit(
         self, connection: HttpToolsProtocol, cached: CachedHead
@@ -136,10 +128,7 @@ class HotLane(Lane):
         admitted = self.let_in(connection, cached.asked, cached.fields)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
-        partition, exchange = admitted
-        request = HotAppend(self, connection, exchange, cached)
-        request.begin(partition)
-        return request
+        return HotAppend(self, connection, cached, *admitted)
 
     def _understand(
         self, connection: HttpToolsProtocol, asked: HotOperation, call: AppendCall
@@ -164,9 +153,9 @@ class HotLane(Lane):
         return CachedHead(url, headers, fields, body_bytes, asked, call, append, options)
 
     def _remember(self, head: bytes, cached: CachedHead) -> None:
-        if len(self._cached) >= MAX_CACHED_HEADS:
-            self._cached.clear()
-        self._cached[head] = cached
+        if len(self.cached_heads) >= MAX_CACHED_HEADS:
+            self.cached_heads.clear()
+        self.cached_heads[head] = cached
 
 
 class HotAppend(HotRequest):
@@ -175,7 +164,6 @@ class HotAppend(HotRequest):
     __slots__ = (
         "_append",
         "_body",
-        "_cached_head",
         "_has_body",
         "_pace",
         "_received_bytes",
@@ -188,10 +176,15 @@ class HotAppend(HotRequest):
     _lane: HotLane
 
     def __init__(
-        self, lane: HotLane, connection: HttpToolsProtocol, exchange: Exchange, cached: CachedHead
+        self,
+        lane: HotLane,
+        connection: HttpToolsProtocol,
+        cached: CachedHead,
+        partition: Partition,
+        exchange: Exchange,
     ) -> None:
+        """Answer errors in the headers before the body arrives."""
         super().__init__(lane, connection, exchange, cached.asked)
-        self._cached_head = cached
         self._body: Body = b""
         self._received_bytes = 0
         self._size_bytes = 0
@@ -199,13 +192,9 @@ class HotAppend(HotRequest):
         """None until the first bytes have arrived and more are expected."""
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, partition: Partition) -> None:
-        """Create the append; errors in its headers are answered before the body arrives."""
-        cached = self._cached_head
         try:
             options = cached.options or cached.append.options_of(cached.fields, cached.call)
-            self._append = cached.append(self._lane.service, partition, options)
+            self._append = cached.append(lane.service, partition, options)
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
@@ -248,7 +237,8 @@ class HotAppend(HotRequest):
         if self._has_body:
             return
         self._received_bytes += size_bytes
-        self._exchange.caller.received(size_bytes)
+        if self._exchange.caller.meter is not None:
+            self._exchange.caller.received(size_bytes)
         if self._pace is not None:
             self._pace.came(size_bytes, self._connection.loop.time())
 

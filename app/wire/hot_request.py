@@ -203,8 +203,9 @@ class HotRequest(ABC):
 
     def _end(self, status: int, sent_bytes: int) -> None:
         """Start the next request: this one is answered."""
-        if self._exchange.caller is not None:
-            self._exchange.caller.sent(sent_bytes, status)
+        caller = self._exchange.caller
+        if caller is not None and caller.meter is not None:
+            caller.sent(sent_bytes, status)
         self._close(status, sent_bytes)
         self._connection.on_response_complete()
 

@@ -29,6 +29,7 @@ from app.wire.body_receiver import DIRECT_BYTES, BodyReceiver
 from app.wire.coalescing_transport import CoalescingTransport
 from app.wire.connections import CountedProtocol, counted
 from app.wire.hot_appends import HotAppend, HotLane
+from app.wire.hot_operations import HotOperation
 from app.wire.hot_request import HotRequest
 from engine.errors import Overloaded
 
@@ -140,7 +141,7 @@ class Protocol(CountedProtocol):
         stays between two requests.
         """
         body_start = data.find(_HEAD_END) + len(_HEAD_END)
-        cached = self._hot_lane.cached_head(data[:body_start])
+        cached = self._hot_lane.cached_heads.get(data[:body_start])
         if cached is None:
             return False
         rest_bytes = cached.body_bytes - (len(data) - body_start)
@@ -153,7 +154,8 @@ class Protocol(CountedProtocol):
         if hot is None or (rest_bytes and not isinstance(hot, HotAppend)):
             return False  # the parser starts again: for FastAPI, or to discard a body
         self._head_bytes = 0
-        self._set_deadline(None)
+        if self._deadline is not None:
+            self._set_deadline(None)
         self._hot = hot
         self.cycle = cast("RequestResponseCycle", hot)
         if not rest_bytes:
@@ -184,8 +186,7 @@ class Protocol(CountedProtocol):
         if is_in_head:
             self._expect_head()
             return
-        hot = self._hot_cycle
-        if hot is not None:
+        if (hot := self._hot_cycle) is not None:
             hot.expect_rest()
         if self._is_idle and not self._has_head and not has_begun:
             self._expect_head()  # bytes of the next head
@@ -256,20 +257,21 @@ class Protocol(CountedProtocol):
         self._set_deadline(None)
         if self._is_idle and self.transport.is_closing():
             return
-        if self._is_idle:
-            hot = self._hot_lane.enter(self, first[: first.find(_HEAD_END) + len(_HEAD_END)])
+        method = self.parser.get_method()
+        asked = self._hot_lane.operations[b"%b %b" % (method, self.url)]
+        if asked is not None and self._is_idle:
+            hot = self._hot_lane.enter(self, asked, first[: first.find(_HEAD_END) + len(_HEAD_END)])
             if hot is not None:
                 self._hot = hot
                 self.cycle = cast("RequestResponseCycle", hot)
                 self._has_head = True
                 return
-        method = self.parser.get_method()
         if self.parser.should_upgrade() and method != b"CONNECT":
             self._plain_head = without_upgrade(method, self.url, self.headers)
         else:
-            self._begin()
+            self._begin(asked)
 
-    def _begin(self) -> None:
+    def _begin(self, asked: HotOperation | None) -> None:
         """Give a request to uvicorn, unless it cannot be served."""
         fault = fault_of(self.parser.get_http_version(), self.headers)
         if fault is not None:
@@ -281,7 +283,7 @@ class Protocol(CountedProtocol):
             cast("dict[str, object]", self.scope)["extensions"] = self._extensions
             self.scope["headers"] = with_joined_lists(self.headers)
             self.expect_100_continue &= self.parser.get_http_version() != "1.0"
-            self.app = self._hot_lane.task_of(self) or self._application
+            self.app = (asked and self._hot_lane.task_of(self, asked)) or self._application
             super().on_headers_complete()
             self._has_head = True
             if not self.pipeline:
@@ -294,8 +296,7 @@ class Protocol(CountedProtocol):
         self._has_body_come = True
         if not self._has_head:
             return
-        hot = self._hot_cycle
-        if hot is not None:
+        if (hot := self._hot_cycle) is not None:
             hot.take(body)
         else:
             super().on_body(body)
@@ -307,8 +308,7 @@ class Protocol(CountedProtocol):
         self._has_head = False
         self._trailers_bytes = 0
         self._set_deadline(None)
-        hot = self._hot_cycle
-        if hot is not None:
+        if (hot := self._hot_cycle) is not None:
             hot.finish()
         else:
             super().on_message_complete()
@@ -360,7 +360,7 @@ class Protocol(CountedProtocol):
         self._set_deadline(None)
         self._hot_lane.service.telemetry.explained(kind_of(error).code)
         self._last_words = self._rendered(error)
-        cycle = self._cycle
+        cycle: object = self.cycle
         if self._has_head and self.pipeline:
             self.pipeline.popleft()  # the refused request is queued: it never starts
         elif self._has_head and isinstance(cycle, RequestResponseCycle):

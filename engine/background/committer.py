@@ -113,7 +113,8 @@ class Committer:
         tells with the end of what was appended. Without `wakes` the caller promises to call `wake`
         soon, once for many appends. Raises what `Log.append` raises, and Overloaded once stopped.
         """
-        self._ensure_running()
+        if self._stopping:
+            raise Overloaded("the log is being closed and takes no more appends")
         appended = log.append(data, **options)
         self._note(log, appended, acks_all=acks_all, wakes=wakes)
         return appended
@@ -134,40 +135,31 @@ class Committer:
             self._flush(logs)
         return bool(logs)
 
-    def _ensure_running(self) -> None:
-        if self._stopping:
-            raise Overloaded("the log is being closed and takes no more appends")
-
     def _note(self, log: Log, appended: Appended, *, acks_all: bool, wakes: bool) -> None:
         """Queue the log for a flush, unless what was appended is on disk already (a duplicate)."""
         marks = appended.watermarks
         if appended.last_offset < marks.high_watermark:
             return
         unflushed = marks.log_end_offset - marks.high_watermark
-        if acks_all or unflushed >= log.config.flush_messages:
-            with self._changed:
-                self._ensure_not_finished()
-                self._queue.add_urgent(log)
-                if wakes or not acks_all:
-                    self._changed.notify()
-            return
+        is_urgent = acks_all or unflushed >= log.config.flush_messages
         with self._changed:
-            self._ensure_not_finished()
-            if not self._queue.is_waiting(log):
+            if self._finished:  # this append lost the race against `stop`
+                raise StorageOffline(
+                    "the log was closed before what was appended could be committed", has_begun=True
+                )
+            if is_urgent:
+                self._queue.add_urgent(log)
+            elif self._queue.is_waiting(log):
+                return
+            else:
                 deadline_ms = flush_deadline_ms(
                     log.config,
                     commit_interval_ms=self._commit_interval_ms,
                     now_ms=self._clock.monotonic_ms(),
                 )
                 self._queue.add(log, deadline_ms)
+            if wakes or not acks_all:
                 self._changed.notify()
-
-    def _ensure_not_finished(self) -> None:
-        """Raise for the append that lost the race against `stop`: written, not committed."""
-        if self._finished:
-            raise StorageOffline(
-                "the log was closed before what was appended could be committed", has_begun=True
-            )
 
     def _run(self) -> None:
         while (logs := self._next_round()) is not None:

@@ -89,7 +89,7 @@ def commit_together(health: DirectoryHealth, logs: Sequence[Log]) -> list[tuple[
             outcomes.append((log, error))
     started = perf_counter()
     try:
-        with health.syncing():
+        with health.syncing:
             assert health.file_system is not None
             health.file_system.sync_all()
     except StorageError as error:

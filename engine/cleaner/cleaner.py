@@ -151,7 +151,7 @@ class LogCleaner:
         if marks is None:
             raise Recovering("the cleaner is not running")
         _ensure_compacted(log)
-        with log.durability.health.reading():
+        with log.durability.health.reading:
             first_dirty = first_dirty_offset(log, marks.cleaned_up_to(log))
             segments = log.reader.segments
             return cleanable_range(log, segments, first_dirty, self._clock.now_ms())
@@ -168,7 +168,7 @@ class LogCleaner:
             if log.durability.health.is_offline:
                 continue
             try:
-                with log.durability.health.reading():
+                with log.durability.health.reading:
                     candidate = self._range(log, log.reader.segments, marks)
             except Overloaded as error:
                 _LOG.warning("%s is not looked at: %s", log.topic_partition, error)
@@ -221,7 +221,7 @@ class LogCleaner:
         """
         compaction = log.maintenance.compaction()  # first: a change from here on makes it stale
         try:
-            with log.durability.health.reading():
+            with log.durability.health.reading:
                 dirty = self._range(log, compaction.segments, marks)
                 report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
         except (CorruptIndex, StoredDataCorrupt, ValueError) as error:

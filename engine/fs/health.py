@@ -68,37 +68,63 @@ class DirectoryHealth:
         self.directory = directory
         self._recorder = recorder or NullRecorder()
         self._lock = threading.Lock()
-        self._cause: OSError | None = None
+        self.cause: OSError | None = None
+        """The first failure; whatever failed later followed from it, as far as anyone can tell."""
         self._can_read = True
         self.file_system: OpenFileSystem | None = None
         """To sync all of the directory at once; set and used by who has taken the directory."""
         self._held: HeldLock | None = None
         self._looked_ms = 0
-        self._writing = _WriteGuard(self)
-        self._syncing = _SyncGuard(self)
-        self._appending = _AppendGuard(self)
-        self._trying = _TryGuard(self)
-        self._opening = _OpenGuard(self)
-        self._reading = _ReadGuard(self)
+        self.writing: Final = _WriteGuard(self)
+        """Guard a block that changes the disk: an OSError takes the directory offline.
+
+        So does the loss of the directory's lock, which is looked at before and after.
+        """
+        self.syncing: Final = _SyncGuard(self)
+        """Guard a block that only syncs what has been written.
+
+        As `writing`, but the lock is looked at afterwards alone: what is synced is nobody's loss.
+        """
+        self.appending: Final = _AppendGuard(self)
+        """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
+
+        As `writing`, but without space it raises StorageFull, and without memory or open files
+        Overloaded, and stays online: either leaves its file as it was if it fails, so nothing is
+        lost when there is space again. A file that was replaced by a link or a FIFO is
+        StoredDataCorrupt. A roll is guarded like this as well: what it leaves half done, the next
+        one does again.
+        """
+        self.trying: Final = _TryGuard(self)
+        """Guard a block whose changes may stay half done: nobody acts on them, or it is repeated.
+
+        As `appending`, and the lock is looked at before, as in `writing`.
+        """
+        self.opening: Final = _OpenGuard(self)
+        """Guard a block that opens one log, which may fail without the others.
+
+        As `appending`, but an OSError about a single file is passed on as it is: a missing
+        permission, a missing file, one that is not a regular file.
+        """
+        self.reading: Final = _ReadGuard(self)
+        """Guard a block that only reads: an OSError takes the directory offline, for reads too.
+
+        Too many open files, too little memory and a file that was replaced do not: Overloaded and
+        StoredDataCorrupt, as in `appending`.
+        """
 
     @property
     def is_offline(self) -> bool:
-        return self._cause is not None
-
-    @property
-    def cause(self) -> OSError | None:
-        """The first failure; whatever failed later followed from it, as far as anyone can tell."""
-        return self._cause
+        return self.cause is not None
 
     def ensure_online(self) -> None:
         """Raise StorageOffline if the directory takes no more writes."""
-        if self._cause is not None:
-            raise self._offline(self._cause)
+        if self.cause is not None:
+            raise self._offline(self.cause)
 
     def offline_error(self) -> StorageOffline:
         """Return what `ensure_online` raises; the directory must be offline."""
-        assert self._cause is not None, "asked of a directory that takes writes"
-        return self._offline(self._cause)
+        assert self.cause is not None, "asked of a directory that takes writes"
+        return self._offline(self.cause)
 
     def watch(self, lock: HeldLock | None) -> None:
         """Take no more writes once this lock of the directory is lost; None if it was released."""
@@ -109,8 +135,8 @@ class DirectoryHealth:
 
         For who cannot look at a file for every write.
         """
-        if self._cause is not None:
-            raise self._offline(self._cause)
+        if self.cause is not None:
+            raise self._offline(self.cause)
         if not 0 <= now_ms - self._looked_ms < _LOOK_MS:
             self._looked_ms = now_ms
             self.ensure_held()
@@ -130,62 +156,14 @@ class DirectoryHealth:
     def ensure_readable(self) -> None:
         """Raise StorageOffline if a read has failed."""
         if not self._can_read:
-            assert self._cause is not None, "a failed read takes the directory offline"
-            raise self._offline(self._cause)
-
-    def writing(self) -> _WriteGuard:
-        """Guard a block that changes the disk: an OSError takes the directory offline.
-
-        So does the loss of the directory's lock, which is looked at before and after.
-        """
-        return self._writing
-
-    def syncing(self) -> _SyncGuard:
-        """Guard a block that only syncs what has been written.
-
-        As `writing`, but the lock is looked at afterwards alone: what is synced is nobody's loss.
-        """
-        return self._syncing
-
-    def appending(self) -> _AppendGuard:
-        """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
-
-        As `writing`, but without space it raises StorageFull, and without memory or open files
-        Overloaded, and stays online: either leaves its file as it was if it fails, so nothing is
-        lost when there is space again. A file that was replaced by a link or a FIFO is
-        StoredDataCorrupt. A roll is guarded like this as well: what it leaves half done, the next
-        one does again.
-        """
-        return self._appending
-
-    def trying(self) -> _TryGuard:
-        """Guard a block whose changes may stay half done: nobody acts on them, or it is repeated.
-
-        As `appending`, and the lock is looked at before, as in `writing`.
-        """
-        return self._trying
-
-    def opening(self) -> _OpenGuard:
-        """Guard a block that opens one log, which may fail without the others.
-
-        As `appending`, but an OSError about a single file is passed on as it is: a missing
-        permission, a missing file, one that is not a regular file.
-        """
-        return self._opening
-
-    def reading(self) -> _ReadGuard:
-        """Guard a block that only reads: an OSError takes the directory offline, for reads too.
-
-        Too many open files, too little memory and a file that was replaced do not: Overloaded and
-        StoredDataCorrupt, as in `appending`.
-        """
-        return self._reading
+            assert self.cause is not None, "a failed read takes the directory offline"
+            raise self._offline(self.cause)
 
     def fail(self, error: OSError, *, can_read: bool = True) -> StorageOffline:
         """Take the directory offline because of `error`; return the exception to raise."""
         with self._lock:
-            is_first = self._cause is None
-            self._cause = cause = self._cause or error
+            is_first = self.cause is None
+            self.cause = cause = self.cause or error
             self._can_read = self._can_read and can_read
         if is_first:
             _LOG.error("%s takes no more writes until restart: %s", self.directory, error)
@@ -214,7 +192,8 @@ class _Guard:
         self._health = health
 
     def __enter__(self) -> None:
-        self._health.ensure_online()
+        if self._health.cause is not None:
+            raise self._health.offline_error()
 
     def __exit__(
         self,
@@ -235,9 +214,10 @@ class _SyncGuard(_Guard):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        super().__exit__(kind, error, trace)
         if error is None:
             self._health.ensure_held()  # else nobody will find what was synced
+        else:
+            super().__exit__(kind, error, trace)
 
 
 class _WriteGuard(_SyncGuard):
@@ -257,14 +237,15 @@ class _AppendGuard(_Guard):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        if not isinstance(error, OSError):
+            return
+        if error.errno in _NO_SPACE:
             directory = self._health.directory
             raise StorageFull(
                 f"no space left under {directory}", directory=str(directory)
             ) from error
-        if isinstance(error, OSError):
-            _raise_if_online(error)
-        super().__exit__(kind, error, trace)
+        _raise_if_online(error)
+        raise self._health.fail(error) from error
 
 
 class _TryGuard(_AppendGuard):

@@ -41,6 +41,8 @@ class MappedIndex(ABC):
     """
 
     ENTRY: ClassVar[Struct]
+    KEPT_FREE: ClassVar[int] = 0
+    """The slots that only the entry that seals a segment may use."""
 
     def __init__(
         self,
@@ -222,6 +224,11 @@ class MappedIndex(ABC):
     def count(self) -> int:
         """How many entries there are."""
         return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no slot is left but those that are kept free."""
+        return self._count >= self._max_entries - self.KEPT_FREE
 
     @property
     def size_bytes(self) -> int:

@@ -38,7 +38,7 @@ class OffsetIndex(MappedIndex):
         IndexFull, OffsetsOutOfOrder or SegmentOverflow; then nothing has changed.
         """
         self._ensure_open()
-        if self._count >= self._max_entries:
+        if self.is_full:
             raise IndexFull(f"{self.path} is full", file=str(self.path), entries=self._count)
         if self._count and offset <= self._last.offset:
             raise OffsetsOutOfOrder(
@@ -88,10 +88,6 @@ class OffsetIndex(MappedIndex):
     def last_entry(self) -> OffsetPosition:
         """The last entry, or the segment's first byte for an empty index."""
         return self._last
-
-    @property
-    def is_full(self) -> bool:
-        return self._count >= self._max_entries
 
     def truncate_to_offset(self, offset: int) -> None:
         """Keep only entries below `offset` and erase the others; the file keeps its length."""

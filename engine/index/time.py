@@ -32,6 +32,7 @@ class TimeIndex(MappedIndex):
     """Timestamps in ms and offsets; one slot is kept free for the entry that seals a segment."""
 
     ENTRY: ClassVar[Struct] = ENTRY
+    KEPT_FREE: ClassVar[int] = 1
     _last: TimestampOffset
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full: bool = False) -> None:
@@ -50,7 +51,7 @@ class TimeIndex(MappedIndex):
         """Raise what `maybe_append` would raise for the same arguments; nothing changes."""
         self._ensure_open()
         last = self._last
-        if self._count >= self._max_entries - 1 and not skip_full:
+        if self.is_full and not skip_full:
             raise self._full()
         if self._count:
             if offset < last.offset:
@@ -106,11 +107,6 @@ class TimeIndex(MappedIndex):
     def last_entry(self) -> TimestampOffset:
         """The last entry, or (-1, base offset) of an empty index."""
         return self._last
-
-    @property
-    def is_full(self) -> bool:
-        """Whether only the slot for the sealing entry is left."""
-        return self._count >= self._max_entries - 1
 
     def truncate_to_offset(self, offset: int) -> None:
         """Keep only entries below `offset` and erase the others; the file keeps its length."""

@@ -11,7 +11,6 @@ import threading
 from typing import Final
 
 from engine.errors import StorageOffline, TopicNotFound
-from engine.guard import GuardedLock
 from engine.log.context import LogContext
 from engine.log.state import LogState
 from engine.types import TopicPartition
@@ -40,7 +39,7 @@ class LogCore:
         """While held, no other thread syncs what was appended."""
         self.naming: Final = threading.Lock()
         """While held, the directory keeps its name."""
-        self.lock = GuardedLock()
+        self.lock = threading.Lock()
         """Guards the state."""
 
     def ensure_open(self) -> None:

@@ -108,7 +108,7 @@ class Durability:
             # Opened first: a failed open is not a failed sync.
             opened = self._open_directory() if commit.order.has_new_names else nullcontext()
             try:
-                with opened as directory, commit.health.syncing():
+                with opened as directory, commit.health.syncing:
                     commit.order.run(directory)
             except ValueError as error:
                 raise core.closed() from error  # meanwhile
@@ -195,10 +195,10 @@ class Durability:
                 return  # the log lies elsewhere now, where all of it was flushed
             # The files of a segment that has left the log meanwhile may be gone, or elsewhere.
             segments = [one for one in segments if present.get(one.base_offset) is one]
-            with health.appending():
+            with health.appending:
                 for segment in segments:
                     segment.indexes.open()
-        with health.writing():
+        with health.writing:
             for segment in segments:
                 try:
                     segment.indexes.sync()
@@ -210,24 +210,24 @@ class Durability:
                 return  # the log lies elsewhere now, where all of it was flushed
             core.ensure_open()  # else another log may have the directory, or it another name
             for offset in snapshots:
-                with health.appending():
+                with health.appending:
                     snapshot = state.producers.open_snapshot(offset)
                 if snapshot is not None:
-                    with snapshot, health.syncing():
+                    with snapshot, health.syncing:
                         snapshot.sync_all()
             with core.lock:
                 producers = state.producers.recent()
-            with health.appending():
+            with health.appending:
                 state.producers.write_windows(producers)
                 state.epochs.flush()
                 directory = context.fs.open_directory(state.local.directory)
-        with directory, health.syncing():
+        with directory, health.syncing:
             directory.sync_all()
 
     def _open_directory(self) -> OpenDirectory:
         """Open the directory, under the name it has by now, to sync the names in it."""
         core = self._core
-        with core.naming, core.context.health.appending():
+        with core.naming, core.context.health.appending:
             return core.context.fs.open_directory(core.state.local.directory)
 
     def flush_soon(self, delay_ms: int = 0) -> None:

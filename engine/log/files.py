@@ -43,7 +43,7 @@ class SyncOrder:
     def run(self, directory: OpenDirectory | None) -> None:
         """Return once all of it would survive a power cut, with new names in there. No lock."""
         for segment in self.segments:
-            segment.sync_log()
+            segment.records.sync()
         if directory is not None:
             directory.sync_all()
 
@@ -92,7 +92,7 @@ class LocalLog:
             )
         except BaseException:
             if aborted:
-                with self.context.health.writing():
+                with self.context.health.writing:
                     active.indexes.transaction.truncate_to_offset(aborted[0].last_offset)
             raise
         return OffsetMetadata(last_offset + 1, active.base_offset, position + len(incoming.buffer))
@@ -209,7 +209,7 @@ class LocalLog:
 
     def _removing(self, removal: Callable[[], None]) -> None:
         if not self.context.health.is_offline:
-            with self.context.health.writing():
+            with self.context.health.writing:
                 removal()
 
     def sync_order(self) -> SyncOrder:

@@ -38,14 +38,14 @@ def rebuild_index_held(core: LogCore, error: CorruptIndex) -> None:
         core.ensure_open()  # its files were closed meanwhile
         raise
     health = core.context.health
-    with core.lock, health.trying():  # an index that lacks entries leads nowhere wrong
+    with core.lock, health.trying:  # an index that lacks entries leads nowhere wrong
         core.ensure_open()
         segment.resting.forbid()
         work.walk()
         work.install(is_active=segment is state.local.active)
     with core.naming:
         core.ensure_open()
-        with health.syncing():  # below the recovery point no flush does it
+        with health.syncing:  # below the recovery point no flush does it
             segment.indexes.sync()
         with core.lock:
             state.local.rest_sealed([segment])

@@ -261,7 +261,7 @@ class Log:
             if if_flushed and self.durability.needs_flush:
                 return False
             core.is_closed = True
-            with core.context.health.trying():  # a start recovers what was not closed well
+            with core.context.health.trying:  # a start recovers what was not closed well
                 producers = core.state.producers
                 producers.take_snapshot(sync=True)
                 producers.write_windows(producers.recent())

@@ -125,7 +125,7 @@ class LogState:
         epoch = self.leader_epoch
         latest = self.epochs.latest
         if latest is None or latest.epoch != epoch:  # else nothing to note: offsets ascend
-            with self._context.health.appending():
+            with self._context.health.appending:
                 self.epochs.assign(epoch, end_offset)
         headers: list[BatchHeader] = []
         for header in incoming.headers:
@@ -142,7 +142,7 @@ class LogState:
                 last_offset=headers[-1].last_offset,
                 log_end_offset=end_offset,
             )
-        with self._context.health.appending():
+        with self._context.health.appending:
             for header in headers:
                 if header.leader_epoch >= 0:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -172,7 +172,7 @@ class LogState:
         try:
             return self.local.segments.active.should_roll(params)
         except OSError:  # an index that was not open yet
-            with self._context.health.appending():
+            with self._context.health.appending:
                 raise
 
     def roll_before(self, headers: Sequence[BatchHeader], *, nonblocking: bool) -> None:
@@ -200,7 +200,7 @@ class LogState:
         if headers is not incoming.headers:
             incoming.stamp(headers)
         try:
-            with self._context.health.appending():
+            with self._context.health.appending:
                 end = self.local.append(incoming, headers, self.producers.aborted_by(verdict))
         except BaseException:
             incoming.stamp(incoming.headers)  # the caller of a refused append has its bytes as sent
@@ -259,7 +259,7 @@ class LogState:
         Without the place if there is no file or memory to look it up: the next refresh tries again.
         """
         try:
-            with self._context.health.trying():  # what can be read is still shown if it fails
+            with self._context.health.trying:  # what can be read is still shown if it fails
                 for segment in self.local.segments.overlapping(
                     offset, self.watermarks.end.offset + 1
                 ):
@@ -284,9 +284,9 @@ class LogState:
         end_offset = self.watermarks.end.offset
         new_base = max(base_offset, end_offset)
         if self.keeps_order:
-            with self._context.health.syncing():
-                self.local.active.sync_log()
-        with self._context.health.appending():
+            with self._context.health.syncing:
+                self.local.active.records.sync()
+        with self._context.health.appending:
             if new_base > end_offset and self._is_gapless:
                 self.local.note_gap(end_offset, new_base)
             self.local.roll(new_base)
@@ -298,14 +298,14 @@ class LogState:
     def remove_oldest(self) -> None:
         """Remove the oldest segment; it lies below the log start: readers get an error, no gap."""
         oldest = self._oldest_to_remove()
-        with self._context.health.writing():
+        with self._context.health.writing:
             self.local.remove_segments((oldest,))
             self._retire_snapshot(oldest.base_offset)
 
     def begin_removal(self, end_offset: int) -> Segment:
         """Remove the oldest segment as the first of several; `local.retire` it after the last."""
         oldest = self._oldest_to_remove()
-        with self._context.health.writing():
+        with self._context.health.writing:
             self.local.begin_removal(oldest, end_offset)
             self._retire_snapshot(oldest.base_offset)
         return oldest
@@ -360,13 +360,13 @@ class LogState:
         anything is cut, or after a crash other records would have the old one. StorageFull and
         Overloaded from writing it: nothing has happened.
         """
-        with self._context.health.trying():
+        with self._context.health.trying:
             self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
             directory = self._context.fs.open_directory(self.local.directory)
         self.truncations += 1
         try:
             self.leader_epoch += 1
-            with directory, self._context.health.writing():
+            with directory, self._context.health.writing:
                 yield directory
         finally:
             self.truncations += 1

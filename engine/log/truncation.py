@@ -47,17 +47,17 @@ def plan_truncation(
     start_offset = min(log_start_offset, offset)
     segments = local.segments.snapshot
     kept = segments.segments[: segments.floor_index(offset) + 1]
-    with health.reading():
+    with health.reading:
         cut = plan_cut(kept[-1], offset)
         last = cut.last or _last_of(kept)
     rebuilt = producers.at_most(offset, above=start_offset)
-    with health.trying():  # a snapshot that is damaged is removed
+    with health.trying:  # a snapshot that is damaged is removed
         rebuilt.load_from_snapshot(start_offset, context.clock.now_ms())
     if producers.is_empty:  # nothing to find, as in Kafka
         rebuilt.map_end_offset = offset
-    with health.reading():
+    with health.reading:
         observe_up_to(rebuilt, local.segments, start_offset, offset)
-    with health.trying():
+    with health.trying:
         rebuilt.take_snapshot(sync=True)
     return Truncation(cut, last, rebuilt)
 

@@ -139,7 +139,7 @@ class Checkpoints:
             if log in here:  # else it has just been deleted, and its line must not come back
                 starts = _log_starts(here) | {log.topic_partition: target}
                 self._health.ensure_held()
-                with self._health.appending():
+                with self._health.appending:
                     self._log_starts.write(self._with_kept(starts, self._read_promises.log_starts))
             return log.delete_records(target)
 
@@ -155,7 +155,7 @@ class Checkpoints:
         starts = _log_starts(here, cut_log=cut and cut.log)
         kept = self._read_promises
         self._health.ensure_held()
-        with self._health.appending():
+        with self._health.appending:
             self._log_starts.write(self._with_kept(starts, kept.log_starts))
             if cut is not None:
                 recovery_points = _capped(recovery_points, cut.log, cut.surely_kept)
@@ -188,13 +188,13 @@ class Checkpoints:
 
     def _write_marks(self, marks: Offsets) -> None:
         if marks != self._marks:
-            with self._health.appending():
+            with self._health.appending:
                 self._clean_marks.write(marks)
             self._marks = marks
 
     def _read(self, checkpoint: OffsetCheckpoint, consequence: str) -> Offsets | None:
         try:
-            with self._health.reading():
+            with self._health.reading:
                 return checkpoint.read()
         except CorruptCheckpoint as error:
             _LOG.warning("%s is not believed, %s", error, consequence)

@@ -44,7 +44,7 @@ class Deletion:
         The caller syncs the name.
         """
         target = self._unused_name(topic_partition, path)
-        with self._context.health.writing():
+        with self._context.health.writing:
             self._context.fs.rename(path, target)
         return target
 
@@ -55,7 +55,7 @@ class Deletion:
         """
         health = self._context.health
         try:
-            with health.trying():
+            with health.trying:
                 if not self._context.fs.exists(path):
                     return
                 self._context.fs.remove_tree(path)
@@ -80,7 +80,7 @@ class Deletion:
         if close is not None:
             close()
         try:
-            with self._context.health.trying():
+            with self._context.health.trying:
                 if self._context.fs.exists(path):
                     self._context.fs.remove_tree(path)
         except (Overloaded, StorageFull) as error:

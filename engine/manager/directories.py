@@ -279,7 +279,7 @@ class Directories:
     def _is_move_of(self, original: Path, target: DataDirectory, path: Path) -> bool:
         """Whether it leads from one data directory to another, and of this very topic."""
         source = self.of(original)
-        with source.health.reading(), target.health.reading():
+        with source.health.reading, target.health.reading:
             topic_ids = {
                 source.partitions.read_topic_id(original),
                 target.partitions.read_topic_id(path),
@@ -352,20 +352,20 @@ class Directories:
         source = self._id_source
         if source is None or source.health.is_offline:
             source = self._choose_id_source(is_whole=is_whole)
-        with source.health.appending():
+        with source.health.appending:
             source.producer_ids.raise_above(highest_seen)
             allocated = source.producer_ids.allocate()
         reserved_end = source.producer_ids.reserved_end
         for other in self.online:
             if other is not source:
-                with other.health.appending():
+                with other.health.appending:
                     other.producer_ids.reserve_through(reserved_end)
         return allocated
 
     def _choose_id_source(self, *, is_whole: bool) -> DataDirectory:
         highest = -1
         for directory in self.online:
-            with directory.health.appending():
+            with directory.health.appending:
                 highest = max(highest, directory.producer_ids.reserved_end - 1)
         if not is_whole:
             highest += UNSEEN_PRODUCER_IDS

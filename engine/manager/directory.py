@@ -95,7 +95,7 @@ class DataDirectory:
 
         Raises DirectoryLocked if another process owns it, StorageOffline if the disk fails.
         """
-        with self.health.writing():
+        with self.health.writing:
             if not self._fs.exists(self.path):
                 self._fs.make_directory(self.path, parents=True)
                 self._fs.sync_directory(self.path.parent)
@@ -114,7 +114,7 @@ class DataDirectory:
         """
         # What a dead process renamed may not be on the disk yet, and is going to be acted upon.
         self.sync()
-        with self.health.writing():
+        with self.health.writing:
             was_clean = self._marker.exists()
             if was_clean:
                 self._marker.delete()
@@ -140,7 +140,7 @@ class DataDirectory:
         partition: to guess could serve or delete somebody's files.
         """
         contents = Contents()
-        with self.health.reading():
+        with self.health.reading:
             found = self._fs.list_entries(self.path)
         for name, is_directory, is_file in found:
             if name in _NOT_PARTITIONS or is_file:
@@ -159,18 +159,18 @@ class DataDirectory:
 
     def read_set(self) -> DirectorySet | None:
         """Return which directories this one belongs to, if it says; CorruptCheckpoint."""
-        with self.health.reading():
+        with self.health.reading:
             return read_directory_set(self._fs, self.path)
 
     def write_set(self, known: DirectorySet) -> None:
         """Note which directories this one belongs to, durably."""
-        with self.health.appending():
+        with self.health.appending:
             write_directory_set(self._fs, self.path, known)
 
     def read_topics(self) -> TopicsCopy:
         """Return what the topics file says; CorruptCheckpoint if it says nothing sensible."""
         try:
-            with self.health.reading():
+            with self.health.reading:
                 return self._topics_file.read_copy()
         except CorruptCheckpoint as error:
             raise CorruptCheckpoint(
@@ -181,7 +181,7 @@ class DataDirectory:
 
     def write_topics(self, entries: Mapping[str, TopicEntry], generation: int) -> None:
         """Replace the topics file, durably. StorageFull leaves the old one and stays online."""
-        with self.health.appending():
+        with self.health.appending:
             self._topics_file.write(entries, generation)
 
     def holds(self, log: Log) -> bool:
@@ -190,7 +190,7 @@ class DataDirectory:
 
     def sync(self) -> None:
         """Return once the names of the sub-directories would survive a power cut."""
-        with self.health.writing():
+        with self.health.writing:
             assert self._names is not None, "it is owned, and was not offline from the beginning"
             self._names.sync_all()
 
@@ -229,7 +229,7 @@ class DataDirectory:
 
     def mark_clean(self) -> None:
         """Say that every log was flushed and closed; the next start may believe what it finds."""
-        with self.health.appending():
+        with self.health.appending:
             self._marker.write()
 
 

@@ -163,7 +163,7 @@ class Move:
             self._path, config, 0, first_offset, was_clean=True, is_gapless=is_gapless
         )
         context = self._target.context
-        with context.health.appending():
+        with context.health.appending:
             self._copy = Log.open(context, log.topic_partition, log.topic_id, request)
         return self._copy
 
@@ -208,7 +208,7 @@ class Move:
         copy.durability.flush()
         copy.close()
         fs = self._target.context.fs
-        with self._target.health.trying():
+        with self._target.health.trying:
             path = self._path / names.snapshot_name(still.end_offset)
             replace_atomically(fs, path, still.snapshot)
             if still.windows:
@@ -227,7 +227,7 @@ class Move:
             self._path, config, end, still.log_start_offset, True, end, is_gapless=is_gapless
         )
         context = self._target.context
-        with context.health.appending():
+        with context.health.appending:
             return Log.open(context, self._log.topic_partition, self._log.topic_id, request)
 
     def _give_name(self, there: Maintenance) -> None:

@@ -61,7 +61,7 @@ class Partitions:
         """
         file = path / names.PARTITION_METADATA
         try:
-            with self._context.health.opening():
+            with self._context.health.opening:
                 if not self._fs.is_directory(path):
                     raise InvalidDataDirectory(
                         f"{path} is not a directory of its own, and links are not followed; move "
@@ -80,7 +80,7 @@ class Partitions:
     def ensure_free(self, topic: Topic, log: TopicPartition) -> None:
         """Raise TopicConflict if something is in the way of a new partition: it is not its own."""
         path = self.path_of(log)
-        with self._context.health.reading():
+        with self._context.health.reading:
             is_taken = self._fs.exists(path)
         if is_taken:
             raise TopicConflict(
@@ -97,7 +97,7 @@ class Partitions:
         path = self.path_of(log)
         try:
             self.make_directory(topic, path)
-            with self._context.health.appending():
+            with self._context.health.appending:
                 return self.open(topic, log, path, LeftState())
         except (Overloaded, StorageFull):
             self._deletion.discard(path)
@@ -108,7 +108,7 @@ class Partitions:
 
         Its name is not durable before the data directory is synced.
         """
-        with self._context.health.appending():
+        with self._context.health.appending:
             self._fs.make_directory(path)
             write_topic_id(self._fs, path / names.PARTITION_METADATA, topic.topic_id)
 
@@ -118,14 +118,14 @@ class Partitions:
         `log_id` must not come to mean another log. Minutes since 1970 rise faster than epochs do.
         """
         epoch = self._context.clock.now_ms() // 60_000
-        with self._context.health.appending():
+        with self._context.health.appending:
             self._fs.make_directory(path)
             write_epochs(self._fs, path / names.LEADER_EPOCH_CHECKPOINT, [EpochOffset(epoch, 0)])
 
     def give_name(self, log: TopicPartition, path: Path) -> Path:
         """Rename a directory to the partition's name and return it; the caller syncs the name."""
         target = self.path_of(log)
-        with self._context.health.writing():
+        with self._context.health.writing:
             self._fs.rename(path, target)
         return target
 
@@ -134,7 +134,7 @@ class Partitions:
 
         Nobody reads it: for want of files some of it may stay.
         """
-        with self._context.health.trying():
+        with self._context.health.trying:
             for name in self._fs.list_directory(path) if self._fs.exists(path) else ():
                 if self._fs.is_directory(path / name):
                     self._fs.remove_tree(path / name)
@@ -157,7 +157,7 @@ class Partitions:
             left.high_watermarks.get(log, 0),
             is_gapless=topic.is_gapless(config),
         )
-        with self._context.health.opening():
+        with self._context.health.opening:
             opened = Log.open(self._context, log, topic.topic_id, request)
         if not left.was_clean:
             try:

@@ -390,10 +390,6 @@ class Segment:
         self._unindexed_bytes = 0
         self._maximum = cut.maximum
 
-    def sync_log(self) -> None:
-        """Return once the batches would survive a power cut; the indexes may not."""
-        self.records.sync()
-
     def flush(self) -> None:
         """Return once the batches and all indexes would survive a power cut."""
         self.records.sync()

@@ -8,10 +8,13 @@ in one place. Kafka scatters these over volatile fields of `UnifiedLog`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
 
 from engine.types import FetchIsolation, OffsetMetadata
+
+_set: Final = object.__setattr__
+"""Sets a field of a frozen value while it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,38 +26,31 @@ class Watermarks:
     end: OffsetMetadata
     first_unstable: OffsetMetadata | None = None
     """Where the earliest undecided transaction begins, if there is one."""
+    high_watermark: int = field(init=False, repr=False, compare=False)
+    """The end of what is committed: flushed to disk, visible, exclusive."""
+    log_end_offset: int = field(init=False, repr=False, compare=False)
+    """The offset that the next record gets."""
+    last_stable: OffsetMetadata = field(init=False, repr=False, compare=False)
+    """The end of what a `read_committed` reader may see, exclusive."""
+    last_stable_offset: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        assert 0 <= self.log_start_offset <= self.high.offset <= self.end.offset, self
-        assert not self.end.is_offset_only, "the log end is always known with its place"
+        high, end = self.high.offset, self.end.offset
+        assert 0 <= self.log_start_offset <= high <= end, self
+        assert self.end.position >= 0, "the log end is always known with its place"
+        _set(self, "high_watermark", high)
+        _set(self, "log_end_offset", end)
+        unstable, stable = self.first_unstable, self.high
+        if unstable is not None and unstable.offset < high:
+            stable = unstable
+        _set(self, "last_stable", stable)
+        _set(self, "last_stable_offset", stable.offset)
 
     @classmethod
     def empty_at(cls, offset: int, segment_base_offset: int) -> Self:
         """Return the watermarks of a log without records that starts at `offset`."""
         place = OffsetMetadata(offset, segment_base_offset, 0)
         return cls(offset, place, place)
-
-    @property
-    def high_watermark(self) -> int:
-        """The end of what is committed: flushed to disk, visible, exclusive."""
-        return self.high.offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
-        return self.end.offset
-
-    @property
-    def last_stable(self) -> OffsetMetadata:
-        """The end of what a `read_committed` reader may see, exclusive."""
-        unstable = self.first_unstable
-        if unstable is not None and unstable.offset < self.high.offset:
-            return unstable
-        return self.high
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self.last_stable.offset
 
     def bound(self, isolation: FetchIsolation) -> OffsetMetadata:
         """Return how far a reader of this isolation may look, exclusive."""

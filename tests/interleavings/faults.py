@@ -87,12 +87,12 @@ FAULTS: Final = (
                 "        compaction = log.maintenance.compaction()"
                 "  # first: a change from here on makes it stale\n"
                 "        try:\n"
-                "            with log.durability.health.reading():\n"
+                "            with log.durability.health.reading:\n"
                 "                dirty = self._range(log, compaction.segments, marks)\n",
                 "        dirty = self._range(log, log.reader.segments, marks)\n"
                 "        compaction = log.maintenance.compaction()\n"
                 "        try:\n"
-                "            with log.durability.health.reading():\n",
+                "            with log.durability.health.reading:\n",
             ),
         ),
         ("append", "compact", "move", "truncate"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from random import Random
 from types import CodeType
 
 import pytest
 
-from engine.guard import GuardedLock
+from engine.fs.health import DirectoryHealth
 from tests.interleavings.locks import TurnLock, engine_locks
 from tests.interleavings.policies import FewInterruptions, Often, Policy
 from tests.interleavings.runs import Variant
@@ -122,9 +123,9 @@ def test_an_error_of_a_thread_is_returned() -> None:
 def test_only_the_engine_gets_scheduled_locks() -> None:
     """What the engine makes inside is scheduled; the module `threading` itself is as it was."""
     with engine_locks():
-        assert isinstance(GuardedLock()._lock, TurnLock)  # noqa: SLF001 - what it is made of
+        assert isinstance(DirectoryHealth(Path())._lock, TurnLock)  # noqa: SLF001 - what it is made of
         assert not isinstance(threading.Lock(), TurnLock)
-    assert not isinstance(GuardedLock()._lock, TurnLock)  # noqa: SLF001 - as above
+    assert not isinstance(DirectoryHealth(Path())._lock, TurnLock)  # noqa: SLF001 - as above
 
 
 def test_lines_that_store_are_known() -> None:

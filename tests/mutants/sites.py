@@ -32,7 +32,6 @@ CALLS: Final = frozenset(
         "sync_end",
         "sync_file",
         "sync_folder",
-        "sync_log",
         "syncfs",
         "_sync",
         "_sync_data",
@@ -40,8 +39,7 @@ CALLS: Final = frozenset(
 )
 """Functions and methods that sync or rename, called for that alone: as a statement."""
 
-LOCKS: Final = frozenset({"Lock", "GuardedLock"})
-
+LOCKS: Final = frozenset({"Lock"})
 
 REACHED: Final = "tests.mutants.reached"
 

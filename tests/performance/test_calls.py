@@ -12,7 +12,7 @@ from app.operations.service import Service
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.counting import counted
 from tests.support.filesystem import ForgetfulDisk
-from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_service
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_in_memory, open_service
 from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -94,3 +94,17 @@ async def test_a_raw_batch_costs_the_same_however_large_it_is(service: Service) 
             connection, [request("POST", f"{BATCHES}?acks=1", batch, RAW)]
         )
     assert costs[1_000] == costs[100] <= 315
+
+
+async def test_a_small_append_passes_few_files_and_functions() -> None:
+    """From the socket to `fdatasync` and back, all threads: who needs fewer lowers the bound."""
+    with counted(lambda code: is_ours(code) and code.co_filename != "<string>") as calls:
+        async with open_in_memory() as service:
+            connection = await prepared(service)
+            for _ in range(ROUNDS):
+                calls.called.clear()
+                connection.send(request("POST", RECORDS, ONE))
+                assert (await connection.answer()).status == 201
+            called = calls.called.copy()
+    assert len({code.co_filename for code in called}) <= 44
+    assert len(called) <= 166

@@ -1,31 +1,39 @@
 """Functions written in Python that run: they are counted, so that no test looks at a clock."""
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
 
 
 @dataclass
 class Calls:
-    """How many calls there were, from the beginning of the `with` block on."""
+    """The calls from the beginning of the `with` block on."""
 
     count: int = 0
+    called: set[CodeType] = field(default_factory=set)
 
 
 @contextmanager
 def counted(is_counted: Callable[[CodeType], bool] = lambda _: True) -> Iterator[Calls]:
-    """Count the calls of functions on this thread, or of those that are chosen."""
+    """Count the calls of functions, or of those that are chosen.
+
+    Of this thread, and of those that are started meanwhile.
+    """
     calls = Calls()
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
         if event == "call" and is_counted(frame.f_code):
             calls.count += 1
+            calls.called.add(frame.f_code)
 
     before = sys.getprofile()
     sys.setprofile(note)
+    threading.setprofile(note)
     try:
         yield calls
     finally:
         sys.setprofile(before)
+        threading.setprofile(None)

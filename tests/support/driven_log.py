@@ -323,7 +323,7 @@ class DrivenLog:
         """Whether a lock of the log is held, so that on one thread nobody else could act."""
         log = self.log
         opening = [one.indexes._opening for one in log._core.state.local.segments]  # noqa: SLF001 - see above
-        locks = (log._core.lock._lock, log._core.naming, log._core.reshaping, *opening)  # noqa: SLF001 - see above
+        locks = (log._core.lock, log._core.naming, log._core.reshaping, *opening)  # noqa: SLF001 - see above
         return any(lock.locked() for lock in locks)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from typing import Final, TypeAlias
 
 from app.operations.append.append import Append
@@ -90,7 +91,7 @@ class Batcher:
 
         Before that, each in its own batch: a shared batch may be too large for the topic.
         """
-        members = [member for sharers in batches for member in sharers]
+        members = list(chain.from_iterable(batches))
         try:
             appended = partition.append_now(
                 _encoded(batches),
@@ -108,7 +109,8 @@ class Batcher:
                 for _, done in members:
                     done(error)
             return
-        for sharers, batch in zip(batches, appended.one_by_one(), strict=True):
+        each = (appended,) if len(batches) == 1 else appended.one_by_one()
+        for sharers, batch in zip(batches, each, strict=True):
             first, *others = [append for append, _ in sharers]
             first.on_appended(batch, others)
         for _, done in members:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from engine.fs import names
-from engine.guard import GuardedLock
 from engine.log.context import LogContext
 from engine.log.state import LogState
 from engine.segment.segment import Segment
@@ -35,7 +34,7 @@ class Compaction:
         context: LogContext,
         state: LogState,
         *,
-        lock: GuardedLock,
+        lock: threading.Lock,
         naming: threading.Lock,
         reshaping: threading.Lock,
     ) -> None:
@@ -121,7 +120,7 @@ class Compaction:
                 raise CleaningAborted(f"segments of {directory} were removed meanwhile")
             with self.writing():
                 opened = self.context.fs.open_directory(directory)
-            with opened, self.context.health.writing():
+            with opened, self.context.health.writing:
                 # The name says that the output is complete, and must be on disk before a source
                 # has lost its own.
                 output.change_suffix(names.SWAP_SUFFIX)
@@ -150,5 +149,5 @@ class Compaction:
         except OSError as error:
             if self.is_stale:
                 raise CleaningAborted(f"{self._directory} was renamed") from error
-            with health.appending():
+            with health.appending:
                 raise

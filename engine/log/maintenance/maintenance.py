@@ -44,11 +44,11 @@ class Maintenance:
                 context, state = core.context, core.state
                 core.ensure_open()
                 marks, segments = state.watermarks, state.local.segments.snapshot.segments
-                with context.health.reading():
+                with context.health.reading:
                     removed = retention.removable(segments, state.local.config, marks, now_ms)
                 if dry_run or not removed:
                     return removed
-                with context.health.appending():  # first, as without it nothing may be removed
+                with context.health.appending:  # first, as without it nothing may be removed
                     directory = context.fs.open_directory(state.local.directory)
                 if len(removed) == len(segments):
                     state.roll(marks.log_end_offset)
@@ -68,7 +68,7 @@ class Maintenance:
                         state.remove_oldest()
                 if len(removed) > 1:
                     self._sync_names(directory)
-                with core.lock, context.health.writing():
+                with core.lock, context.health.writing:
                     core.ensure_open()
                     state.local.retire(first)
         self._durability.flush_soon()
@@ -77,7 +77,7 @@ class Maintenance:
         return removed
 
     def _sync_names(self, directory: OpenDirectory) -> None:
-        with self._core.context.health.writing():
+        with self._core.context.health.writing:
             directory.sync_all()
 
     def compaction(self) -> Compaction:
@@ -104,7 +104,7 @@ class Maintenance:
     def rename_directory(self, directory: Path) -> None:
         """Give the log's directory another name, durable once the parent is synced; go on there."""
         core = self._core
-        with core.reshaping, core.naming, core.lock, core.context.health.writing():
+        with core.reshaping, core.naming, core.lock, core.context.health.writing:
             core.state.rename_directory(directory)
 
     def relocate(
@@ -132,7 +132,7 @@ class Maintenance:
                 )
             )
             there = complete(still)
-            with context.health.writing():
+            with context.health.writing:
                 old.rename_directory(retired)
             try:
                 give_name(there)

@@ -160,7 +160,7 @@ class LogReader:
                 with core.lock:  # until the cut is done
                     continue
             try:
-                with core.context.health.reading():
+                with core.context.health.reading:
                     found = self._look_once(look, state, view)
             except _LookAgain:
                 continue
@@ -244,7 +244,7 @@ class LogReader:
     def _uncut(self, file: SegmentFile, look: Callable[[], _Found]) -> _Found:
         """Return what was seen of an open file, unless the log was closed or cut meanwhile."""
         try:
-            with self._core.context.health.reading():
+            with self._core.context.health.reading:
                 found = look()
         except ValueError as error:
             if self._core.is_closed:

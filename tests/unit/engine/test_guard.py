@@ -1,35 +1,23 @@
-"""The lock of a log lets one thread in at a time."""
+"""Who must not wait takes a lock at once or not at all."""
 
 import threading
 
 import pytest
 
-from engine.guard import GuardedLock
+from engine.guard import Impatient, WouldBlock
 
 
-def test_it_lets_one_in_at_a_time() -> None:
-    """Four threads that count without care lose nothing under it."""
-    lock = GuardedLock()
-    total = 0
-
-    def count() -> None:
-        nonlocal total
-        for _ in range(2_000):
-            with lock:
-                seen = total
-                total = seen + 1
-
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert total == 8_000
+def test_a_lock_that_is_held_is_not_waited_for() -> None:
+    """WouldBlock, and the holder keeps it."""
+    lock = threading.Lock()
+    with lock, pytest.raises(WouldBlock), Impatient(lock):
+        pytest.fail("two are inside")
+    assert not lock.locked()
 
 
 def test_an_error_inside_lets_go() -> None:
     """After an exception the lock is free again."""
-    lock = GuardedLock()
-    with pytest.raises(ValueError, match="inside"), lock:
+    lock = threading.Lock()
+    with pytest.raises(ValueError, match="inside"), Impatient(lock):
         raise ValueError("inside")
-    lock.acquire_soon()
+    assert not lock.locked()

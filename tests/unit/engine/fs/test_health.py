@@ -31,7 +31,7 @@ def os_error(number: int) -> OSError:
 
 def test_healthy_directory_lets_everything_through(health: DirectoryHealth) -> None:
     """Without a failure the guards do nothing, and other errors pass through them unchanged."""
-    for guard in (health.writing(), health.appending(), health.reading()):
+    for guard in (health.writing, health.appending, health.reading):
         with guard:
             health.ensure_online()
             health.ensure_readable()
@@ -43,10 +43,10 @@ def test_healthy_directory_lets_everything_through(health: DirectoryHealth) -> N
 def test_failed_write_takes_the_directory_offline_for_good(health: DirectoryHealth) -> None:
     """After the first failed write every further one is refused before it reaches the disk."""
     failure = os_error(errno.EIO)
-    with pytest.raises(StorageOffline, match="the disk said no"), health.writing():
+    with pytest.raises(StorageOffline, match="the disk said no"), health.writing:
         raise failure
     assert health.cause is failure
-    for guard in (health.writing(), health.appending()):
+    for guard in (health.writing, health.appending):
         with pytest.raises(StorageOffline, match="offline until restart"), guard:
             pytest.fail("the block must not run")
     with pytest.raises(StorageOffline) as refused:
@@ -56,20 +56,20 @@ def test_failed_write_takes_the_directory_offline_for_good(health: DirectoryHeal
 
 def test_reads_go_on_until_one_fails(health: DirectoryHealth) -> None:
     """A failed write does not stop reads; a failed read stops both."""
-    with pytest.raises(StorageOffline), health.writing():
+    with pytest.raises(StorageOffline), health.writing:
         raise os_error(errno.EIO)
-    with health.reading():
+    with health.reading:
         health.ensure_readable()
-    with pytest.raises(StorageOffline), health.reading():
+    with pytest.raises(StorageOffline), health.reading:
         raise os_error(errno.EIO)
-    with pytest.raises(StorageOffline), health.reading():
+    with pytest.raises(StorageOffline), health.reading:
         pytest.fail("the block must not run")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_refuses_an_append_and_stays_online(health: DirectoryHealth, number: int) -> None:
     """An append that found no space left nothing behind, so the next one may try again."""
-    with pytest.raises(StorageFull, match="no space left") as refused, health.appending():
+    with pytest.raises(StorageFull, match="no space left") as refused, health.appending:
         raise os_error(number)
     assert refused.value.facts() == {"directory": "/data"}
     assert not health.is_offline
@@ -89,7 +89,7 @@ def test_what_passes_is_no_fault_of_the_disk(
     health: DirectoryHealth, number: int, limit: str
 ) -> None:
     """A roll or a read that finds no file or memory is refused; the directory stays online."""
-    for guard in (health.appending(), health.trying(), health.reading()):
+    for guard in (health.appending, health.trying, health.reading):
         with pytest.raises(Overloaded) as refused, guard:
             raise os_error(number)
         assert refused.value.facts() == {"limit": limit}
@@ -99,10 +99,10 @@ def test_what_passes_is_no_fault_of_the_disk(
 
 def test_full_disk_amid_other_writes_takes_the_directory_offline(health: DirectoryHealth) -> None:
     """A sync or a rename without space leaves nobody knows what; so does a failing append."""
-    with pytest.raises(StorageOffline), health.writing():
+    with pytest.raises(StorageOffline), health.writing:
         raise os_error(errno.ENOSPC)
     other = DirectoryHealth(DIRECTORY)
-    with pytest.raises(StorageOffline), other.appending():
+    with pytest.raises(StorageOffline), other.appending:
         raise os_error(errno.EIO)
 
 
@@ -136,19 +136,19 @@ def test_a_lost_lock_takes_the_directory_offline(health: DirectoryHealth) -> Non
     """It is looked at before and after what is written, and once lost stays so."""
     lock = Lock()
     health.watch(lock)
-    with health.writing():
+    with health.writing:
         pass
-    with health.appending():
+    with health.appending:
         pass  # too hot for a look of its own: who appends asks `ensure_taking`
     assert lock.looks == 2
-    with pytest.raises(StorageOffline, match="the disk said no"), health.writing():
+    with pytest.raises(StorageOffline, match="the disk said no"), health.writing:
         lock.is_lost = True
-    for guard in (health.writing(), health.appending()):
+    for guard in (health.writing, health.appending):
         with pytest.raises(StorageOffline), guard:
             pytest.fail("the block must not run")
     other = DirectoryHealth(DIRECTORY)
     other.watch(lock)
-    with pytest.raises(StorageOffline), other.writing():
+    with pytest.raises(StorageOffline), other.writing:
         pytest.fail("the block must not run")
 
 
@@ -156,14 +156,14 @@ def test_what_may_stay_half_done_is_not_begun_without_the_lock(health: Directory
     """It is looked at before, as what is removed may be somebody else's by now; and errors tell."""
     lock = Lock()
     health.watch(lock)
-    with pytest.raises(StorageFull), health.trying():
+    with pytest.raises(StorageFull), health.trying:
         raise os_error(errno.ENOSPC)
     assert (lock.looks, health.is_offline) == (1, False)
     lock.is_lost = True
-    with pytest.raises(StorageOffline, match="the disk said no"), health.trying():
+    with pytest.raises(StorageOffline, match="the disk said no"), health.trying:
         pytest.fail("the block must not run")
     other = DirectoryHealth(DIRECTORY)
-    with pytest.raises(StorageOffline), other.trying():
+    with pytest.raises(StorageOffline), other.trying:
         raise os_error(errno.EIO)
 
 
@@ -173,7 +173,7 @@ def test_a_released_lock_is_none_that_could_be_lost(health: DirectoryHealth) -> 
     lock.is_lost = True
     health.watch(lock)
     health.watch(None)
-    with health.writing():
+    with health.writing:
         health.ensure_held()
     assert lock.looks == 0
 
@@ -182,12 +182,12 @@ def test_who_syncs_looks_at_the_lock_afterwards(health: DirectoryHealth) -> None
     """Once, and nothing counts as synced if it was lost by then; an error is told as for writes."""
     lock = Lock()
     health.watch(lock)
-    with health.syncing():
+    with health.syncing:
         assert lock.looks == 0
     assert lock.looks == 1
-    with pytest.raises(StorageOffline, match="the disk said no"), health.syncing():
+    with pytest.raises(StorageOffline, match="the disk said no"), health.syncing:
         lock.is_lost = True
-    with pytest.raises(StorageOffline), health.syncing():
+    with pytest.raises(StorageOffline), health.syncing:
         pytest.fail("the block must not run")
 
 

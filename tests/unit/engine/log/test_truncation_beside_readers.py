@@ -110,7 +110,7 @@ def wait_for_thread(log: Log, thread: threading.Thread) -> None:
 class WatchedLock:
     """A log's lock that says when a second thread wants it."""
 
-    def __init__(self, lock: object) -> None:
+    def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
         self._holder: int | None = None
         self.wanted = threading.Event()
@@ -118,12 +118,12 @@ class WatchedLock:
     def __enter__(self) -> None:
         if self._holder is not None:
             self.wanted.set()
-        self._lock.__enter__()  # type: ignore[attr-defined]  # a GuardedLock
+        self._lock.acquire()
         self._holder = threading.get_ident()
 
     def __exit__(self, *error: object) -> None:
         self._holder = None
-        self._lock.__exit__(*error)  # type: ignore[attr-defined]  # a GuardedLock
+        self._lock.release()
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
@@ -250,7 +250,7 @@ def test_a_truncation_reads_what_stays_before_it_takes_the_lock(
 
     def counted(self: FileRecords, position: int, end: int, **options: object) -> Iterator[object]:
         for at, header in walk(self, position, end, **options):  # type: ignore[arg-type]  # passed on
-            if log._core.lock._lock.locked():  # noqa: SLF001 - whether an append would wait
+            if log._core.lock.locked():  # noqa: SLF001 - whether an append would wait
                 under_the_lock.append(at)
             yield at, header
 
