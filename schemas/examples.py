@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from schemas.ingest_examples import INGEST_EXAMPLES
 from schemas.operator_examples import OPERATOR_EXAMPLES
 
 _READ: Final[dict[str, Any]] = {
@@ -37,6 +38,7 @@ _READ: Final[dict[str, Any]] = {
 """The entry of a partition."""
 
 EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
+    **INGEST_EXAMPLES,
     "Topic": {
         "topic": "flights",
         "topic_id": "KtuN7ittTxq0YZTNXCrBbw",

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from schemas.base import Model, ResponseModel
-from schemas.common import DECIMAL, INT32, INT64, Absent
+from schemas.common import DECIMAL, INT32, INT64, Absent, TimestampMs
 
 DEFAULT_WINDOW_MS: Final = 4 * 24 * 60 * 60 * 1000
 DEFAULT_WINDOW_DELIVERIES: Final = 100_000
@@ -62,7 +62,7 @@ _ED25519_KEY_BYTES: Final = 32
 _MIN_HMAC_KEY_BYTES: Final = 8
 
 
-class IngestSource(Model):
+class PutIngestSource(Model):
     """Where a value is found: a JSON Pointer into the body, or a request header."""
 
     pointer: Pointer | None = None
@@ -87,7 +87,7 @@ class _SignatureFields(Model):
     """How far a signed timestamp may be from the service's clock. The signatures of `github` and
     `hmac` have no timestamp. Default 300,000."""
     header: HeaderName | None = None
-    """With `hmac`, and required there: the request header that has the signature."""
+    """With `hmac`, and required there: the request header that has the signature. Default: none."""
     algorithm: Algorithm | None = None
     """With `hmac`: the hash function. Default `sha256`."""
     encoding: SignatureEncoding | None = None
@@ -133,12 +133,12 @@ class PutIngestProfile(Model):
     split: Split = "none"
     """`none`: a body is one record; `array`: one record per element of a JSON array; `lines`: one
     per line. Default `none`."""
-    key: IngestSource | None = None
+    key: PutIngestSource | None = None
     """Where the key of a record is found. Default: records have no key."""
     headers: Annotated[list[HeaderName], Field(max_length=32)] = Field(default_factory=list)
     """Request headers that become record headers, besides `content-type` and those that the
     signature's scheme brings. Default: none."""
-    delivery_id: IngestSource | None = None
+    delivery_id: PutIngestSource | None = None
     """Where a delivery's id is found. Default: where the scheme or the format of the body has
     it."""
     window_ms: WindowMs = DEFAULT_WINDOW_MS
@@ -157,6 +157,15 @@ class PutIngestProfile(Model):
             if name.lower().startswith(_RESERVED_PREFIX):
                 raise _fault(f"headers: names that begin with {_RESERVED_PREFIX} are reserved")
         return self
+
+
+class IngestSource(ResponseModel):
+    """Where a value is found: a JSON Pointer into the body, or a request header."""
+
+    pointer: Pointer | Absent = None
+    """JSON Pointer, if it is not a header."""
+    header: HeaderName | Absent = None
+    """Request header, if it is not a pointer."""
 
 
 class IngestSignature(ResponseModel, _SignatureFields):
@@ -191,6 +200,36 @@ class IngestProfile(ResponseModel):
     """How many deliveries are remembered."""
     signature: IngestSignature | Absent = None
     """How requests are verified."""
+
+
+IngestTokenId = Annotated[
+    str, Field(description="Id of an ingest token: 12 characters.", examples=["5f0c7a91d2e4"])
+]
+
+
+class CreatedIngestToken(ResponseModel):
+    """An ingest token; no other answer has it."""
+
+    id: IngestTokenId
+    token: str
+    """The token. The service stores its hash only."""
+    url: str
+    """Path that the sender posts to, at this service's address: its last segment is the token."""
+
+
+class IngestToken(ResponseModel):
+    """What is known of an ingest token."""
+
+    id: IngestTokenId
+    created_timestamp: TimestampMs
+    """When it was created, epoch milliseconds."""
+
+
+class IngestTokenList(ResponseModel):
+    """The ingest tokens of a topic."""
+
+    tokens: list[IngestToken]
+    """Tokens, the oldest first; at most 100."""
 
 
 def standard_webhooks_key(secret: str, number: int = 0) -> tuple[bool, bytes]:

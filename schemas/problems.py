@@ -21,6 +21,8 @@ Code = Literal[
     "group_not_found",
     "group_offset_not_found",
     "idempotency_key_reused",
+    "ingest_profile_not_found",
+    "ingest_token_not_found",
     "internal_error",
     "invalid_config",
     "invalid_record",

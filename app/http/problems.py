@@ -96,6 +96,14 @@ class CursorNotFound(ServiceError):
     """The group has stored no offset for this partition."""
 
 
+class IngestProfileNotFound(ServiceError):
+    """The topic has no ingest profile of its own."""
+
+
+class IngestTokenNotFound(ServiceError):
+    """The topic has no such ingest token."""
+
+
 class RangeNotSatisfiable(ServiceError):
     """The requested range of a file does not exist."""
 
@@ -269,6 +277,10 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.PartitionNotFound: Kind(404, "partition_not_found", "No such partition"),
     GroupNotFound: Kind(404, "group_not_found", "No such group"),
     CursorNotFound: Kind(404, "group_offset_not_found", "The group stores no such offset"),
+    IngestProfileNotFound: Kind(
+        404, "ingest_profile_not_found", "The topic has no ingest profile"
+    ),
+    IngestTokenNotFound: Kind(404, "ingest_token_not_found", "No such ingest token"),
     _E.SegmentNotFound: Kind(404, "segment_not_found", "No such segment"),
     _E.TopicConflict: Kind(409, "topic_conflict", "The topic exists and differs"),
     _E.PreconditionFailed: Kind(412, "precondition_failed", "A condition does not hold"),

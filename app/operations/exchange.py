@@ -21,7 +21,7 @@ from app.operations.request_content import (
     negotiate,
 )
 from app.operations.service import Service
-from app.security.principal import ANONYMOUS, Principal
+from app.security.principal import UNKNOWN, Principal
 from app.store.port import Run
 from engine.errors import Overloaded, Recovering
 from engine.records.budget import DecodeBudget
@@ -202,7 +202,7 @@ class Exchange:
 
 def holder_of(caller: Principal, scope: Scope) -> str:
     """Return the holder of a request's shares: its principal, or its client address."""
-    if caller.name != ANONYMOUS:
+    if caller.name not in UNKNOWN:
         return caller.name
     client = scope.get("client")
     return network_of(client[0]) if client else ""

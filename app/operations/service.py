@@ -13,6 +13,9 @@ from app.codecs.events import Look, Page
 from app.limits.admission import Admission, Phase
 from app.limits.executors import Workers
 from app.operations.append.idempotency import IdempotencyWindow
+from app.operations.ingest.profiles import Profiles
+from app.operations.ingest.senders import Senders
+from app.operations.ingest.tokens import IngestTokens
 from app.operations.read.read_result import Found
 from app.operations.read.render_memory import RenderMemory
 from app.operations.read.slow_clients import Deliveries
@@ -81,6 +84,15 @@ class Service:
         )
         self.topics: Topics = self.store.topics
         self.groups: GroupOffsets = self.store.groups
+        self.profiles = Profiles(self.store.documents)
+        self.ingest_tokens = IngestTokens(self.store.documents, self.security)
+        self.senders = Senders(
+            settings,
+            profiles=self.profiles,
+            tokens=self.ingest_tokens,
+            security=self.security,
+            clock=self.clock,
+        )
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -98,6 +110,9 @@ class Service:
         self._loop = asyncio.get_running_loop()
         await self.security.open()
         await self.store.open()
+        topic_ids = {name: topic.topic_id for name, topic in self.topics.all().items()}
+        self.profiles.load(topic_ids)
+        self.ingest_tokens.load(topic_ids)
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.topics.all())})
@@ -190,6 +205,12 @@ class Service:
         gone = [key for key in self._partitions if key[0] == topic]
         for partition in [self._partitions.pop(key) for key in gone]:
             partition.abandon(TopicNotFound(f"topic {topic} was deleted", topic=topic))
+
+    async def forget_senders(self, topic: str) -> None:
+        """Remove the ingest profile and the tokens that a topic had, durably."""
+        names = [*self.profiles.forget(topic), *self.ingest_tokens.forget(topic)]
+        if names:
+            await self.store.documents.change(dict.fromkeys(names))
 
     def _gauges(self) -> None:
         self.telemetry.include(self.store)

@@ -30,7 +30,9 @@ async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
         etag = None if known is None else _etag_of(_body_of(service, known))
         ensure_conditions(exchange.head, etag, topic=name)
         if known is None:
-            await service.groups.drop_topic(name)  # left by a crash after an earlier deletion
+            # What a crash has left after an earlier deletion:
+            await service.groups.drop_topic(name)
+            await service.forget_senders(name)
         overrides = dict(wanted.config)
         topic, created = await service.topics.create(name, wanted.partitions, overrides)
     location = (b"location", b"/v1/topics/" + name.encode())
@@ -61,6 +63,8 @@ async def delete_topic(exchange: Exchange, name: str) -> Answer:
     async with service.changing_topics:
         _ensure_conditions(exchange, name)
         await service.topics.delete(name)
+        with contextlib.suppress(StorageError):  # it belongs to the topic's id, which is gone
+            await service.forget_senders(name)
     service.forget(name)
     with contextlib.suppress(
         StorageError, CommitTimedOut

@@ -117,6 +117,10 @@ class Security:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def sender(self, name: str, topic: str) -> Principal:
+        """Return a principal that may append to one topic, for a sender with no credentials."""
+        return Principal(name, Grants((f"append:{topic}",)), meter=self._meters.of(name))
+
     def authorize(
         self, operation: str, topic: str, headers: Headers, peer: str | None = None
     ) -> Principal:

@@ -118,6 +118,12 @@ def forbidden(scope: str) -> Forbidden:
 ANONYMOUS: Final = "anonymous"
 """The caller's name if no credentials are configured."""
 
+UNVERIFIED: Final = "unverified"
+"""The name of a sender whose signature has not been verified yet."""
+
+UNKNOWN: Final = frozenset({ANONYMOUS, UNVERIFIED})
+"""Names of callers that any client may have."""
+
 
 def anonymous(meter: Meter | None = None) -> Principal:
     """Return the caller if no credentials are configured."""

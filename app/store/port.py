@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
+from app.store.documents import Documents
 from app.store.groups import GroupOffsets
 from engine.config import LogConfig
 from engine.errors import ProducerNotFound
@@ -45,6 +46,7 @@ class Store(ABC):
 
     topics: Topics
     groups: GroupOffsets
+    documents: Documents
 
     @abstractmethod
     async def open(self) -> None:

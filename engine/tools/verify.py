@@ -39,6 +39,7 @@ _OUR_FILES = frozenset(
         *_OTHER_FILES,
         names.TOPICS_FILE,
         names.API_KEYS_FILE,
+        names.INGEST_FILE,
         names.PRODUCER_ID_FILE,
         names.DIRECTORIES_FILE,
     }

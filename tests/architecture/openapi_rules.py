@@ -35,6 +35,8 @@ PROMISED = {
     "putTopic": {"Location"},
     "getGroupOffset": {"ETag"},
     "putGroupOffset": {"ETag"},
+    "getIngestProfile": {"ETag"},
+    "putIngestProfile": {"ETag"},
 }
 
 

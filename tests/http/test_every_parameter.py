@@ -21,6 +21,7 @@ VALUES = {
     "kind": "log",
     "producer_id": "0",
     "sequence": "0",
+    "id": "0",
 }
 
 NO_NUMBERS = {

@@ -122,7 +122,7 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("movePartition", "202"): MARKS,
     **{
         (name, status): ("ETag",)
-        for name in ("getGroupOffset", "putGroupOffset")
+        for name in ("getGroupOffset", "putGroupOffset", "getIngestProfile", "putIngestProfile")
         for status in ("200", "201", "304")
     },
 }

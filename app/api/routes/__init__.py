@@ -10,6 +10,7 @@ from app.api.routes.fetch import router as fetch
 from app.api.routes.groups import router as groups
 from app.api.routes.health import router as health
 from app.api.routes.ingest import router as ingest
+from app.api.routes.ingest_profiles import router as ingest_profiles
 from app.api.routes.maintenance import router as maintenance
 from app.api.routes.offsets import router as offsets
 from app.api.routes.producers import router as producers
@@ -25,6 +26,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     records,
     batches,
     ingest,
+    ingest_profiles,
     fetch,
     tail,
     offsets,

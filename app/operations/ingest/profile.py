@@ -10,8 +10,8 @@ from app.operations.ingest.signatures.signature import Signature
 from schemas.ingest import (
     DEFAULT_WINDOW_DELIVERIES,
     DEFAULT_WINDOW_MS,
-    IngestSource,
     PutIngestProfile,
+    PutIngestSource,
     Split,
 )
 
@@ -26,7 +26,7 @@ class Source:
     """A request header, in lower case."""
 
     @classmethod
-    def of(cls, document: IngestSource | None) -> Self | None:
+    def of(cls, document: PutIngestSource | None) -> Self | None:
         if document is None:
             return None
         header = document.header

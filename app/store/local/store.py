@@ -21,6 +21,7 @@ from app.limits.system_limits import (
 )
 from app.settings import Settings
 from app.store.local.commits import Commits
+from app.store.local.documents import LocalDocuments
 from app.store.local.group_offsets import LocalGroupOffsets
 from app.store.local.log_gauges import LogGauges
 from app.store.local.topics import LocalTopics
@@ -44,6 +45,7 @@ class LocalStore(Store):
 
     topics: LocalTopics
     groups: LocalGroupOffsets
+    documents: LocalDocuments
 
     def __init__(
         self,
@@ -76,6 +78,9 @@ class LocalStore(Store):
         self.groups = LocalGroupOffsets(
             self.runtime, settings, clock, workers=workers, commits=self.commits
         )
+        self.documents = LocalDocuments(
+            settings.data_directory, fs=fs, manager=self.runtime.manager, workers=workers
+        )
         self._gauges = LogGauges(
             self.runtime.manager, clock=clock, max_partitions=settings.max_metric_partitions
         )
@@ -89,6 +94,7 @@ class LocalStore(Store):
         """Open all logs on a separate thread."""
         self.commits.attach(asyncio.get_running_loop(), self.runtime.committer.wake)
         await asyncio.to_thread(self.runtime.open)
+        await asyncio.to_thread(self.documents.load)
         await asyncio.to_thread(self.groups.load)
         await asyncio.to_thread(self._warn_of_resources)
 

@@ -1,0 +1,77 @@
+"""The local side of documents: one file in the first data directory, replaced as a whole.
+
+It has signing secrets. Like every file of the engine it is readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from app.limits.executors import Workers
+from app.store.documents import Document, Documents
+from engine.checkpoint.json_file import read_json, write_json
+from engine.checkpoint.lines import corrupt
+from engine.errors import CorruptCheckpoint
+from engine.fs.names import INGEST_FILE
+from engine.fs.port import FileSystem
+from engine.manager.manager import LogManager
+
+VERSION: Final = 1
+
+_ADVICE: Final = (
+    "it has the ingest profiles with their secrets, and the ingest tokens: restore it from a "
+    "backup, or move it away and set them again"
+)
+
+
+class LocalDocuments(Documents):
+    """The documents of a file. Belongs to the event loop, apart from `load`."""
+
+    def __init__(
+        self, directory: Path, *, fs: FileSystem, manager: LogManager, workers: Workers
+    ) -> None:
+        self._directory = directory
+        self._path = directory / INGEST_FILE
+        self._fs = fs
+        self._manager = manager
+        self._workers = workers
+        self._documents: Mapping[str, Document] = {}
+
+    def load(self) -> None:
+        """Read the file, when the data directory is open; CorruptCheckpoint if it is damaged."""
+        try:
+            found = read_json(self._fs, self._path, VERSION, ("documents",))
+            if found is not None:
+                stored = found.get("documents")
+                self._documents = msgspec.convert(stored, dict[str, dict[str, object]])
+        except msgspec.ValidationError as error:
+            malformed = corrupt(self._path, "its documents are not JSON objects")
+            raise self._advised(malformed) from error
+        except CorruptCheckpoint as error:
+            raise self._advised(error) from error
+
+    def all(self) -> Mapping[str, Document]:
+        return self._documents
+
+    async def change(self, changes: Mapping[str, Document | None]) -> None:
+        """Replace the file on a thread for administration, then publish."""
+        merged = {**self._documents, **changes}
+        documents = {name: one for name, one in merged.items() if one is not None}
+        health = self._manager.data_directory(self._directory)
+
+        def replace() -> None:
+            with health.trying:
+                write_json(self._fs, self._path, VERSION, {"documents": documents})
+
+        await self._workers.administer(replace)
+        self._documents = documents
+
+    def damaged(self, name: str, why: str) -> CorruptCheckpoint:
+        return self._advised(corrupt(self._path, f"{name}: {why}"))
+
+    def _advised(self, error: CorruptCheckpoint) -> CorruptCheckpoint:
+        return CorruptCheckpoint(f"{error}; {_ADVICE}", file=str(self._path))
